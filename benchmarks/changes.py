@@ -17,11 +17,12 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.estimator import DELTA, NOISE
+from benchmarks.flights import read_flights
 from benchmarks.intervals import LEAST_CELLS
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.publishing.changes import changes
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

@@ -27,13 +27,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from benchmarks.flights import us_flights
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.release import FLIGHTS
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import markdown_table
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows, us_flights
+from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flows.estimation.least_squares import measured_levels
 from od_core.flows.estimation.levels import Measurement, published_root

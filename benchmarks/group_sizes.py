@@ -40,7 +40,7 @@ from benchmarks.tables import figure, markdown_table
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
-from od_core.group_sizes.metrics import errors_by_area
+from od_core.group_sizes.metrics import evaluate_group_sizes
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -170,7 +170,7 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
         start = time.perf_counter()
         release = run_plan(plan, data.groups, noise, MemoryMeasurements())
         seconds.append(time.perf_counter() - start)
-        table = errors_by_area(release, data.groups)
+        table = evaluate_group_sizes(release, data.groups)
         violations.append(int(((table["total_error"] > 0) | (table["child_error"] > 0)).sum()))
         for metric, column in METRICS.items():
             by_level = table.groupby("level", sort=False)[column]

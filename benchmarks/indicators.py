@@ -19,10 +19,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from benchmarks.estimator import data_set
+from benchmarks.flights import read_flights
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import KnownFlows, read_flights
+from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distance_bands import distance_bands
 from od_core.flows.distances import ZoneDistances, has_distances

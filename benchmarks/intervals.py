@@ -19,11 +19,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from benchmarks.coverage import coverage
 from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from benchmarks.tables import markdown_table
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.evaluation.forecast import SIZE_CLASSES, coverage
+from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan

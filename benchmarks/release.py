@@ -12,9 +12,10 @@ from typing import Any
 
 import pandas as pd
 
+from benchmarks.flights import read_flights
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, timed
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
-from od_core.evaluation.known_flows import SEED, read_flights
+from od_core.evaluation.known_flows import SEED
 from od_core.evaluation.synthetic import italy
 
 FLIGHTS = Path(__file__).resolve().parent.parent / "data" / "us_flights"

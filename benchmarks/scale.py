@@ -21,8 +21,9 @@ from typing import Any
 
 from benchmarks.durable import check_invariants, durable_release, figures, unwritten_seconds
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
+from benchmarks.sections import italy_sections
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
-from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, italy_sections, random_tree
+from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
 from od_core.flows.mechanisms import ESTIMATES, MECHANISMS, Estimate, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from benchmarks.measuring import machine, printed, steps
 from od_core import Budget, Geography, PrivacyUnit
-from od_core.evaluation.metrics import SegmentTruth, Truth
+from od_core.evaluation.metrics import Truth
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
@@ -118,7 +118,7 @@ class Errors:
 
     def __init__(self, data: Data, counts: TripCounts, plan: ReleasePlan) -> None:
         self._totals = Truth.of_counts(plan.tree, counts)
-        self._segments = SegmentTruth.of_counts(plan.tree, counts, data.breakdown.name)
+        self._segments = Truth.of_counts(plan.tree, counts, data.breakdown.name)
         self.runs: dict[str, list[NDArray[np.float64]]] = {}
 
     def add(self, design: str, leaves: Nodes, segments: NDArray[np.int64] | None) -> None:

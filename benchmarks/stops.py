@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.flights import FLIGHTS_MONTH
 from benchmarks.measuring import (
     fresh_process,
     machine,
@@ -42,12 +43,11 @@ from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, in_short, markdown
 from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import FLIGHTS_MONTH, SEED
+from od_core.evaluation.known_flows import SEED
 from od_core.noise.sources import laplace_source, noise_named
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.mechanism import Path as ChargedPath
-from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
+from od_core.stops.mechanisms import Path as ChargedPath
 from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
 from od_core.stops.release import whole_counts
 

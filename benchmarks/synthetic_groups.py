@@ -72,7 +72,7 @@ class KnownGroups:
         return f"KnownGroups({self.name!r}, {self.marking})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per group, as :func:`od_core.group_sizes.release_group_sizes` takes it: group, area, size."""
+        """Return one row per group, as :func:`od_core.release_group_sizes` takes it: group, area, size."""
         areas = self.geography.codes_of(self.geography.depth, self.groups.area)
         return pd.DataFrame({"group": np.arange(len(areas)), "area": areas, "size": self.groups.size})
 

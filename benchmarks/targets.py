@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.estimator import MADE, READ, data_set
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
+from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
 from od_core.evaluation.targets import Target, classes_of, ratios_of, target_budget
 from od_core.privacy.neighbours import NO_FAULTS
 
@@ -66,7 +66,7 @@ def met(data: KnownFlows, texts: tuple[str, ...], runs: int, releases: int) -> d
     found = target_budget(plan, targets, data, runs)
     seconds = time.perf_counter() - start
     chosen = with_budget(plan, Budget(rho=found.rho, delta=DELTA, shares=found.shares))
-    _, trips = on_plan(data, chosen)
+    trips = on_plan(data, chosen)
     classes = classes_of(chosen, targets, trips)
     ratios = [max(ratios_of(classes, release)) for release in simulated_releases(chosen, trips, releases)]
     return {

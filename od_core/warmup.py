@@ -13,13 +13,13 @@ from od_core.flows.mechanisms import MECHANISMS, InfTDA, InfTDARefined, Mechanis
 from od_core.flows.release import release_flows
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.geography import Geography
-from od_core.group_sizes import release_group_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
+from od_core.group_sizes.release import release_group_sizes
 from od_core.kernels import remove_older
 from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops import release_stops
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
+from od_core.stops.release import release_stops
 
 FLOW_MECHANISMS: tuple[Mechanism, ...] = (
     *map(MECHANISMS.make, MECHANISMS),

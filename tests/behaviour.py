@@ -29,10 +29,9 @@ from unittest.mock import patch
 import duckdb
 import pandas as pd
 
-from od_core import Budget, Cap, Geography, Ledger, PrivacyDomain, PrivacyUnit, release_flows
+from od_core import Budget, Cap, Geography, Ledger, MapGrid, PrivacyDomain, PrivacyUnit, release_flows, release_stops
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.group_sizes.mechanisms import MECHANISMS as OF_GROUP_SIZES
-from od_core.stops import MapGrid, release_stops
 from od_core.stops.mechanisms import MECHANISMS as OF_STOPS
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import BY_CATEGORY, EXAMPLES, POINTS, Example, publish

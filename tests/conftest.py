@@ -174,9 +174,9 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     from od_core.files.duckdb_session import THREADS, spill_folder
     from od_core.group_sizes import groups
     from od_core.records import count_records, open_file
-    from od_core.stops import place_list
+    from od_core.stops import trajectories
 
-    reading = (count_records, groups, open_file, place_list)
+    reading = (count_records, groups, open_file, trajectories)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 

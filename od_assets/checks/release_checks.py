@@ -37,7 +37,7 @@ from od_core.group_sizes.release import frame_of
 from od_core.ledger.confidential import exclusive
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
-from od_core.stops.place_list import PlaceList
+from od_core.stops.trajectories import PlaceList
 
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""

@@ -31,12 +31,14 @@ from od_core.evaluation.forecast import (
     COLUMNS,
     EPSILONS,
     RUNS,
+    TOO_WIDE,
     TOTALS,
     forecast,
     synthetic_table,
+    with_budget,
+    with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.simulation import TOO_WIDE, with_budget, with_epsilon
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
 from od_core.flows.publishing.kind import FLOWS

@@ -12,9 +12,8 @@ from od_assets.metadata import allowed, made, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, mark_process
 from od_assets.series.comparison import Comparison
-from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table
+from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table, tables_markdown
 from od_core.evaluation.figures import draw_figures
-from od_core.evaluation.report import ITALY, comparison_markdown, data_sets_markdown, published_markdown
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 
 _DESCRIBED = {
@@ -80,8 +79,8 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
         with public_failures():
             results = table(comparison.folder / "runs")
             write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
-            known = data_sets_markdown(make() for make in comparison.data_sets.values())
-            text = _tables_text(known, results, refusals(comparison.folder / "runs"))
+            known = (make() for make in comparison.data_sets.values())
+            text = tables_markdown(known, results, refusals(comparison.folder / "runs"))
             write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
         return made(file_digest(path), dagster__row_count=len(results))
 
@@ -99,31 +98,6 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
 
     return [runs, tables, figures]
-
-
-_HALF = """\
-The authors' runs of the top-down mechanisms spent half of the rho that the paper states, on real commuters and on
-their machine. [The comparison](../../explanation/comparison.md#beside-the-authors-own-figures) has our errors at that
-rho."""
-
-
-def _tables_text(data_sets: str, results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Return all tables as Markdown, and list the data sets that are too large for a mechanism."""
-    parts = [
-        "# Mechanisms compared: all tables",
-        "Medians over the runs, with the least and the largest in brackets; delta 1e-8, one trip protected, bounded"
-        " neighbours, one thread a run. See [the comparison](../../explanation/comparison.md) for what they say.",
-        "## Data sets",
-        data_sets,
-        "## Errors, times and memory",
-        comparison_markdown(results),
-    ]
-    if len(refused):
-        lines = [f"- {row.data_set}, epsilon {row.epsilon}: {row.refused}" for row in refused.itertuples()]
-        parts += ["## Refused for its size", "\n".join(lines)]
-    if ITALY in set(results["data_set"]):
-        parts += ["## The authors' figures for Italy", _HALF, published_markdown()]
-    return "\n\n".join(parts) + "\n"
 
 
 class OdComparison(Declared, Comparison):

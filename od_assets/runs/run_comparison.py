@@ -48,7 +48,7 @@ def given_table(
         columns=TableColumns(trips=trips),
         one_row_a_trip=one_row_a_trip,
     )
-    section.table(current_project())
+    section.reader(current_project())
     return Comparison(
         name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
     )

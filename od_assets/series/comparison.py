@@ -1,7 +1,7 @@
 """Declare a comparison of mechanisms on synthetic and public data."""
 
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Self
 
@@ -11,7 +11,7 @@ from od_assets.project import Project
 from od_assets.series.section import Declaration, Number, Section
 from od_core import Budget, OdError
 from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, planned_runs
-from od_core.evaluation.known_flows import KnownFlows, KnownTable, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, read_known_flows, refuse_unmarked, synthetic_data_sets
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.records.formats import RecordColumns
 from od_core.registry import choose
@@ -44,16 +44,18 @@ class KnownTableSection(Section):
         ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
     )
 
-    def table(self, project: Project) -> KnownTable:
-        """Return the table in the terms of od_core. Raises OdError if it is not marked as public or synthetic."""
-        return KnownTable(
+    def reader(self, project: Project) -> Callable[[], KnownFlows]:
+        """Return the function that reads the table. Raises OdError if it is not marked as public or synthetic."""
+        refuse_unmarked(self.name, self.marked)
+        return partial(
+            read_known_flows,
             self.name,
-            self.marked,  # type: ignore[arg-type]  # checked by the table
+            self.marked,  # type: ignore[arg-type]  # just checked
             project.root / self.flows,
             project.root / self.zones,
             tuple(self.levels),
             RecordColumns(**self.columns.model_dump()),
-            self.one_row_a_trip,
+            one_row_a_trip=self.one_row_a_trip,
         )
 
 
@@ -96,7 +98,7 @@ class Comparison(Declaration):
         """
         made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
         chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
-        return chosen | {table.name: table.table(self.project).read for table in self.tables}
+        return chosen | {table.name: table.reader(self.project) for table in self.tables}
 
     @property
     def folder(self) -> Path:

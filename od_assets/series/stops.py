@@ -16,10 +16,9 @@ from od_core import OdError, StopsPlan, Trajectories, plan_stops
 from od_core.publication.columns import Column
 from od_core.records.formats import RecordColumns
 from od_core.records.zone_lists import read_zones
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.mechanism import StopsMechanism
-from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
+from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.publishing import STOPS
+from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
 
 
 class PlacesOfTrips(Section):

@@ -1,4 +1,4 @@
-"""Compare mechanisms on known flows, and write the results as tables."""
+"""Compare mechanisms on known flows, and write the results as tables, also as Markdown for a document."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import KnownFlows, published_data_sets
+from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.metrics import bound_of
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import Mechanism
@@ -34,6 +34,7 @@ from od_core.parallel import threads
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.templates import filled, filled_data
 from od_core.records.trip_counts import TripCounts
 
 DELTA = "1e-8"
@@ -302,12 +303,12 @@ TABLE_COLUMNS = [
 ]
 """Columns of the result of :func:`table`, in order."""
 
-_DATA_SETS = tuple(published_data_sets(Path()))
+_DATA_SETS = (*synthetic_data_sets(), "us_flights")
 _LABELS = tuple(contender.label for contender in CONTENDERS)
 
 
 def table(folder: Path) -> pd.DataFrame:
-    """Return errors, times and memory of the runs that :func:`od_core.evaluation.comparison.compare` wrote to a folder.
+    """Return errors, times and memory of the runs that :func:`compare` wrote to a folder.
 
     Returns:
         One row per data set, contender, epsilon and level, with these columns:
@@ -386,3 +387,83 @@ def _refuse_mixed(kinds: pd.Series) -> None:
             " the same plan and the same data",
             next_step="run the comparison again into the same folder, or into an empty one",
         )
+
+
+LEAVES = ("mean_abs_error", "false_discovery_rate", "false_negative_rate", "seconds", "peak_memory_gigabytes")
+PERCENT = ("false_discovery_rate", "false_negative_rate")
+NOTHING = "-"
+
+ITALY = "italy"
+"""Name of our synthetic data set with the numbers of zones and trips of the published data. Compare magnitudes only."""
+
+
+def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refused: pd.DataFrame) -> str:
+    """Return all tables of a comparison of mechanisms as a Markdown page.
+
+    The first table has one line per data set, as in [boninsegna2025inftda, Table 1], with T, the number of levels of
+    the flow tree below the root. There are two tables for each data set and epsilon: the largest absolute error in
+    trips, with one line per level and one column per contender (compared mechanism); and one line per contender with
+    its errors and rates at the leaves, time, memory, number of runs, and the spent rho. Their cells are
+    "median (min-max)" of the runs. If the synthetic commuters are among the data sets, the published results follow.
+
+    Args:
+        data_sets: the compared data sets.
+        results: the result of :func:`table`.
+        refused: the result of :func:`refusals`.
+    """
+    described = []
+    for data in data_sets:
+        tree, trips = data.truth.tree, data.trips
+        sizes = (trips.total, len(trips.rank), tree.cells(tree.depth))
+        described.append([data.name, data.marking, *map(_number, sizes), tree.depth])
+    by_case = results.groupby(["data_set", "epsilon"], sort=False)
+    return filled(
+        "comparison.txt",
+        data_sets=described,
+        cases=[{"data_set": name, "epsilon": epsilon, **_case(rows)} for (name, epsilon), rows in by_case],
+        refused=list(refused.itertuples()),
+        published=published_results() if ITALY in set(results["data_set"]) else [],
+    )
+
+
+def published_results() -> list[dict[str, Any]]:
+    """Return the results on Italian commuters that [boninsegna2025inftda] published; see the file of the data."""
+    results: list[dict[str, Any]] = filled_data("published_comparison.yaml")
+    return results
+
+
+def _case(rows: pd.DataFrame) -> dict[str, Any]:
+    """Return the contenders, and the lines of the two tables, of one data set and epsilon."""
+    contenders, errors = list(dict.fromkeys(rows["contender"])), []
+    for level, some in rows.groupby("level"):
+        cells = {row["contender"]: _spread(row, "max_abs_error") for _, row in some.iterrows()}
+        errors.append([level, *(cells.get(contender, NOTHING) for contender in contenders)])
+    leaves = [
+        [row["contender"], *(_spread(row, figure) for figure in LEAVES), row["runs"], _rho(row["rho"])]
+        for _, row in rows[rows["level"] == rows["level"].max()].iterrows()
+    ]
+    return {"contenders": contenders, "errors": errors, "leaves": leaves}
+
+
+def _spread(row: Any, figure: str) -> str:
+    """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
+    factor = 100 if figure in PERCENT else 1
+    if pd.isna(row[f"{figure}_median"]):
+        return NOTHING
+    write = _rate if figure in PERCENT else _number
+    median, least, most = (write(factor * row[f"{figure}_{name}"]) for name in ("median", "min", "max"))
+    return median if median == least == most else f"{median} ({least}-{most})"
+
+
+def _rho(rho: Any) -> str:
+    """Return rho, given as exact text, with four significant digits; ``-`` if there is none."""
+    return f"{float(Fraction(rho)):.4g}" if isinstance(rho, str) else NOTHING
+
+
+def _rate(percent: float) -> str:
+    return f"{percent:.1f}"
+
+
+def _number(value: float) -> str:
+    """Return a number as text: rounded to an integer if whole or at least 100, else with three significant digits."""
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.3g}"

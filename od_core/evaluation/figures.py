@@ -101,9 +101,12 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
         f"figure-3-{name.replace(' ', '-')}": partial(figure_3, table, name) for name in there
     }
     if set(there) & set(SYNTHETIC):
-        figures |= {"figure-4-errors": partial(figure_4, table), "figure-6-times": partial(figure_6, table)}
+        figures |= {
+            "figure-4-errors": partial(figure_by_level, table, SYNTHETIC, ERROR),
+            "figure-6-times": partial(figure_6, table),
+        }
     if set(there) & set(SPARSE):
-        figures["figure-5-false-discoveries"] = partial(figure_5, table)
+        figures["figure-5-false-discoveries"] = partial(figure_by_level, table, SPARSE, DISCOVERIES)
     paths = []
     with matplotlib.rc_context(SETTINGS):
         for name, draw in figures.items():
@@ -130,16 +133,6 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     return _by_epsilon([(title, rows, panel) for title, panel in panels], styles)
 
 
-def figure_4(table: pd.DataFrame) -> Figure:
-    """Return a figure of the largest error by level for synthetic data sets in the table of :func:`draw_figures`."""
-    return _data_sets_by_epsilon(table, SYNTHETIC, ERROR)
-
-
-def figure_5(table: pd.DataFrame) -> Figure:
-    """Return a figure of false discovery rates by level for sparse data sets in the table of :func:`draw_figures`."""
-    return _data_sets_by_epsilon(table, SPARSE, DISCOVERIES)
-
-
 def figure_6(table: pd.DataFrame) -> Figure:
     """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
     from matplotlib.figure import Figure
@@ -162,8 +155,11 @@ def figure_6(table: pd.DataFrame) -> Figure:
     return figure
 
 
-def _data_sets_by_epsilon(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
-    """Return a figure of one metric by level: one row per wanted data set in the table, one column per epsilon."""
+def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
+    """Return a figure of one metric by level: figure 4 of the largest errors, or figure 5 of the false discoveries.
+
+    It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
+    """
     names = [name for name in wanted if name in set(table["data_set"])]
     styles = _styles(table[table["data_set"].isin(names)])
     panel = partial(_by_level, metric=metric, styles=styles)

@@ -6,8 +6,10 @@ of its noise can be used in a release.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from itertools import product
+from collections.abc import Iterator
+from fractions import Fraction
+from math import isqrt
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,15 +17,18 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import Level, SegmentTruth, segment_sums_by_level, sums_by_level
-from od_core.evaluation.simulation import on_plan, simulated_releases
+from od_core.evaluation.metrics import Level, Truth, sums_by_level
 from od_core.evaluation.synthetic import gravity, pareto
-from od_core.flows.arrays import Integers
-from od_core.flows.estimation.fitted_tree import find_pairs
-from od_core.flows.plan import ReleasePlan
-from od_core.flows.release import Release
-from od_core.geography.flow_tree import FlowTree, Nodes
-from od_core.geography.geography import Geography, Numbers
+from od_core.flows.plan import ReleasePlan, plan_release
+from od_core.flows.queries import Segments
+from od_core.flows.release import Release, run_plan
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise.table import DiscreteGaussian, DiscreteLaplace, simulated
+from od_core.privacy.budget import Budget, Number
+from od_core.records.trip_counts import TripCounts
 
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")
@@ -77,14 +82,12 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     """
     if runs < 1:
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
-    tree, (truth, trips) = plan.tree, on_plan(table, plan)
-    segments = {one.name: SegmentTruth.of_counts(tree, trips, one.name) for one in plan.breakdowns}
-    sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in (TOTALS, *segments)}
+    tree, trips = plan.tree, on_plan(table, plan)
+    truths = {name: Truth.of_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))}
+    sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulated_releases(plan, trips, runs, 0):
-        for level, pair in enumerate(zip(truth.levels, sums_by_level(tree, release.leaves), strict=True)):
-            sums[TOTALS][level] += _sums(*pair, tree.cells(level))
-        for name, true in segments.items():
-            released = segment_sums_by_level(tree, release.leaves, release.segments[name])
+        for name, true in truths.items():
+            released = sums_by_level(tree, release.leaves, release.segments.get(name))
             for level, pair in enumerate(zip(true.levels, released, strict=True)):
                 sums[name][level] += _sums(*pair, tree.cells(level) * true.categories)
     errors = [
@@ -94,7 +97,7 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         for name, own in sums.items()
         for level, (origin, destination) in enumerate(tree.level_names)
     ]
-    columns = [*COLUMNS[:3], *(["breakdown"] if segments else []), *COLUMNS[3:]]
+    columns = [*COLUMNS[:3], *(["breakdown"] if plan.breakdowns else []), *COLUMNS[3:]]
     return pd.concat(errors, ignore_index=True)[columns]
 
 
@@ -152,85 +155,6 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     return every[every["cells"] > 0]
 
 
-MOST_ZEROS = 5_000_000
-"""Largest number of pairs of areas at a pair of levels for which :func:`coverage` includes pairs without trips."""
-
-
-def coverage(releases: Iterable[Release], truth: Nodes) -> pd.DataFrame:
-    """Return the share of cells whose interval contains the true count, by pair of levels and class of TRUE size.
-
-    NOT private: the result depends on the true counts. A cell is a pair of areas. Its interval is extended to the
-    released number if necessary.
-
-    Args:
-        releases: releases of one plan, each with its own noise.
-        truth: the true leaf nodes with their trips.
-
-    Returns:
-        One row per pair of levels and size class, with these columns:
-
-        - origin_level and destination_level;
-        - least_trips: smallest number of true trips of the class;
-        - cells: number of cells of one release;
-        - covered: share of the cells whose interval contains the true count, over all releases;
-        - width: mean width of the intervals, upper minus lower end, over all releases, in trips.
-
-        A pair of levels with more than ``MOST_ZEROS`` pairs of areas includes only cells with true trips.
-    """
-    rows = [row for release in releases for row in _rows(release, truth)]
-    names = ["origin_level", "destination_level", "least_trips"]
-    sums = (
-        pd.DataFrame(rows).groupby(names, sort=False).agg({"cells": ["sum", "mean"], "covered": "sum", "width": "sum"})
-    )
-    table = pd.DataFrame(
-        {
-            "cells": sums["cells", "mean"].astype("int64"),
-            "covered": sums["covered", "sum"] / sums["cells", "sum"],
-            "width": sums["width", "sum"] / sums["cells", "sum"],
-        }
-    )
-    return table.reset_index()
-
-
-def _rows(release: Release, truth: Nodes) -> Iterable[dict[str, object]]:
-    """Yield one row per pair of levels and size class: numbers of all and of covered cells, and sum of the widths."""
-    tree = release.plan.tree
-    for o_level, d_level in product(range(tree.origin.depth + 1), range(tree.destination.depth + 1)):
-        origin, destination, true = tree.sums_at(truth, o_level, d_level)
-        width, pairs = tree.destination.size(d_level), tree.origin.size(o_level) * tree.destination.size(d_level)
-        if pairs <= MOST_ZEROS:
-            every, counts = np.arange(pairs), np.zeros(pairs, dtype=np.int64)
-            counts[origin.astype(np.int64) * width + destination] = true
-            origin, destination, true = (every // width).astype(np.int32), (every % width).astype(np.int32), counts
-        lower, upper = release.intervals.of_cells(o_level, d_level, origin, destination)
-        released = _looked_up(tree.sums_at(release.leaves, o_level, d_level), origin, destination, width)
-        lower, upper = np.minimum(lower, released), np.maximum(upper, released)
-        size_class = np.searchsorted(SIZE_CLASSES, true, side="right") - 1
-        for number, least in enumerate(SIZE_CLASSES):
-            mine = size_class == number
-            if mine.any():
-                yield {
-                    "origin_level": tree.origin.level_names[o_level],
-                    "destination_level": tree.destination.level_names[d_level],
-                    "least_trips": least,
-                    "cells": int(mine.sum()),
-                    "covered": int(((lower <= true) & (true <= upper))[mine].sum()),
-                    "width": int((upper - lower)[mine].sum()),
-                }
-
-
-def _looked_up(cells: tuple[Numbers, Numbers, Integers], origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return the trips of each pair (origin, destination), or 0 if the pair is not among the cells.
-
-    Args:
-        cells: origins, destinations and trips of the cells; shape (cells,) each.
-        origin, destination: areas of the pairs; shape (pairs,) each.
-        width: number of destination areas.
-    """
-    place = find_pairs(cells[0], cells[1], origin, destination, width)
-    return np.where(place >= 0, np.append(cells[2], 0)[place], 0)
-
-
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
     """Return synthetic flows between two geographies. The pairs and their trips depend on random zone sizes alone.
 
@@ -251,4 +175,121 @@ def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> Known
     origin, destination = (chosen // zones[1]).astype(np.int32), (chosen % zones[1]).astype(np.int32)
     weight = sizes[0][origin] * sizes[1][destination]
     counts = 1 + generator.multinomial(trips - len(chosen), weight / weight.sum())
-    return KnownFlows.of_pairs("sizes", "synthetic", tree, origin, destination, counts)
+    return KnownFlows.from_counts("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
+
+
+NOISE = "table"
+TOO_WIDE = "OD-FORECAST-NOISE"
+"""Error code for noise whose variance is too large for the backend of simulations."""
+
+
+def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
+    """Return the trip counts of a table, in the order of the plan's flow tree.
+
+    The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
+    always gives the same categories.
+
+    Raises:
+        OdError: the table is over another geography.
+    """
+    tree, over = plan.tree, table.truth.tree
+    if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
+        raise OdError(
+            "OD-FORECAST-GEOGRAPHY",
+            f"the table {table.name!r} does not have the areas of the plan",
+            next_step="give a table with the same zone lists, or a synthetic table",
+        )
+    trips = table.trips
+    if tree.order != over.order:
+        pairs = over.pairs_at(trips.rank)
+        trips = TripCounts.from_pairs(tree, pairs.origin, pairs.destination, np.diff(trips.before))
+    generator = np.random.Generator(np.random.PCG64(SEED))
+    counts, by_segment = np.diff(trips.before), {}
+    for breakdown in plan.breakdowns:
+        categories = len(breakdown.categories)
+        divided = generator.multinomial(counts, [1 / categories] * categories)
+        by_segment[breakdown.name] = tuple(
+            TripCounts.from_ranks(plan.tree, trips.rank.copy(), divided[:, k]) for k in range(categories)
+        )
+    return TripCounts(trips.rank, trips.before, by_segment)
+
+
+class RepeatableNoise:
+    """Noise of simulated releases, of the exact distributions, that is the same at every call.
+
+    It follows from public numbers alone, so it protects nothing. It is no backend, and no declaration can name it. It
+    depends on the position of the cells, and not on threads.
+
+    Args:
+        numbers: numbers that the noise follows from.
+    """
+
+    def __init__(self, *numbers: int) -> None:
+        self._numbers = numbers
+
+    def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
+        """Return draws from the discrete Gaussian distribution; shape (size,)."""
+        return simulated(DiscreteGaussian(variance), _Words(*self._numbers, level, first), size)
+
+    def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
+        """Return draws from the discrete Laplace distribution; shape (size,)."""
+        return simulated(DiscreteLaplace(scale), _Words(*self._numbers), size)
+
+
+class _Words:
+    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.table.Words`."""
+
+    def __init__(self, *numbers: int) -> None:
+        self._generator = np.random.Generator(np.random.PCG64(numbers))
+
+    def words(self, bits: int, size: int) -> NDArray[Any]:
+        return self._generator.integers(0, 1 << bits, size, dtype=f"u{bits // 8}")
+
+
+def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
+    """Yield releases of a plan, each with its own noise.
+
+    Args:
+        plan: plan of the releases.
+        trips: trip counts, as :func:`on_plan` returns them.
+        runs: number of releases.
+        number: number of the simulation, at least 0. Simulations with the same number have the same noise, so that the
+            same input gives the same result. If None, the noise is new at every call.
+
+    Raises:
+        OdError: the variance of the noise is too large for the backend ``table``.
+    """
+    noise = noise_named(NOISE)
+    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+        raise OdError(
+            TOO_WIDE,
+            f"the plan's noise has a standard deviation above {isqrt(BACKENDS[NOISE].largest_variance):,}, the"
+            " largest that a forecast draws",
+            next_step="request a larger epsilon",
+        )
+    for run in range(runs):
+        yield run_plan(plan, trips, noise if number is None else RepeatableNoise(number, run), MemoryMeasurements())
+
+
+def with_epsilon(plan: ReleasePlan, epsilon: Number) -> ReleasePlan:
+    """Return a plan that differs from the given plan only in epsilon. Raises OdError if :class:`Budget` refuses it."""
+    stated = plan.budget
+    return with_budget(plan, Budget(epsilon, stated.delta, conversion=stated.conversion, shares=stated.shares))
+
+
+def with_budget(plan: ReleasePlan, budget: Budget, segments: Segments | None = None) -> ReleasePlan:
+    """Return a plan that differs from the given plan only in its budget, and in its segments if they are given.
+
+    It has no bands.
+    """
+    return plan_release(
+        plan.tree.origin,
+        unit=plan.unit,
+        budget=budget,
+        mechanism=plan.mechanism,
+        tree=plan.tree.order,
+        destination_geography=plan.tree.destination,
+        acceptance=plan.acceptance,
+        segments=segments or plan.segments,
+        uncounted=plan.uncounted,
+    )

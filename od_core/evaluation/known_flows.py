@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -12,16 +12,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
-import numpy as np
-import pandas as pd
-from numpy.typing import NDArray
-
 from od_core.errors import OdError
 from od_core.evaluation.metrics import Truth
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
 from od_core.files.data_frame import TableOrFile
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, Numbers
+from od_core.geography.geography import Geography
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
@@ -33,8 +29,6 @@ MARKINGS: tuple[Marking, ...] = get_args(Marking)
 
 SEED = 20010101
 """Seed of the synthetic data sets. It is never used for noise."""
-
-FLIGHTS_MONTH = "2001-06"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -70,7 +64,8 @@ class KnownFlows:
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
         """Create known flows from flows that :mod:`od_core.evaluation.synthetic` made."""
         tree = FlowTree(flows.geography, flows.geography)
-        return cls.of_pairs(flows.name, "synthetic", tree, flows.origin, flows.destination, flows.trips)
+        trips = TripCounts.from_pairs(tree, flows.origin, flows.destination, flows.trips)
+        return cls.from_counts(flows.name, "synthetic", tree, trips)
 
     @classmethod
     def from_frame(
@@ -97,29 +92,8 @@ class KnownFlows:
 
     @classmethod
     def from_counts(cls, name: str, marking: Marking, tree: FlowTree, trips: TripCounts) -> KnownFlows:
-        """Create known flows from counts of the trips of the leaf pairs of a tree.
-
-        Raises:
-            OdError: the marking is missing or unknown.
-        """
-        refuse_unmarked(name, marking)
+        """Create known flows from counts of the trips of the leaf pairs of a tree. Raises OdError as the class does."""
         return cls(name, marking, tree.origin, trips, Truth.of_counts(tree, trips))
-
-    @classmethod
-    def of_pairs(
-        cls,
-        name: str,
-        marking: Marking,
-        tree: FlowTree,
-        origin: Numbers,
-        destination: Numbers,
-        trips: NDArray[np.int64],
-    ) -> KnownFlows:
-        """Create known flows from pairs of zones in any order; the trips of equal pairs are summed.
-
-        ``origin`` and ``destination`` are zone numbers. They and ``trips`` have shape (pairs,).
-        """
-        return cls.from_counts(name, marking, tree, TripCounts.from_pairs(tree, origin, destination, trips))
 
     @cached_property
     def digest(self) -> str:
@@ -141,15 +115,6 @@ def refuse_unmarked(name: str, marking: object) -> None:
             " comparison",
             next_step="compare mechanisms on synthetic data, or mark the data set if its owner has published it",
         )
-
-
-def published_data_sets(flights: Path) -> dict[str, Callable[[], KnownFlows]]:
-    """Return functions that make the public and synthetic data sets of the comparison of mechanisms, by name.
-
-    Args:
-        flights: folder with the public US flights, see :func:`read_flights`.
-    """
-    return synthetic_data_sets() | {"us_flights": partial(us_flights, flights)}
 
 
 def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
@@ -177,29 +142,24 @@ def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
     return KnownFlows.synthetic(replace(make(), name=name))
 
 
-def us_flights(folder: Path) -> KnownFlows:
-    """Return the US domestic flights of June 2001, which are public, from a folder such as ``data/us_flights``."""
-    return KnownFlows.from_frame("us_flights", "public", *read_flights(folder))
-
-
-def read_flights(folder: Path) -> tuple[pd.DataFrame, Geography]:
-    """Return the flights of June 2001 and the geography of the airports, from a folder such as ``data/us_flights``."""
-    zones = pd.read_csv(folder / "airports.csv", dtype=str, keep_default_na=False)
-    geography = Geography.from_frame(zones, levels=["region", "division", "state", "airport"])
-    return pd.read_parquet(folder / f"{FLIGHTS_MONTH}.parquet", columns=["origin", "destination"]), geography
-
-
 _ANY_PERIOD = "2000"
 """Any valid period, for files whose dates are not read."""
 
 
-@dataclass(frozen=True)
-class KnownTable:
-    """A file of public or synthetic flows or records, with the options to read it.
+def read_known_flows(
+    name: str,
+    marking: Marking,
+    flows: Path,
+    zones: Path,
+    levels: Sequence[str],
+    columns: RecordColumns,
+    *,
+    one_row_a_trip: bool = False,
+) -> KnownFlows:
+    """Count the records of a public or synthetic file as a release does, without reading all into memory.
 
-    Attributes:
-        name: name of the data set, for tables and figures.
-        marking: ``synthetic`` or ``public``, as in :class:`od_core.evaluation.known_flows.KnownFlows`.
+    Args:
+        name, marking: as in :class:`KnownFlows`.
         flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
         zones: public zone list.
         levels: names of the columns of the zone list that are levels, coarse to fine.
@@ -207,31 +167,15 @@ class KnownTable:
         one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.formats.RecordFormat`.
 
     Raises:
-        OdError: the marking is missing or unknown.
+        OdError: the marking is missing or unknown, files are missing or faulty, or too many trips have zones that the
+            zone list does not contain.
     """
-
-    name: str
-    marking: Marking
-    flows: Path
-    zones: Path
-    levels: tuple[str, ...]
-    columns: RecordColumns = RecordColumns()  # noqa: RUF009  # frozen
-    one_row_a_trip: bool = False
-
-    def __post_init__(self) -> None:
-        refuse_unmarked(self.name, self.marking)
-
-    def read(self) -> KnownFlows:
-        """Count the records of the file as a release does, without reading all into memory, and return the flows.
-
-        Raises:
-            OdError: files are missing or faulty, or too many trips have zones that the zone list does not contain.
-        """
-        geography = Geography.from_frame(read_zones(self.zones), levels=list(self.levels))
-        tree = FlowTree(geography, geography)
-        with TemporaryDirectory(prefix="od-") as folder:
-            records = Path(folder) / "records.parquet"
-            form = TABLE.declared(one_row_a_trip=self.one_row_a_trip)
-            load_records(self.flows, self.columns, _ANY_PERIOD, records, record_format=form)
-            trips = trip_counts_of(records, tree)
-        return KnownFlows.from_counts(self.name, self.marking, tree, trips)
+    refuse_unmarked(name, marking)
+    geography = Geography.from_frame(read_zones(zones), levels=list(levels))
+    tree = FlowTree(geography, geography)
+    with TemporaryDirectory(prefix="od-") as folder:
+        records = Path(folder) / "records.parquet"
+        form = TABLE.declared(one_row_a_trip=one_row_a_trip)
+        load_records(flows, columns, _ANY_PERIOD, records, record_format=form)
+        trips = trip_counts_of(records, tree)
+    return KnownFlows.from_counts(name, marking, tree, trips)

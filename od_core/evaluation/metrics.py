@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
@@ -22,9 +21,11 @@ from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
 Level = tuple[NDArray[np.int64], NDArray[np.int64]]
-"""The nodes of a level that have trips, as two arrays of shape (nodes,): ranks and trips.
+"""The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
 
-The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Ranks ascend."""
+The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Without a breakdown, a
+cell is a node, and its key is the rank. With one of K categories, a cell is a node and a category, and its key is K r +
+k, where r is the rank of the node and k the position of the category."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,10 +35,12 @@ class Truth:
     Attributes:
         tree: the flow tree of the releases.
         levels: true flows at levels 0 (root) to T (leaves).
+        categories: number of categories, if the flows are those of a breakdown.
     """
 
     tree: FlowTree
     levels: tuple[Level, ...]
+    categories: int = 1
 
     def __repr__(self) -> str:
         return "Truth(confidential)"
@@ -54,35 +57,57 @@ class Truth:
         return cls(tree, tuple(sums_by_level(tree, tree.summed_leaves(origin, destination, trips))))
 
     @classmethod
-    def of_counts(cls, tree: FlowTree, counts: TripCounts) -> Truth:
-        """Create the true flows from counts of the trips of leaf pairs."""
+    def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
+        """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
         pairs = tree.pairs_at(counts.rank)
-        return cls.from_pairs(tree, pairs.origin, pairs.destination, np.diff(counts.before))
+        leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
+        if breakdown is None:
+            return cls(tree, tuple(sums_by_level(tree, leaves)))
+        trips = category_trips(counts, breakdown)
+        return cls(tree, tuple(sums_by_level(tree, leaves, trips)), trips.shape[1])
 
-    def errors(self, leaves: Nodes) -> list[dict[str, float]]:
-        """Return the errors of released leaves in tree order: one row per level, as in :func:`od_core.evaluate`."""
-        pairs = zip(self.levels, sums_by_level(self.tree, leaves), strict=True)
-        return [{"level": level, **level_errors(*pair, self.tree.cells(level))} for level, pair in enumerate(pairs)]
+    def errors(self, leaves: Nodes, segments: NDArray[np.int64] | None = None) -> list[dict[str, float]]:
+        """Return the errors of a release: one row per level, as in :func:`od_core.evaluate`.
+
+        Args:
+            leaves: released leaves in tree order.
+            segments: released trips of each leaf by the categories of the breakdown; shape (leaves, categories).
+        """
+        pairs = zip(self.levels, sums_by_level(self.tree, leaves, segments), strict=True)
+        return [
+            {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
+            for level, pair in enumerate(pairs)
+        ]
 
 
-def sums_by_level(tree: FlowTree, leaves: Nodes) -> Iterator[Level]:
-    """Yield the sums of the leaves' trips at each level, 0 (root) to T. The leaves must be in tree order."""
-    for rank, first in ranks_by_level(tree, leaves):
-        yield rank, np.add.reduceat(leaves.trips, first)
+def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
+    """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
+    categories = counts.by_segment[breakdown]
+    trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
+    for k, category in enumerate(categories):
+        trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
+    return trips
 
 
-def ranks_by_level(tree: FlowTree, leaves: Pairs) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Yield, for each level, the ranks of the nodes above the leaves, and the position of the first leaf of each.
+def sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64] | None = None) -> Iterator[Level]:
+    """Yield the sums of the leaves' trips at each level, 0 (root) to T.
 
-    The shape of both arrays is (nodes,). The leaves must be in tree order.
+    Args:
+        tree: the flow tree.
+        leaves: leaves in tree order.
+        segments: trips of each leaf by the categories of a breakdown, to sum them instead; shape (leaves, categories).
     """
+    trips = leaves.trips if segments is None else segments
+    categories = np.arange(1 if segments is None else segments.shape[1])
     for level in range(tree.depth + 1):
         origin_level, destination_level = tree.level_pair(level)
         origin = tree.origin.ancestors(origin_level)[leaves.origin]
         destination = tree.destination.ancestors(destination_level)[leaves.destination]
         rank = tree.first_rank(Pairs(level, origin, destination))
         first = np.flatnonzero(np.diff(rank, prepend=-1))  # the leaves of a node are consecutive
-        yield rank[first], first
+        keys = (rank[first, np.newaxis] * len(categories) + categories).ravel()
+        sums = np.add.reduceat(trips, first, axis=0).ravel()
+        yield keys[sums != 0], sums[sums != 0]
 
 
 def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
@@ -113,7 +138,7 @@ def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
 
 
 BETA = Fraction(1, 20)
-"""Default probability that an error exceeds its bound at one or more levels."""
+"""Default of ``beta``, the probability that an error exceeds its bound at one or more levels, between 0 and 1."""
 
 TOP_DOWN = ("inftda", "tda_l2", "tda_linf")
 """Mechanisms that :func:`theorem_4` covers. They project the noisy children of each node onto the nearest integers that
@@ -145,14 +170,9 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
 
     Args:
         plan: plan of a mechanism of ``TOP_DOWN``.
-        beta: probability that a bound fails, above 0 and below 1.
-
-    Raises:
-        OdError: the plan is of another mechanism, or beta is not between 0 and 1.
+        beta: see ``BETA``.
     """
-    if plan.mechanism.name not in TOP_DOWN:
-        raise _fault(f"Theorem 4 holds for {', '.join(TOP_DOWN)}, not for {plan.mechanism.name}")
-    part = _probability(beta) / len(plan.steps)
+    part = beta / len(plan.steps)
     maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
     return accumulated(plan, maxima)
 
@@ -165,7 +185,7 @@ def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float
     Args:
         plan: plan of a release of flows.
         trips: n, the public number of trips; only :func:`proposition_1_stability` uses it.
-        beta: probability that a bound fails, above 0 and below 1.
+        beta: see ``BETA``.
     """
     step = plan.steps[-1]
     if isinstance(step, ThresholdStep):
@@ -205,12 +225,9 @@ def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BET
     Args:
         tree: public flow tree.
         variance: sigma^2, the variance of the noise of a leaf.
-        beta: probability that a bound fails, above 0 and below 1.
-
-    Raises:
-        OdError: beta is not between 0 and 1.
+        beta: see ``BETA``.
     """
-    part = _probability(beta) / (tree.depth + 1)
+    part = beta / (tree.depth + 1)
     levels = range(tree.depth + 1)
     return [_largest(tree.cells(level), variance * most_leaves(tree, level), part) for level in levels]
 
@@ -240,17 +257,12 @@ def proposition_1_stability(
         tree: public flow tree.
         scale: scale of the discrete Laplace noise.
         threshold: smallest noisy value that is released; at least 1.
-        beta: probability that a bound fails, above 0 and below 1.
+        beta: see ``BETA``.
         trips: n, the number of trips, if it is public.
-
-    Raises:
-        OdError: beta is not between 0 and 1, or the threshold is below 1.
     """
-    if threshold < 1:
-        raise _fault("a threshold below 1 does not hide a pair without trips")
     limit = tree.cells(tree.depth) if trips is None else min(tree.cells(tree.depth), trips)
     ratio = math.exp(-1 / float(scale))
-    reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(_probability(beta)))))
+    reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(beta))))
     leaf_error = max(reached, 1) - 1 + threshold - 1
     return [float(min(most_leaves(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
 
@@ -265,79 +277,6 @@ def most_leaves(tree: FlowTree, level: int) -> int:
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:
     """Return a bound that the absolute sub-Gaussian noise of no cell exceeds, with probability 1 - ``beta``."""
     return math.sqrt(2 * float(variance) * math.log(2 * cells / float(beta)))
-
-
-def _probability(beta: Fraction) -> Fraction:
-    if not 0 < beta < 1:
-        raise _fault("the probability of failure must be above 0 and below 1")
-    return Fraction(beta)
-
-
-def _fault(message: str) -> OdError:
-    return OdError(
-        "OD-EVALUATION-BOUND", message, next_step="request a bound for a mechanism and values that it covers"
-    )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class SegmentTruth:
-    """The true flows by category at every level of a flow tree, with which releases are compared. NOT private.
-
-    Attributes:
-        tree: the flow tree of the releases.
-        categories: number of categories K.
-        levels: true flows at levels 0 (root) to T (leaves). A node and a category have the rank K r + k, where r is the
-            rank of the node and k the position of the category.
-    """
-
-    tree: FlowTree
-    categories: int
-    levels: tuple[Level, ...]
-
-    def __repr__(self) -> str:
-        return "SegmentTruth(confidential)"
-
-    @classmethod
-    def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str) -> SegmentTruth:
-        """Create the true flows from counts of the trips in the categories of a breakdown."""
-        trips = category_trips(counts, breakdown)
-        pairs = tree.pairs_at(counts.rank)
-        leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
-        return cls(tree, trips.shape[1], tuple(segment_sums_by_level(tree, leaves, trips)))
-
-    def errors(self, leaves: Nodes, segments: NDArray[np.int64]) -> list[dict[str, float]]:
-        """Return the errors of released leaves by category, as in :func:`od_core.evaluate`.
-
-        A category of a pair of areas takes the place of the pair.
-
-        Args:
-            leaves: released leaves in tree order.
-            segments: released trips of each leaf by category; shape (leaves, categories).
-        """
-        pairs = zip(self.levels, segment_sums_by_level(self.tree, leaves, segments), strict=True)
-        return [
-            {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
-            for level, pair in enumerate(pairs)
-        ]
-
-
-def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
-    """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
-    categories = counts.by_segment[breakdown]
-    trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
-    for k, category in enumerate(categories):
-        trips[np.searchsorted(counts.rank, category.rank), k] = np.diff(category.before)
-    return trips
-
-
-def segment_sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64]) -> Iterator[Level]:
-    """Yield the sums of the leaves' trips by category at each level, 0 (root) to T. Leaves must be in tree order."""
-    categories = segments.shape[1]
-    for rank, first in ranks_by_level(tree, leaves):
-        sums = np.add.reduceat(segments, first, axis=0) if len(first) else segments
-        both = (rank[:, np.newaxis] * categories + np.arange(categories)).ravel()
-        kept = sums.ravel() > 0
-        yield both[kept], sums.ravel()[kept]
 
 
 def evaluate(
@@ -383,7 +322,5 @@ def evaluate(
         columns=columns,
         breakdowns=() if segment is None else (find(release.plan.breakdowns, segment),),
     )
-    if segment is None:
-        return pd.DataFrame(Truth.of_counts(tree, counts).errors(release.leaves))
-    true = SegmentTruth.of_counts(tree, counts, segment)
-    return pd.DataFrame(true.errors(release.leaves, release.segments[segment]))
+    segments = None if segment is None else release.segments[segment]
+    return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))

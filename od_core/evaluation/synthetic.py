@@ -7,15 +7,12 @@ random numbers are predictable and must never serve as noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -38,34 +35,29 @@ def digit_geography(fan_outs: Sequence[Counts]) -> Geography:
         codes.append(
             [f"{above}{child}" for above, count in zip(codes[-1], counts, strict=True) for child in range(count)]
         )
-    return _geography([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
+    return geography_of_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
 
 
-def italian_geography(*fan_outs: Counts) -> Geography:
-    """Return a geography with codes as in Italy: a town's code begins with its province's, a section's with its town's.
+def italian_codes(province_counts: Counts, town_counts: Counts) -> list[list[str]]:
+    """Return the codes of regions, provinces and towns as in Italy: a town's code begins with its province's.
 
-    ``fan_outs`` has the number of children of each area, in one array per level, from the regions down.
+    ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
+    province.
     """
-    province_counts, town_counts, *_ = fan_outs
-    fan_outs = (np.array([len(province_counts)]), *fan_outs)
-    codes = [_numbered([""], [len(province_counts)], 2), _numbered([""], [len(town_counts)], 3)]
-    codes.append(_numbered(codes[-1], town_counts, 3))
-    if len(fan_outs) > TOWN:
-        area_counts, section_counts = fan_outs[TOWN:]
-        first_area = np.cumsum(area_counts) - area_counts
-        codes.append(_numbered(codes[-1], area_counts, 3))
-        codes.append(_numbered(codes[TOWN - 1], np.add.reduceat(section_counts, first_area), 6))
-    return _geography(["region", "province", "town", "section_area", "section"][: len(codes)], codes, fan_outs)
+    regions = numbered_codes([""], [len(province_counts)], 2)
+    provinces = numbered_codes([""], [len(town_counts)], 3)
+    return [regions, provinces, numbered_codes(provinces, town_counts, 3)]
 
 
-def _numbered(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
+def numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
     """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
     return [
         f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
     ]
 
 
-def _geography(levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Counts]) -> Geography:
+def geography_of_codes(levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Counts]) -> Geography:
+    """Return a geography with the names of its levels, and the codes and fan-outs of each level."""
     parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
     return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
 
@@ -121,7 +113,7 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
         [boninsegna2025inftda, Section 5].
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
-    return _pareto_flows(_generator(seed), "binary", digit_geography(fan_outs), filled, trips)
+    return _pareto_flows(seeded(seed), "binary", digit_geography(fan_outs), filled, trips)
 
 
 def random_tree(
@@ -146,7 +138,7 @@ def random_tree(
     References:
         [boninsegna2025inftda, Section 5].
     """
-    generator = _generator(seed)
+    generator = seeded(seed)
     for _ in range(100_000):
         fan_outs = [generator.integers(2, 11, 1)]
         while len(fan_outs) < levels:
@@ -159,25 +151,10 @@ def random_tree(
 def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
     """Return synthetic commuter flows between towns with the numbers of trips and areas of Italy.
 
-    At scale 1, there are 8,092 towns in 110 provinces and 20 regions. Model, arguments and errors are those of
-    :func:`italy_sections`.
-    """
-    generator = _generator(seed)
-    province_counts, town_counts, town_size = _italian_towns(generator, _shrinking(8_092, scale))
-    geography = italian_geography(province_counts, town_counts)
-    reach = {2: 0.5, 1: 0.3, 0: 0.2}
-    return _gravity_flows(generator, "italy", geography, town_size, reach, *_scaled(geography, scale, pairs, trips))
-
-
-def italy_sections(
-    seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
-) -> SyntheticFlows:
-    """Return synthetic commuter flows between census sections, with the numbers of areas of Italy.
-
-    At scale 1, there are 357,708 sections in 9,249 section areas of the towns of :func:`italy`. Towns have heavy-tailed
-    sizes. Pairs of zones are drawn by a gravity model: the origin by size, the reach (own town, own province, own
-    region or anywhere) with fixed probabilities, and the destination within reach by size. Each distinct pair gets one
-    trip. The remaining trips are assigned to the pairs by gravity too, with heavy tails.
+    At scale 1, there are 8,092 towns in 110 provinces and 20 regions. Towns have heavy-tailed sizes. Pairs of zones are
+    drawn by a gravity model: the origin by size, the reach (own town, own province, own region or anywhere) with fixed
+    probabilities, and the destination within reach by size. Each distinct pair gets one trip. The remaining trips are
+    assigned to the pairs by gravity too, with heavy tails.
 
     Args:
         seed: seed of the generator.
@@ -190,22 +167,18 @@ def italy_sections(
         OdError: the scale is out of range; there are fewer trips than pairs, or too few or too many pairs for the
             zones.
     """
-    generator = _generator(seed)
-    power = _shrinking(357_708, scale)
-    province_counts, town_counts, town_size = _italian_towns(generator, power)
-    area_counts = _split(town_size, round(9_249**power), round(62**power))
-    area_size = np.repeat(town_size / area_counts, area_counts)
-    appeal = area_size**0.7 * generator.gamma(8.0, size=len(area_size))
-    section_counts = _split(appeal, round(357_708**power), round(185**power))
-    geography = italian_geography(province_counts, town_counts, area_counts, section_counts)
-    size = generator.gamma(4.0, size=len(geography.zones))
-    reach = {TOWN: 0.55, 2: 0.25, 1: 0.12, 0: 0.08}
-    sizes = _scaled(geography, scale, pairs, trips)
-    return _gravity_flows(generator, "italy_sections", geography, size, reach, *sizes)
+    generator = seeded(seed)
+    province_counts, town_counts, town_size = italian_towns(generator, shrinking(8_092, scale))
+    fan_outs = (np.array([len(province_counts)]), province_counts, town_counts)
+    geography = geography_of_codes(
+        ["region", "province", "town"], italian_codes(province_counts, town_counts), fan_outs
+    )
+    reach = {2: 0.5, 1: 0.3, 0: 0.2}
+    return gravity_flows(generator, "italy", geography, town_size, reach, *scaled(geography, scale, pairs, trips))
 
 
 def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
-    """Return flows between the zones of any geography, by the gravity model of :func:`italy_sections`.
+    """Return flows between the zones of any geography, by the gravity model of :func:`italy`.
 
     Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
     about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
@@ -220,33 +193,10 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
     Raises:
         OdError: there are too few or too many pairs for the zones, or fewer trips than pairs.
     """
-    generator = _generator(seed)
+    generator = seeded(seed)
     size = pareto(generator, len(geography.zones), 1.2)
     reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
-    return _gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
-
-
-def records(flows: SyntheticFlows, *, seed: int = 0, batch: int = 1_000_000) -> Iterator[pa.Table]:
-    """Yield tables of ``batch`` rows, one per trip, in random order: text columns origin and destination (zone codes).
-
-    ``seed`` is the seed of the order. The order takes 4 bytes of memory per trip, in addition to one table.
-    """
-    zones = pa.array(flows.geography.zones)
-    order = np.repeat(np.arange(len(flows.trips), dtype=np.int32), flows.trips)
-    _generator(seed).shuffle(order)
-    for start in range(0, len(order), batch):
-        pair = order[start : start + batch]
-        yield pa.table({"origin": zones.take(flows.origin[pair]), "destination": zones.take(flows.destination[pair])})
-
-
-def write_records(flows: SyntheticFlows, folder: Path, *, files: int = 10, seed: int = 0) -> list[Path]:
-    """Write one row per trip, as in :func:`records`, into at most ``files`` Parquet files, and return their paths."""
-    paths = []
-    batch = -(-int(flows.trips.sum()) // files)
-    for number, table in enumerate(records(flows, seed=seed, batch=batch)):
-        paths.append(folder / f"records-{number:03d}.parquet")
-        pq.write_table(table, paths[-1], compression="zstd")
-    return paths
+    return gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
 
 
 def _pareto_flows(
@@ -274,27 +224,27 @@ def _pareto_flows(
     return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_zones_of(chosen, zones), flow)
 
 
-def _shrinking(zones: int, scale: float) -> float:
+def shrinking(zones: int, scale: float) -> float:
     """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
     if not 0 < scale <= 10 or scale * zones < 2:
         raise _fault(f"the scale {scale} leaves no zones or is above 10")
     return math.log(scale * zones) / math.log(zones)
 
 
-def _scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
+def scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
     """Return the numbers of pairs and trips for a geography that is already scaled by ``scale``."""
     return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
 
 
-def _italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
+def italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
     """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
-    province_counts = _split(generator.gamma(4.0, size=regions), provinces, round(11**power))
-    town_counts = _split(generator.gamma(3.0, size=provinces), towns, round(190**power))
+    province_counts = split(generator.gamma(4.0, size=regions), provinces, round(11**power))
+    town_counts = split(generator.gamma(3.0, size=provinces), towns, round(190**power))
     return province_counts, town_counts, pareto(generator, towns, 1.2)
 
 
-def _split(weights: Reals, total: int, most: int) -> Counts:
+def split(weights: Reals, total: int, most: int) -> Counts:
     """Return integers from 1 to ``most`` that sum to ``total``, roughly in proportion to weights; shape of ``weights``.
 
     If ``most`` is too small for this sum, it is raised to the smallest sufficient number.
@@ -311,7 +261,7 @@ def _split(weights: Reals, total: int, most: int) -> Counts:
     return parts
 
 
-def _gravity_flows(
+def gravity_flows(
     generator: np.random.Generator,
     name: str,
     geography: Geography,
@@ -321,7 +271,7 @@ def _gravity_flows(
     trips: int,
     town: int = TOWN,
 ) -> SyntheticFlows:
-    """Return flows between zones of given sizes, by the gravity model of :func:`italy_sections`.
+    """Return flows between zones of given sizes, by the gravity model of :func:`italy`.
 
     ``reach`` maps a level to the share of the pairs that are drawn within one area of that level. ``town`` is the level
     of the towns.
@@ -407,7 +357,8 @@ def _zones_of(pair: Counts, zones: int) -> tuple[Numbers, Numbers]:
     return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
 
 
-def _generator(seed: int) -> np.random.Generator:
+def seeded(seed: int) -> np.random.Generator:
+    """Return the generator of a seed."""
     return np.random.Generator(np.random.PCG64(seed))
 
 

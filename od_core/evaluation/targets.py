@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 from scipy import optimize, special
 
 from od_core.errors import OdError
+from od_core.evaluation.forecast import TOO_WIDE, on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import category_trips
-from od_core.evaluation.simulation import TOO_WIDE, on_plan, simulated_releases, with_budget
 from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
@@ -493,7 +493,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
             found; or the noise is too wide to simulate.
     """
     _refuse_useless(plan, targets)
-    _, trips = on_plan(table, plan)
+    trips = on_plan(table, plan)
     classes = classes_of(plan, targets, trips)
     segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
     model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)

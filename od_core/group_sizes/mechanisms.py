@@ -7,6 +7,7 @@ all of them, and :func:`chosen` is the rule.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -16,15 +17,13 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.projection.one_margin import project_children_euclidean
-from od_core.group_sizes.estimation.area_totals import WithAreaTotals
-from od_core.group_sizes.estimation.cost_tables import refuse_too_large
+from od_core.group_sizes.estimation.area_totals import nearest_with_area_totals, reals, relaxed_prices
+from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
-from od_core.group_sizes.estimation.merging import MergedLevels, Runs, check_noisy, tables
+from od_core.group_sizes.estimation.merging import Runs, check_noisy, merge, tables
 from od_core.group_sizes.estimation.posterior import NoisyAreas
-from od_core.group_sizes.estimation.relaxation import reals, relaxed_prices
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.parallel import in_order
-from od_core.privacy.budget import Budget
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry, refuse_unknown
 
@@ -40,8 +39,8 @@ class GroupSizeMechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        ...
+        """Options of the mechanism by name, as public text; none by default."""
+        return {}
 
     @property
     def query(self) -> Query:
@@ -50,18 +49,18 @@ class GroupSizeMechanism(Protocol):
 
     @property
     def leaves_alone(self) -> bool:
-        """True if the leaf areas get the whole budget and no other level is measured."""
-        ...
+        """True if the leaf areas get the whole budget and no other level is measured. By default, all levels are."""
+        return False
 
     @property
     def adds_up(self) -> bool:
         """True if the mechanism guarantees that every area's histogram is the sum of its children's."""
-        ...
+        return True
 
     @property
     def keeps_totals(self) -> bool:
         """True if the mechanism guarantees that every area's histogram sums to its public number of groups."""
-        ...
+        return True
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the estimated histograms of all levels. They depend on public values alone, without randomness.
@@ -77,8 +76,29 @@ class GroupSizeMechanism(Protocol):
         Returns:
             Histograms of levels 1 to L, top first; integers of at least 0, in one array of shape (areas, K + 1) per
             level.
+
+        Raises:
+            OdError: the noisy values have another shape or are too large for 64-bit sums, or an exact solver fails.
         """
         ...
+
+
+class MergedLevels(GroupSizeMechanism, ABC):
+    """Base of mechanisms that estimate each measured level from its own noisy values, and merge the results."""
+
+    @abstractmethod
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level, estimated from its own noisy values alone.
+
+        ``scale`` is the same at all levels, so an estimate for which only ratios of variances matter does not use it.
+        """
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
+        levels = frame.levels[-1:] if self.leaves_alone else frame.levels
+        check_noisy(frame, self.query, levels, noisy)
+        measured = zip(levels, noisy, strict=True)
+        return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in measured]))
 
 
 @dataclass(frozen=True)
@@ -110,8 +130,8 @@ def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
         top_code: K, the upper bound of the sizes.
     """
     offsets = np.concatenate([[0], np.cumsum(totals)])
-    steps = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
-    return Runs(steps.first, steps.lengths, steps.totals, steps.lengths)
+    first, lengths, sums = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
+    return Runs(first, lengths, sums, lengths)
 
 
 @dataclass(frozen=True)
@@ -129,10 +149,19 @@ class SizesPosterior(MergedLevels):
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
-        totals = frame.totals(level)
-        offsets = np.concatenate([[0], np.cumsum(totals)])
-        areas = NoisyAreas(noisy, offsets, totals, frame.top_code, True, scale)
-        return Runs.of_histograms(areas.histograms())
+        return runs_of_means(frame, self.query, level, noisy, scale)
+
+
+def runs_of_means(frame: Frame, query: Query, level: int, noisy: Counts, scale: Fraction) -> Runs:
+    """Return the sizes of the groups of a level, from the differences of posterior means of cumulative counts.
+
+    ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes`` at this level.
+    """
+    totals = frame.totals(level)
+    widths = totals if query == "sizes" else np.full(len(totals), frame.top_code)
+    offsets = np.concatenate([[0], np.cumsum(widths)])
+    areas = NoisyAreas(noisy.reshape(-1), offsets, totals, frame.top_code, query == "sizes", scale)
+    return Runs.of_histograms(areas.histograms())
 
 
 Regression = Literal["least_absolute", "least_squares"]
@@ -169,15 +198,16 @@ class Cumulative(MergedLevels):
         return {"regression": self.regression}
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
-        return runs_of_cumulative(frame.totals(level), noisy, self.regression)
+        """Return the sizes of the groups of a level; see :class:`MergedLevels`.
+
+        The variance of a size that n groups of an area share is taken as 4 / (n eps^2), at the epsilon eps of the level
+        [kuo2018countofcounts, section 5.1.2].
+        """
+        return Runs.of_histograms(fitted_histograms(frame.totals(level), noisy, self.regression))
 
 
-def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) -> Runs:
-    """Return the estimated sizes of the groups of a level as runs of equal sizes.
-
-    The variance of a size that n groups of an area share is taken as 4 / (n eps^2), at the epsilon eps of the level
-    [kuo2018countofcounts, section 5.1.2].
+def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
+    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
 
     Args:
         totals: number of groups of each area; shape (areas,).
@@ -186,34 +216,25 @@ def runs_of_cumulative(totals: Counts, noisy: Counts, regression: Regression) ->
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
-    def of_some(begin: int) -> Runs:
-        some = slice(begin, begin + rows)
-        return Runs.of_histograms(fitted_histograms(totals[some], noisy[some], regression))
+    def of_some(begin: int) -> Counts:
+        highest, values = totals[begin : begin + rows], noisy[begin : begin + rows]
+        offsets, lower = np.arange(len(values) + 1) * values.shape[1], np.zeros_like(highest)
+        if regression == "least_absolute":
+            least, greatest = least_absolute(values.reshape(-1), offsets, lower, highest)
+            rounded = (least + greatest + 1) // 2
+        else:
+            _, lengths, sums = least_squares(values.reshape(-1), offsets, lower, highest)
+            rounded = np.repeat((2 * sums + lengths) // (2 * lengths), lengths)
+        return np.diff(rounded.reshape(values.shape), prepend=0, append=highest[:, np.newaxis])
 
-    return Runs.joined(list(in_order(of_some, range(0, len(noisy), rows))))
-
-
-def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
-    """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
-
-    The arguments are those of :func:`runs_of_cumulative`.
-    """
-    offsets, lower = np.arange(len(noisy) + 1) * noisy.shape[1], np.zeros_like(totals)
-    values = noisy.reshape(-1)
-    if regression == "least_absolute":
-        least, greatest = least_absolute(values, offsets, lower, totals)
-        rounded = (least + greatest + 1) // 2
-    else:
-        steps = least_squares(values, offsets, lower, totals)
-        rounded = np.repeat((2 * steps.totals + steps.lengths) // (2 * steps.lengths), steps.lengths)
-    return np.diff(rounded.reshape(noisy.shape), prepend=0, append=totals[:, np.newaxis])
+    return np.concatenate(list(in_order(of_some, range(0, len(noisy), rows))))
 
 
 Leaf = Literal["cumulative", "sizes"]
 
 
 @dataclass(frozen=True)
-class BottomUp:
+class BottomUp(MergedLevels):
     """A mechanism that measures the leaf areas alone, by one of two methods.
 
     Which method is better depends on the data. The errors of the two differ by a factor of up to 3.5.
@@ -230,8 +251,6 @@ class BottomUp:
 
     name: ClassVar[str] = "bottom_up"
     leaves_alone: ClassVar[bool] = True
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         step = "choose cumulative or sizes"
@@ -247,16 +266,11 @@ class BottomUp:
         """Query of the leaf areas, which has the name of the leaf method."""
         return self.leaf
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels[-1:], noisy)
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of the leaf areas; see :class:`MergedLevels`."""
         if self.leaf == "sizes":
-            return tables(frame, runs_of_sizes(frame.groups, noisy[0], frame.top_code))
-        return tables(frame, runs_of_cumulative(frame.groups, noisy[0], "least_absolute"))
+            return runs_of_sizes(frame.groups, noisy, frame.top_code)
+        return Runs.of_histograms(fitted_histograms(frame.groups, noisy, "least_absolute"))
 
 
 @dataclass(frozen=True)
@@ -275,18 +289,9 @@ class BottomUpPosterior(BottomUp):
 
     name: ClassVar[str] = "bottom_up_posterior"
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the histograms of levels 1 to L, estimated from the leaf areas; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels[-1:], noisy)
-        of_sizes = self.leaf == "sizes"
-        widths = frame.groups if of_sizes else np.full(len(frame.groups), frame.top_code)
-        offsets = np.concatenate([[0], np.cumsum(widths)])
-        areas = NoisyAreas(noisy[0].reshape(-1), offsets, frame.groups, frame.top_code, of_sizes, scale)
-        return frame.every_level(areas.histograms())
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of the leaf areas; see :class:`MergedLevels`."""
+        return runs_of_means(frame, self.query, level, noisy, scale)
 
 
 @dataclass(frozen=True)
@@ -311,6 +316,56 @@ class Naive(MergedLevels):
 
 
 @dataclass(frozen=True)
+class WithAreaTotals(GroupSizeMechanism):
+    """The base of the two mechanisms with integer programs of [fioretto2019hierarchical], with their one option.
+
+    Attributes:
+        area_totals: if true, every area has its number of groups in the result. The result is then optimal on small
+            trees and near the optimum on large trees. If false, only the top areas have their numbers of groups, as in
+            the published algorithms, and the result is optimal.
+    """
+
+    area_totals: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "area_totals", _truth_value(self.area_totals))
+
+    @property
+    def keeps_totals(self) -> bool:
+        """True if every area has its number of groups in the result."""
+        return self.area_totals
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {"area_totals": str(self.area_totals).lower()}
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`.
+
+        ``scale`` is used only if ``area_totals`` is false. It then affects only the running time and the choice among
+        equally near results.
+        """
+        histograms = noisy
+        if self.query == "cumulative":
+            levels = zip(frame.levels, noisy, strict=True)
+            histograms = [fitted_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
+        if self.area_totals:
+            return nearest_with_area_totals(frame, histograms)
+        return nearest_histograms(frame, histograms, first_cut(scale))
+
+
+def _truth_value(option: object) -> bool:
+    """Convert the option ``area_totals`` from a bool or its text to a bool. Raises OdError for any other value."""
+    values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
+    if not isinstance(option, bool | str) or option not in values:
+        raise OdError(
+            "OD-MECHANISM-OPTION", "area_totals must be true or false", next_step="correct the option of the mechanism"
+        )
+    return values[option]
+
+
+@dataclass(frozen=True)
 class Histogram(WithAreaTotals):
     """The mechanism M_H: noisy histograms of all areas, then integer least squares over the areas of all levels.
 
@@ -321,17 +376,9 @@ class Histogram(WithAreaTotals):
     name: ClassVar[str] = "histogram"
     query: ClassVar[Query] = "histogram"
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: a value is 2^40 or more, or the exact solver fails.
-        """
-        return self.nearest(frame, noisy, scale)
-
 
 @dataclass(frozen=True)
-class HistogramRelaxed:
+class HistogramRelaxed(GroupSizeMechanism):
     """The baseline M_H^r: noisy histograms of all areas, then least squares over the reals. Each value is rounded.
 
     After the rounding, an area need not have its number of groups, and children need not sum to their parent.
@@ -342,24 +389,15 @@ class HistogramRelaxed:
 
     name: ClassVar[str] = "histogram_relaxed"
     query: ClassVar[Query] = "histogram"
-    options: ClassVar[dict[str, str]] = {}
-    leaves_alone: ClassVar[bool] = False
     adds_up: ClassVar[bool] = False
     keeps_totals: ClassVar[bool] = False
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of all levels, rounded half up; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: a value is 2^40 or more.
-        """
+        """Return the histograms of all levels, rounded half up; see :meth:`GroupSizeMechanism.estimate`."""
         refuse_too_large(frame, noisy)
         prices = relaxed_prices(frame, noisy)
         everywhere = (reals(frame, noisy, prices, k, slice(0, len(values))) for k, values in enumerate(noisy))
         return [np.maximum(np.floor(y + 0.5), 0).astype(np.int64) for y in everywhere]
-
-
-"""Number of cumulative counts that are fitted at a time."""
 
 
 @dataclass(frozen=True)
@@ -377,33 +415,6 @@ class CumulativeDP(WithAreaTotals):
 
     name: ClassVar[str] = "cumulative_dp"
     query: ClassVar[Query] = "cumulative"
-
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of all levels; see :class:`GroupSizeMechanism`.
-
-        Raises:
-            OdError: a value is 2^40 or more, or the exact solver fails.
-        """
-        histograms = [
-            histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)
-        ]
-        return self.nearest(frame, histograms, scale)
-
-
-def histograms_of(cumulative: Counts, totals: Counts) -> Counts:
-    """Return integer histograms with the areas' numbers of groups, from noisy cumulative counts; shape (areas, K + 1).
-
-    Args:
-        cumulative: noisy cumulative counts; shape (areas, K).
-        totals: number of groups of each area; shape (areas,).
-    """
-    areas, sizes = cumulative.shape
-    histograms = np.empty((areas, sizes + 1), dtype=np.int64)
-    together = max(1, _PIECE // sizes)
-    for start in range(0, areas, together):
-        part = slice(start, start + together)
-        histograms[part] = fitted_histograms(totals[part], cumulative[part], "least_squares")
-    return histograms
 
 
 MECHANISMS: Registry[GroupSizeMechanism] = Registry(
@@ -438,7 +449,7 @@ VISIBLE = 2
 from the noise."""
 
 
-def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanism:
+def chosen(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
     Let K be the top code, and s the scale of the noise if only the leaf areas are measured. Nothing but K is known
@@ -464,14 +475,9 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     Args:
         frame: the public facts of the table.
         unit: the privacy unit. Bounded neighbours double the scale of the noise.
-        budget: a pure epsilon (delta is 0).
-
-    Raises:
-        OdError: the budget has no epsilon.
+        epsilon: the whole budget.
     """
-    if budget.epsilon is None:
-        raise OdError("OD-BUDGET-KIND", "the rule needs a pure epsilon", next_step="give the budget as epsilon alone")
-    scale = unit.differing_units / float(budget.epsilon)  # of cumulative counts and of sorted sizes
+    scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth
     sizes = math.sqrt(frame.top_code)
     groups = int(frame.groups.sum())
@@ -479,16 +485,3 @@ def chosen(frame: Frame, unit: PrivacyUnit, budget: Budget) -> GroupSizeMechanis
     if biased and depth > 1 and groups / tops / sizes >= SHARED:
         return Cumulative() if groups / tops >= DENSE * frame.top_code else SizesPosterior()
     return BottomUpPosterior("cumulative" if scale <= VISIBLE * groups / leaves / sizes else "sizes")
-
-
-def mechanism_for(
-    mechanism: str | GroupSizeMechanism | None, frame: Frame, unit: PrivacyUnit, budget: Budget
-) -> GroupSizeMechanism:
-    """Return the given mechanism, the mechanism with the given name, or that of :func:`chosen` if none is given.
-
-    Raises:
-        OdError: there is no mechanism with this name, or the budget has no epsilon.
-    """
-    if mechanism is None:
-        return chosen(frame, unit, budget)
-    return MECHANISMS.make(mechanism)

@@ -17,32 +17,17 @@ from od_core.group_sizes.release import GroupSizeRelease
 
 
 def evaluate_group_sizes(
-    release: GroupSizeRelease, groups: TableOrFile, *, columns: Mapping[str, str] | None = None
+    release: GroupSizeRelease, groups: TableOrFile | GroupSizes, *, columns: Mapping[str, str] | None = None
 ) -> pd.DataFrame:
-    """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
-
-    Args:
-        release: release whose table is evaluated.
-        groups: the true groups, in the form that :func:`od_core.group_sizes.release_group_sizes` takes.
-        columns: your names of the columns in ``groups``, as for that function.
-
-    Returns:
-        One row per area, with the columns that :func:`errors_by_area` describes.
-
-    Raises:
-        OdError: the groups are invalid, or an area does not have its number of groups in the release.
-    """
-    return errors_by_area(release, GroupSizes.from_frame(groups, release.frame.geography, columns=columns))
-
-
-def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
     """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
 
     True sizes above the top code K count as K.
 
     Args:
         release: release whose table is evaluated.
-        true: the true groups.
+        groups: the true groups, in the form that :func:`od_core.release_group_sizes` takes, or as
+            :class:`GroupSizes`.
+        columns: your names of the columns in a table of groups, as for that function.
 
     Returns:
         One row per area with these columns:
@@ -57,9 +42,11 @@ def errors_by_area(release: GroupSizeRelease, true: GroupSizes) -> pd.DataFrame:
         - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
 
     Raises:
-        OdError: an area does not have its number of groups in the release.
+        OdError: the groups are invalid, or an area does not have its number of groups in the release.
     """
-    frame = release.frame
+    frame, true = release.frame, groups
+    if not isinstance(true, GroupSizes):
+        true = GroupSizes.from_frame(true, frame.geography, columns=columns)
     if not np.array_equal(true.per_area(frame.geography), frame.groups):
         raise OdError(
             "OD-GROUPS-OTHER",

@@ -20,7 +20,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.group_sizes.mechanisms import GroupSizeMechanism, mechanism_for
+from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, chosen
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, Charge, exact_fraction
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -177,7 +177,8 @@ class GroupSizePlan(Plan):
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
-        OdError: the steps do not follow from the unit, the budget, the mechanism and the estimate of the top code.
+        OdError: the steps do not follow from the table, the unit, the budget, the mechanism and the estimate of the
+            top code.
     """
 
     frame: Frame
@@ -189,19 +190,10 @@ class GroupSizePlan(Plan):
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
-        estimate, measured = self.top_code_estimate, measured_levels(self.frame, self.mechanism)
-        if estimate is not None:
-            measured = [TOP_CODE_LEVEL, *measured]
-        if [step.level for step in self.steps] != measured:
-            raise plan_defect("the steps must be the measured levels, top first")
-        if estimate is not None and (
-            self.frame.top_code != estimate.most or self.steps[0].epsilon != estimate.share * (self.budget.epsilon or 0)
-        ):
-            raise plan_defect("the estimate of the top code has another bound or share than planned")
-        if any(step.sensitivity != _sensitivity(step.level, self.mechanism, self.unit) for step in self.steps):
-            raise plan_defect("the sensitivities of the steps do not match the unit")
-        if sum(step.epsilon for step in self.steps) != self.budget.epsilon:
-            raise plan_defect("the steps do not sum to the budget")
+        estimate = self.top_code_estimate
+        planned = _steps(self.frame, self.unit, self.budget, self.mechanism, estimate)
+        if self.steps != planned or (estimate is not None and estimate.most != self.frame.top_code):
+            raise plan_defect("the steps do not match the table, the unit, the budget and the mechanism")
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
@@ -286,7 +278,7 @@ def plan_group_sizes(
         " many cells as there are sizes, and no scale here covers that",
     )
     unit.refuse_weights("group sizes")
-    promised = budget.pure_epsilon("group-size tables")
+    epsilon = budget.pure_epsilon("group-size tables")
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
     if estimate is not None and mechanism is None:
         raise OdError(
@@ -296,21 +288,26 @@ def plan_group_sizes(
         )
     frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
     _refuse_unusable(frame)
-    used = mechanism_for(mechanism, frame, unit, budget)
-    for_top_code = Fraction(0) if estimate is None else estimate.share * promised
-    levels = measured_levels(frame, used)
-    epsilon = (promised - for_top_code) / len(levels)
-    steps = [_step(level, _sensitivity(level, used, unit), epsilon) for level in levels]
+    used = chosen(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
+    return GroupSizePlan(frame, unit, budget, used, _steps(frame, unit, budget, used, estimate), estimate, acceptance)
+
+
+def _steps(
+    frame: Frame, unit: PrivacyUnit, budget: Budget, mechanism: GroupSizeMechanism, estimate: TopCodeEstimate | None
+) -> tuple[LaplaceStep, ...]:
+    """Return the steps of a plan: the largest size, if the top code is estimated, and the measured levels, top first.
+
+    The estimate of the top code costs its share of the budget, and the levels get equal parts of the rest.
+    """
+    rest = budget.pure_epsilon("group-size tables")
+    steps = []
     if estimate is not None:
-        steps.insert(0, _step(TOP_CODE_LEVEL, _sensitivity(TOP_CODE_LEVEL, used, unit), for_top_code))
-    return GroupSizePlan(frame, unit, budget, used, tuple(steps), estimate, acceptance)
-
-
-def _sensitivity(level: int, mechanism: GroupSizeMechanism, unit: PrivacyUnit) -> int:
-    """Return the L1 sensitivity of the query of a level; at ``TOP_CODE_LEVEL``, that of the largest size."""
-    if level == TOP_CODE_LEVEL:
-        return SENSITIVITY_OF_LARGEST
-    return SENSITIVITY[mechanism.query] * unit.differing_units
+        share = estimate.share * rest
+        rest -= share
+        steps.append(LaplaceStep(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, SENSITIVITY_OF_LARGEST / share, share))
+    levels, sensitivity = measured_levels(frame, mechanism), SENSITIVITY[mechanism.query] * unit.differing_units
+    epsilon = rest / len(levels)
+    return (*steps, *(LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon) for level in levels))
 
 
 def _refuse_unusable(frame: Frame) -> None:
@@ -329,10 +326,6 @@ def _refuse_unusable(frame: Frame) -> None:
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
     """Return the levels that the mechanism measures, top first: all levels of the table, or the leaf level alone."""
     return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
-
-
-def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
-    return LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon)
 
 
 def _checked(top_code: object) -> int:

@@ -1,8 +1,9 @@
-"""Stage and publish releases of group sizes."""
+"""Stage, report and publish releases of group sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, starmap, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -13,26 +14,36 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 
 from od_core.geography.geography import Geography
-from od_core.group_sizes.groups import Frame, GroupSizes
+from od_core.geography.hierarchy import level_up_to
+from od_core.group_sizes.estimation.intervals import listed_sizes
+from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MISSED, GroupSizePlan, LaplaceStep, TopCodeEstimate, margin, plan_group_sizes
-from od_core.group_sizes.release import GroupSizeRelease, cells, estimated, frame_of, measure_plan
-from od_core.group_sizes.report import group_size_pictures, group_size_report
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.group_sizes.plan import (
+    MEASURED,
+    MISSED,
+    GroupSizePlan,
+    LaplaceStep,
+    TopCodeEstimate,
+    margin,
+    plan_group_sizes,
+)
+from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan, widths
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
-from od_core.noise.sources import NoiseSource
 from od_core.privacy.accounting import float_above, text_above
-from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
-from od_core.privacy.unit import PrivacyUnit
+from od_core.privacy.stability import laplace_reach
 from od_core.publication import columns
-from od_core.publication.certificate import Certificate, has_intervals
+from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.codebook import citation
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
+from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
+from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
+from od_core.publication.templates import filled, filled_markup
 
 _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
 
@@ -63,6 +74,215 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
             cells = [np.full(len(area), level), area, size, table[area, size]]
             batches.append(pa.record_batch([pa.array(c, f.type) for c, f in zip(cells, _CELLS, strict=True)], _CELLS))
         return pa.Table.from_batches(batches, _CELLS)
+
+
+_INTERVALS = (
+    "The intervals in `cumulative` and `members_by_area` follow from the noisy measurements alone. They were widened"
+    " where they did not contain the released number."
+)
+
+
+def _top_coded(plan: GroupSizePlan) -> str:
+    """Return sentences on how groups above the top code are counted and how an estimated top code was found."""
+    if plan.top_code_estimate is None:
+        return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
+    step, most = plan.steps[0], plan.top_code_estimate.most
+    return (
+        " Groups of more members than the top code, which stands among the contents, count as groups of that many. It"
+        " is estimated: it is a noisy measurement of the largest group, one of those that are published and charged"
+        f" (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
+        f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"
+        f" {MISSED}."
+    )
+
+
+def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
+    """Read a published bundle of a group-size table, and return its release.
+
+    The table is estimated again from the noisy measurements in the bundle, and compared with the published histograms.
+
+    Raises:
+        OdError: the folder is not a bundle of a group-size table, or its files do not match its certificate.
+    """
+    names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
+    stated, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)
+    plan = _plan(stated["plan"], areas, groups, stated.get("geography_versions", {}).get("areas"))
+    level_names = plan.frame.geography.level_names
+    measured: list[tuple[LaplaceStep, NoisyVector]] = []
+    for step in plan.steps:
+        noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
+        if len(noisy) != widths(frame_of(plan, measured), plan.mechanism.query, step.level).sum():
+            raise changed("noisy measurements")
+        measured.append((step, NoisyVector.in_memory([noisy])))
+    release = estimated(plan, measured, spent=stated_spent(plan, stated), noise=stated["noise"])
+    if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
+        raise changed("histogram")
+    return release
+
+
+def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
+    geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
+    top_code = facts["top_code"]
+    per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
+    return pure_plan(
+        plan_group_sizes,
+        geography,
+        per_area,
+        facts=facts,
+        mechanisms=MECHANISMS,
+        top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
+    )
+
+
+# Report. The words and the layout are in the templates.
+
+
+MOST_AREAS = 24
+"""Largest number of areas that the report shows one by one."""
+
+BAND = "Share of the groups with at most each number of members"
+
+_LONGEST_BAR = 420
+_LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
+"""Position and size of the chart with the band, within its picture."""
+
+
+def group_size_report(
+    release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
+) -> str:
+    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+    interval, whole = confidence(certificate), release.histograms_of(0)[0]
+    groups = int(release.frame.groups.sum())
+    middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
+    has_bounds = interval is not None and middle < release.frame.top_code
+    return filled(
+        "group_sizes_report.html",
+        certificate=certificate,
+        interval=interval,
+        groups=groups,
+        top_code=release.frame.top_code,
+        members=[int(values[0]) for values in release.bounds_of_members(0)],
+        middle=middle,
+        up_to_middle=_up_to(release, [middle])[0] if has_bounds else None,
+        classes=_distribution(release, intervals=interval is not None),
+        band=None if interval is None else _band(release),
+        band_title=BAND,
+        areas=None if interval is None else _members_by_area(release),
+        heat=_by_area(release),
+        measured=MEASURED[release.plan.mechanism.query],
+        geography=release.frame.geography,
+        errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
+        context=context,
+        citation=citation(certificate),
+    )
+
+
+def group_size_pictures(release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
+    """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
+    title, classed = "Groups by their size", _classed(release.histograms_of(0)[0])
+    most = max(classed.values()) or 1
+    rows = [(name, groups, _LONGEST_BAR * groups / most) for name, groups in classed.items()]
+    drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
+    return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
+
+
+def _band(release: GroupSizeRelease) -> Markup:
+    """Return the chart of the share of all groups that have at most each size, with the band of its intervals.
+
+    Its axis is logarithmic from 1 on, so that small and large sizes are both legible.
+    """
+    top_code, groups = release.frame.top_code, int(release.frame.groups.sum())
+    sizes = listed_sizes(top_code)
+    shares = np.array([np.append(values[0], groups) / groups for values in release.bounds_at_most(0, sizes)])
+
+    def across(positions: Any) -> list[float]:
+        found: list[float] = (_LEFT + _WIDTH * np.log1p(positions) / (np.log1p(top_code) or 1)).tolist()
+        return found
+
+    places = across([*sizes.tolist(), top_code])
+    line, lower, upper = (
+        [f"{x:.1f},{y:.1f}" for x, y in zip(places, heights, strict=True)]
+        for heights in (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
+    )
+    steps = [0, *takewhile(lambda step: step <= top_code, one_three_ten())]
+    return filled_markup(
+        "band_chart.svg",
+        title=BAND,
+        left=_LEFT,
+        right=_LEFT + _WIDTH,
+        bottom=_TOP + _HEIGHT,
+        heights={percent: _TOP + _HEIGHT * (1 - percent / 100) for percent in (0, 25, 50, 75, 100)},
+        steps=dict(zip(steps, across(steps), strict=True)),
+        band=[*lower, *upper[::-1]],
+        line=line,
+    )
+
+
+def _classes(top_code: int) -> list[tuple[int, int]]:
+    """Return the first and last size of each class: 0, 1, 2 to 3, 4 to 10 and so on, up to the top code."""
+    return [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
+
+
+def _classed(histogram: Counts) -> dict[str, int]:
+    """Return the number of groups in each class of sizes, by the name of the class."""
+    summed = np.concatenate([[0], np.cumsum(histogram)])
+    return {class_text(low, high): int(summed[high + 1] - summed[low]) for low, high in _classes(len(histogram) - 1)}
+
+
+def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
+    """Return the number of groups of at most each size, with its bounds."""
+    return list(zip(*(values[0].tolist() for values in release.bounds_at_most(0, np.array(sizes))), strict=True))
+
+
+def _distribution(release: GroupSizeRelease, *, intervals: bool) -> list[dict[str, Any]]:
+    """Return the groups of each class of sizes; with ``intervals``, also those of all sizes up to there."""
+    top_code = release.frame.top_code
+    ends = [high for _, high in _classes(top_code) if high < top_code]
+    up_to = dict(enumerate(_up_to(release, ends) if intervals else []))
+    return [
+        {"size": name, "groups": groups, "up_to": up_to.get(k)}
+        for k, (name, groups) in enumerate(_classed(release.histograms_of(0)[0]).items())
+    ]
+
+
+def _members_by_area(release: GroupSizeRelease) -> dict[str, Any]:
+    """Return the members of the groups of each area, with intervals."""
+    geography = release.frame.geography
+    level = level_up_to(geography, MOST_AREAS)
+    bounds, groups = release.bounds_of_members(level), release.frame.totals(level)
+    return {
+        "name": geography.level_names[level],
+        "rows": [
+            {
+                "area": geography.labels[level][area],
+                "groups": int(groups[area]),
+                "members": [int(values[area]) for values in bounds],
+            }
+            for area in places_of_largest(bounds[0], MOST_AREAS)
+        ],
+        "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
+    }
+
+
+def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
+    """Return the groups by area and size, for the lowest level with at most ``MOST_AREAS`` areas.
+
+    If every level has more areas, these are the ``MOST_AREAS`` areas of level 1 that have the most groups.
+    """
+    geography = release.frame.geography
+    level = level_up_to(geography, MOST_AREAS)
+    histograms = release.histograms_of(level)
+    classed = {area: _classed(histograms[area]) for area in places_of_largest(histograms.sum(axis=1), MOST_AREAS)}
+    return {
+        "name": geography.level_names[level],
+        "columns": list(_classed(histograms[0])),
+        "rows": [
+            (geography.labels[level][area], [(groups, False) for groups in own.values()], int(histograms[area].sum()))
+            for area, own in classed.items()
+        ],
+        "scale": Scale.up_to(max(groups for own in classed.values() for groups in own.values())),
+        "most": MOST_AREAS if len(histograms) > MOST_AREAS else None,
+    }
 
 
 class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
@@ -135,23 +355,20 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
     def files(self, release: GroupSizeRelease, certificate: Certificate) -> list[BundleFile]:
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
-        return [
-            *public_files("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level."),
-            *(_interval_files(release) if has_intervals(certificate) else []),
-            *public_files(
-                "groups_by_area",
-                groups_by_area(frame),
-                columns.GROUPS_BY_AREA,
-                "The public number of groups of every zone.",
-            ),
-            *public_files(
-                "noisy_measurements",
-                release.measurements,
-                columns.GROUP_MEASUREMENTS,
-                "The noisy measurements, for users who make their own estimates.",
-            ),
-            *areas_files(areas_table(frame.geography)),
+        groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
+        measured = "The noisy measurements, for users who make their own estimates."
+        tables = [("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level.")]
+        if has_intervals(certificate):
+            at_most = "Groups of at most each size, at every level, with their intervals."
+            tables += [
+                ("cumulative", release.at_most(), columns.CUMULATIVE, at_most),
+                ("members_by_area", release.members, columns.MEMBERS, "Members of every area, with their intervals."),
+            ]
+        tables += [
+            ("groups_by_area", groups, columns.GROUPS_BY_AREA, "The public number of groups of every zone."),
+            ("noisy_measurements", release.measurements, columns.GROUP_MEASUREMENTS, measured),
         ]
+        return [*chain.from_iterable(starmap(public_files, tables)), *areas_files(areas_table(frame.geography))]
 
     def notes(self, _release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""
@@ -161,36 +378,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             *([_INTERVALS] if has_intervals(certificate) else []),
         ]
 
-    def report(
-        self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
-    ) -> str:
-        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-        return group_size_report(release, certificate, context)
-
-    def pictures(self, release: GroupSizeRelease, certificate: Certificate) -> Mapping[str, Markup]:
-        """Return the report's bar chart of group sizes, as SVG by title."""
-        return group_size_pictures(release, certificate)
-
-    def open(self, bundle: Path) -> GroupSizeRelease:
-        """Return the release in a bundle's folder; see :func:`open_group_sizes`."""
-        return open_group_sizes(bundle)
-
-    def measure(
-        self, plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements
-    ) -> Sequence[tuple[Step, NoisyVector]]:
-        """Return each step of a plan with its noisy values; see :func:`od_core.group_sizes.release.measure_plan`."""
-        return measure_plan(plan, counted, noise, measurements)
-
-    def estimate(
-        self,
-        plan: GroupSizePlan,
-        measured: Sequence[tuple[LaplaceStep, NoisyVector]],
-        *,
-        spent: Spent,
-        noise: str | None,
-    ) -> GroupSizeRelease:
-        """Return the release that the plan's mechanism estimates from the noisy values of all steps."""
-        return estimated(plan, measured, spent=spent, noise=noise)
+    report = staticmethod(group_size_report)
+    pictures = staticmethod(group_size_pictures)
+    open = staticmethod(open_group_sizes)
+    measure = staticmethod(measure_plan)
+    estimate = staticmethod(estimated)
 
     def measured(self, release: GroupSizeRelease) -> Sequence[tuple[Step, NoisyVector]]:
         """Return each step of a release with its noisy values."""
@@ -226,83 +418,3 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
 
 
 GROUP_SIZES = GroupSizeKind()
-
-_INTERVALS = (
-    "The intervals in `cumulative` and `members_by_area` follow from the noisy measurements alone. They were widened"
-    " where they did not contain the released number."
-)
-
-
-def _interval_files(release: GroupSizeRelease) -> list[BundleFile]:
-    """Return the files of the groups of at most each size, and of the members of every area, with their intervals."""
-    return [
-        *public_files(
-            "cumulative",
-            release.at_most(),
-            columns.CUMULATIVE,
-            "Groups of at most each size, at every level, with their intervals.",
-        ),
-        *public_files(
-            "members_by_area", release.members, columns.MEMBERS, "Members of every area, with their intervals."
-        ),
-    ]
-
-
-def _top_coded(plan: GroupSizePlan) -> str:
-    """Return sentences on how groups above the top code are counted and how an estimated top code was found."""
-    if plan.top_code_estimate is None:
-        return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
-    step, most = plan.steps[0], plan.top_code_estimate.most
-    return (
-        " Groups of more members than the top code, which stands among the contents, count as groups of that many. It"
-        " is estimated: it is a noisy measurement of the largest group, one of those that are published and charged"
-        f" (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
-        f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"
-        f" {MISSED}."
-    )
-
-
-def groups_by_area(frame: Frame) -> pd.DataFrame:
-    """Return a table of the public number of groups of every leaf area, with the columns area and groups."""
-    return pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
-
-
-def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
-    """Read a published bundle of a group-size table, and return its release.
-
-    The table is estimated again from the noisy measurements in the bundle, and compared with the published histograms.
-
-    Raises:
-        OdError: the folder is not a bundle of a group-size table, or its files do not match its certificate.
-    """
-    names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
-    stated, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)
-    plan = _plan(stated["plan"], areas, groups, stated.get("geography_versions", {}).get("areas"))
-    level_names = plan.frame.geography.level_names
-    measured: list[tuple[LaplaceStep, NoisyVector]] = []
-    for step in plan.steps:
-        noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != cells(frame_of(plan, measured), plan.mechanism.query, step.level):
-            raise changed("noisy measurements")
-        measured.append((step, NoisyVector.in_memory([noisy])))
-    release = estimated(plan, measured, spent=stated_spent(plan, stated), noise=stated["noise"])
-    if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
-        raise changed("histogram")
-    return release
-
-
-def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
-    geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
-    top_code = facts["top_code"]
-    per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
-    plan = plan_group_sizes(
-        geography,
-        per_area,
-        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
-        budget=Budget(facts["epsilon"]),
-        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
-        top_code=TopCodeEstimate.from_facts(top_code) if isinstance(top_code, dict) else top_code,
-        acceptance=Acceptance.from_facts(facts["acceptance"]),
-    )
-    refuse_other_plan(plan, facts)
-    return plan

@@ -98,7 +98,7 @@ class GroupSizeRelease(PlannedRelease):
         """
         listed = _checked_sizes(sizes, self.frame.top_code)
         tables = []
-        for level in self._levels_with_whole:
+        for level in (0, *self.frame.levels):
             groups, lower, upper = self.bounds_at_most(level, listed)
             values = {"size": np.tile(listed, len(groups)), "groups": groups, "lower": lower, "upper": upper}
             areas = np.repeat(np.arange(len(groups)), len(listed))
@@ -112,7 +112,7 @@ class GroupSizeRelease(PlannedRelease):
             level: number of the level; 0 for the whole space.
             sizes: ascending sizes from 0 to K - 1; shape (sizes,).
         """
-        released = np.cumsum(self._histograms_of(level), axis=1)[:, sizes]
+        released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
         return released, *_widened(self.noisy_groups(level).at_most(sizes), released)
 
     @property
@@ -123,7 +123,7 @@ class GroupSizeRelease(PlannedRelease):
         The first row is that of the whole space.
         """
         tables = []
-        for level in self._levels_with_whole:
+        for level in (0, *self.frame.levels):
             members, lower, upper = self.bounds_of_members(level)
             values: dict[str, object] = {"members": members, "lower": lower, "upper": upper}
             tables.append(self._table(level, np.arange(len(members)), values))
@@ -131,14 +131,10 @@ class GroupSizeRelease(PlannedRelease):
 
     def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
-        released = self._histograms_of(level) @ np.arange(self.frame.top_code + 1)
+        released = self.histograms_of(level) @ np.arange(self.frame.top_code + 1)
         return released, *_widened(self.noisy_groups(level).members(), released)
 
-    @property
-    def _levels_with_whole(self) -> range:
-        return range(self.frame.geography.depth + 1)
-
-    def _histograms_of(self, level: int) -> Counts:
+    def histograms_of(self, level: int) -> Counts:
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
         return self.histograms[0].sum(axis=0, keepdims=True) if level == 0 else self.histograms[level - 1]
 
@@ -158,14 +154,10 @@ class GroupSizeRelease(PlannedRelease):
 
         Its columns are area, level (name), rank (from 1) and size.
         """
-        tables = []
-        for level, table in zip(self.frame.levels, self.histograms, strict=True):
-            totals = table.sum(axis=1)
-            area = np.repeat(np.arange(len(table)), totals)
-            size = np.repeat(np.tile(np.arange(table.shape[1]), len(table)), table.ravel())
-            rank = np.arange(len(area)) - np.repeat(np.cumsum(totals) - totals, totals) + 1
-            tables.append(self._table(level, area, {"rank": rank, "size": size}))
-        return pd.concat(tables, ignore_index=True)
+        histogram = self.histogram
+        groups = histogram.loc[histogram.index.repeat(histogram["groups"]), ["area", "level", "size"]]
+        groups.insert(2, "rank", groups.groupby(["level", "area"], sort=False).cumcount() + 1)
+        return groups.reset_index(drop=True)
 
     @property
     def measurements(self) -> pd.DataFrame:
@@ -250,7 +242,7 @@ def release_group_sizes(
         mechanism: name of a mechanism, or a mechanism with its options. By default, a rule that uses public numbers
             only selects one (:func:`od_core.group_sizes.mechanisms.chosen`).
         top_code: the top code K, if it is public. Larger sizes count as K. A
-            :class:`od_core.group_sizes.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
+            :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
         columns: your names of the columns in ``groups``, if they differ, such as ``{"size": "members"}``. The keys are
@@ -281,16 +273,16 @@ def run_plan(
 
 
 def measure_plan(
-    plan: GroupSizePlan, groups: GroupSizes, noise: NoiseSource, measurements: Measurements
+    plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[LaplaceStep, NoisyVector]]:
     """Return every step of a plan with its noisy values.
 
     Each step is drawn at most once: if ``measurements`` already contains its values, they are read from there. The
-    groups are confidential. The result is public.
+    counted groups are confidential. The result is public.
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, groups, noise)
+        draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, counted, noise)
         measured.append((step, measurements.once(step, draw)))
     return measured
 
@@ -361,11 +353,6 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         cells = np.bincount(area * (frame.top_code + 1) + members, minlength=(last - first) * (frame.top_code + 1))
         histogram = cells.reshape(last - first, frame.top_code + 1)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
-
-
-def cells(frame: Frame, query: Query, level: int) -> int:
-    """Return the total number of query values of all areas of a level."""
-    return int(widths(frame, query, level).sum())
 
 
 def widths(frame: Frame, query: Query, level: int) -> Counts:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
-from od_core.privacy.budget import Spent
+from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
+from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
+from od_core.registry import Registry
+
+P = TypeVar("P", bound=Plan)
 
 REPAIR = (
     "make it again, which spends nothing and replaces missing and damaged files (od-release run; sum or assist for"
@@ -66,6 +71,32 @@ def refuse_incomplete(name: str) -> Iterator[None]:
             f"{name} is not complete, or newer software wrote it: it has no {', '.join(map(str, error.args))}",
             f"read it with the software that its certificate names; if it is damaged, {REPAIR}",
         ) from None
+
+
+def pure_plan(
+    make: Callable[..., P], *public: Any, facts: dict[str, Any], mechanisms: Registry[Any], **options: Any
+) -> P:
+    """Return the plan, of a budget without delta, of which a certificate states the facts.
+
+    Args:
+        make: function that makes plans of this kind.
+        public, options: further arguments of ``make``.
+        facts: facts of the plan.
+        mechanisms: mechanisms of this kind.
+
+    Raises:
+        OdError: the plan differs from the facts.
+    """
+    plan = make(
+        *public,
+        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
+        budget=Budget(facts["epsilon"]),
+        mechanism=mechanisms.make(facts["mechanism"], **facts["mechanism_options"]),
+        acceptance=Acceptance.from_facts(facts["acceptance"]),
+        **options,
+    )
+    refuse_other_plan(plan, facts)
+    return plan
 
 
 def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -224,8 +224,7 @@ class MapGrid:
 
     def facts(self) -> dict[str, Any]:
         """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
-        names = ("west", "east", "south", "north")
-        return {**dict(zip(names, self.edges, strict=True)), "side": self.side, "places": list(self.places)}
+        return asdict(self) | {"places": list(self.places)}
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> MapGrid:
@@ -411,7 +410,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
         first, last, dimension = firsts[node], lasts[node], dimensions[node]
         start, end = starts[node], starts[node + 1]
         for i in range(first, last):
-            child = _part(rows[i, dimension], begins, start, end)
+            child = part_of(rows[i, dimension], begins, start, end)
             child_last[child] += 1
             child_trips[child] += rows[i, width - 1]
         place = first
@@ -423,7 +422,7 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
             limit = child_first[child + 1] if child + 1 < end else last
             while child_last[child] < limit:
                 i = child_last[child]
-                home = _part(rows[i, dimension], begins, start, end)
+                home = part_of(rows[i, dimension], begins, start, end)
                 if home != child:
                     for k in range(width):
                         carried[k] = rows[i, k]
@@ -432,14 +431,14 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
                         child_last[home] += 1
                         for k in range(width):
                             carried[k], rows[j, k] = rows[j, k], carried[k]
-                        home = _part(carried[dimension], begins, start, end)
+                        home = part_of(carried[dimension], begins, start, end)
                     for k in range(width):
                         rows[i, k] = carried[k]
                 child_last[child] += 1
 
 
 @kernel
-def _part(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
+def part_of(cell, begins, start, end):  # type: ignore[no-untyped-def]  # compiled
     """Return the last of the part numbers ``start:end`` whose part begins at or before the cell, by bisection."""
     size = end - start
     while size > 1:
@@ -453,62 +452,6 @@ Range = tuple[int, int]
 """First and last cell in a dimension, both inclusive."""
 
 
-def answers(boxes_lower: Bounds, boxes_upper: Bounds, counts: Counts | Reals, ranges: ArrayLike) -> Reals:
-    """Estimate the number of trips in each range from the counts of the boxes.
-
-    Args:
-        boxes_lower: first cell of each box in each dimension; shape (boxes, dimensions). The boxes fill the space.
-        boxes_upper: last cell of each box in each dimension, inclusive; shape (boxes, dimensions).
-        counts: noisy or post-processed count of each box; shape (boxes,).
-        ranges: first and last cell of each query in each dimension; shape (queries, dimensions, 2).
-
-    Returns:
-        Estimated number of trips in each range; shape (queries,). The count of a box that lies partly in a range is
-        multiplied by the share of the box's cells that lie in the range.
-
-    Raises:
-        OdError: a query is not made of integers, does not have the dimensions of the boxes, ends before it begins, or
-            extends beyond the space.
-
-    >>> answers(np.array([[0], [4]]), np.array([[3], [5]]), np.array([8, 3]), [[(2, 4)], [(0, 5)]])
-    array([ 5.5, 11. ])
-    """
-    checked = checked_ranges(ranges, space_of(boxes_upper))
-    return BoxIndex.of(boxes_lower, boxes_upper).answers(counts, checked)
-
-
-def origin_destination(
-    boxes_lower: Bounds,
-    boxes_upper: Bounds,
-    counts: Counts | Reals,
-    origin: Sequence[Range],
-    destination: Sequence[Range],
-    places: int,
-) -> float:
-    """Estimate the number of trips from one area to another, with any stops in between.
-
-    Args:
-        boxes_lower, boxes_upper, counts: see :func:`answers`.
-        origin: one range per dimension of the first place. A place on a map has two dimensions, and a place that is
-            numbered by its position in a list of zones has one.
-        destination: one range per dimension of the last place.
-        places: number of places of a trip, including origin and destination.
-
-    Raises:
-        OdError: there are fewer than two places, the number of dimensions is not a multiple of the number of places,
-            origin or destination does not have one range per dimension of a place, or a range is invalid (see
-            :func:`answers`).
-    """
-    space = space_of(boxes_upper)
-    if not isinstance(places, int) or places < 2 or len(space) % places:
-        raise _query_fault(f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)")
-    of_a_place = len(space) // places
-    if not len(origin) == len(destination) == of_a_place:
-        raise _query_fault(f"origin and destination need a range for each of the {of_a_place} dimensions of a place")
-    between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
-    return float(answers(boxes_lower, boxes_upper, counts, [[*origin, *between, *destination]])[0])
-
-
 def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     """Validate the queries, and return them as an int64 array of shape (queries, dimensions, 2).
 
@@ -517,7 +460,8 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
         sizes: number of cells of each dimension.
 
     Raises:
-        OdError: a query is invalid, as in :func:`answers`.
+        OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
+            extends beyond the space.
     """
     try:
         given = np.asarray(ranges)
@@ -528,27 +472,23 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
     if given.shape[1:] != (len(sizes), 2):
         raise _misshapen(sizes)
     if not np.issubdtype(given.dtype, np.integer):
-        raise _query_fault("the cells of a query must be whole numbers")
+        raise query_fault("the cells of a query must be whole numbers")
     first, last = given[:, :, 0], given[:, :, 1]
     if (first > last).any():
-        raise _query_fault("a query ends before it begins")
+        raise query_fault("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
-        raise _query_fault(
+        raise query_fault(
             f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
         )
     return np.ascontiguousarray(given, dtype=np.int64)
 
 
-def space_of(boxes_upper: Bounds) -> list[int]:
-    """Return the number of cells of each dimension, given boxes that fill the space."""
-    return [int(last) + 1 for last in boxes_upper.max(axis=0)]
-
-
 def _misshapen(sizes: Sequence[int]) -> OdError:
-    return _query_fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
+    return query_fault(f"a query needs a first and a last cell for each of the {len(sizes)} dimensions")
 
 
-def _query_fault(message: str) -> OdError:
+def query_fault(message: str) -> OdError:
+    """Return the OdError for a query that cannot be answered."""
     return OdError("OD-STOPS-QUERY", message, next_step="correct the query")
 
 
@@ -603,7 +543,7 @@ class BoxIndex:
         return cls(order, sorted_lower, sorted_upper, *around)
 
     def answers(self, counts: Counts | Reals, ranges: Ranges) -> Reals:
-        """Return the answer to each query; shape (queries,).
+        """Return the estimated number of trips in each query; shape (queries,).
 
         An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
         order of summation does not depend on the number of threads.
@@ -611,6 +551,10 @@ class BoxIndex:
         Args:
             counts: counts of the boxes, in the order in which the boxes were passed to :meth:`of`; shape (boxes,).
             ranges: queries within the space; shape (queries, dimensions, 2).
+
+        >>> index = BoxIndex.of(np.array([[0], [4]]), np.array([[3], [5]]))
+        >>> index.answers(np.array([8, 3]), np.array([[(2, 4)], [(0, 5)]]))
+        array([ 5.5, 11. ])
         """
         ordered = counts[self.order].astype(np.float64)
         sums = np.add.reduceat(ordered, np.arange(0, len(ordered), _BLOCK))

@@ -3,42 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
 from od_core.errors import OdError
-from od_core.stops.geometry import Bounds, BoxIndex, Counts, Points, Ranges, Reals, checked_ranges, space_of
+from od_core.stops.geometry import BoxIndex, Counts, Points, Ranges, Reals, checked_ranges
+from od_core.stops.release import StopsRelease
 
 HEADLINE_SHARE = 1000
 """Divisor of the number of trips that gives the first default floor (lower limit of the divisor of an error) of
 :func:`evaluate_stops`. With lower floors, the mean error mostly reflects queries of empty space."""
 
 
-class ReleasedBoxes(Protocol):
-    """The interface of a release with a table of boxes."""
-
-    @property
-    def boxes(self) -> pd.DataFrame:
-        """Table with one row per box.
-
-        Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of d dimensions),
-        count (an integer of at least 0) and noisy (the count as drawn).
-        """
-        ...
-
-
 def evaluate_stops(
-    release: ReleasedBoxes, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
+    release: StopsRelease, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
 ) -> pd.DataFrame:
     """Return the mean relative errors of range queries. The result is NOT private: it depends on the true trips.
 
     Args:
         release: release whose boxes answer the queries.
         points: true cell of each released trip in each dimension; shape (trips, dimensions).
-        ranges: the queries, in the form that :func:`od_core.stops.geometry.answers` takes.
+        ranges: the queries, in the form that :meth:`StopsRelease.query` takes for several.
         floors: lower limits of the divisor, above 0. The error of a query is divided by the true answer or by the
             floor, whichever is larger. The default floors are a thousandth of the number of trips, and 1.
 
@@ -49,19 +36,19 @@ def evaluate_stops(
 
     Raises:
         OdError: the points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
-            is invalid (see ``answers``).
+            is invalid.
     """
-    boxes = release.boxes
-    dimensions = sum(column.startswith("lower_") for column in boxes.columns)
-    lower, upper = (_bounds(boxes, end, dimensions) for end in ("lower", "upper"))
-    sizes = space_of(upper)
+    boxes, sizes = release.measured, release.plan.grid.sizes
     queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
     if not len(queries):
         raise _fault("the mean error needs at least one query")
     floors = headline_floors(len(cells)) if floors is None else floors
-    true, index = true_answers(cells, queries), BoxIndex.of(lower, upper)
-    answered = {name: index.answers(boxes[name].to_numpy(), queries) for name in ("noisy", "count")}
-    answered["zero"] = np.zeros(len(queries))
+    true, index = true_answers(cells, queries), BoxIndex.of(boxes.lower, boxes.upper)
+    answered = {
+        "noisy": index.answers(boxes.noisy, queries),
+        "count": index.answers(release.counts, queries),
+        "zero": np.zeros(len(queries)),
+    }
     return pd.DataFrame(
         [
             {"answered_by": name, "floor": floor, "mean_relative_error": mean_relative_error(true, values, floor)}
@@ -95,10 +82,6 @@ def true_answers(points: Points, ranges: Ranges) -> Counts:
         return np.zeros(len(ranges), dtype=np.int64)
     inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)
     return inside
-
-
-def _bounds(boxes: pd.DataFrame, end: str, dimensions: int) -> Bounds:
-    return boxes[[f"{end}_{i + 1}" for i in range(dimensions)]].to_numpy(dtype=np.int32)
 
 
 def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:

@@ -15,8 +15,7 @@ from od_core.privacy.plan import Plan, Step, plan_defect
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Grid, MapGrid
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.mechanism import StopsMechanism
+from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,7 @@ class StopsStep(Step):
             (unbounded neighbours) or replaced (bounded neighbours).
         epsilon: the exact charge.
         scales: purpose and scale of each noise distribution that is fixed before the first draw; see
-            :meth:`od_core.stops.mechanisms.mechanism.StopsMechanism.scales`.
+            :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
     """
 
     sensitivity: int

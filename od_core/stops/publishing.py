@@ -1,10 +1,12 @@
-"""Stage and publish releases of trips with stops."""
+"""Stage, report and publish releases of trips with stops."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -13,28 +15,28 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from od_core.geography.geography import Geography
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
-from od_core.noise.sources import NoiseSource
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import Acceptance
+from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
-from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certificate import Certificate, has_intervals
+from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.codebook import citation
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.markup import in_markdown
-from od_core.publication.read_back import certificate_and_tables, changed, refuse_other_plan, stated_spent
+from od_core.publication.number_formats import Scale
+from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
-from od_core.stops.geometry import Grid, MapGrid, fill_the_grid
+from od_core.publication.templates import filled, filled_markup
+from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
+from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
-from od_core.stops.report import stops_pictures, stops_report
 from od_core.stops.trajectories import Trajectories
 
 
@@ -56,6 +58,210 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
     def table_of(self, release: StopsRelease) -> pa.Table:
         """Return the table of boxes and counts of a release; see :meth:`StagedTable.table_of`."""
         return pa.Table.from_pandas(release.boxes, preserve_index=False)
+
+
+_ENDS = tuple(column.name for column in COUNT_ENDS)
+
+_INTERVALS = (
+    "`count_lower` and `count_upper` follow from `noisy` alone: its noise was drawn after the boxes were fixed. They"
+    " are for the given boxes. If boxes are chosen by their counts, such as the largest, the intervals of the chosen"
+    " boxes hold less often."
+)
+
+
+def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
+    """Write the boxes into a file as a GeoJSON feature collection (RFC 7946), with one feature per box.
+
+    The geometry of a feature has one polygon for each place of a trip, in the order of the places. The polygon is the
+    range of the box on the map of that place.
+    """
+    measured, counts = release.measured, release.counts
+    ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
+    file.write(b'{"type": "FeatureCollection", "features": [\n')
+    for box in range(len(measured)):
+        rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
+        polygons = [
+            {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]} for w, s, e, n in rectangles
+        ]
+        feature = {
+            "type": "Feature",
+            "geometry": {"type": "GeometryCollection", "geometries": polygons},
+            "properties": {
+                "count": int(counts[box]),
+                **{name: int(values[box]) for name, values in ends.items()},
+                "noisy": int(measured.noisy[box]),
+                "places": list(on_map.places),
+            },
+        }
+        file.write((json.dumps(feature) + (",\n" if box + 1 < len(measured) else "\n")).encode())
+    file.write(b"]}\n")
+
+
+def open_stops(bundle: str | Path) -> StopsRelease:
+    """Read a published bundle of trips with stops, and return its release.
+
+    The integer counts are computed again from the noisy counts, and compared with the published counts.
+
+    Raises:
+        OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
+    """
+    stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
+    facts = stated["plan"]
+    grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
+    plan = pure_plan(plan_stops, grid, facts=facts, mechanisms=MECHANISMS)
+    ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
+    table = boxes_table(plan.grid.dimensions, interval=has_intervals(stated))
+    if [column.name for column in table.columns] != list(boxes.columns):
+        raise changed("boxes")
+    flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
+    release = estimated(
+        plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
+    )
+    if not release.boxes[list(boxes.columns)].equals(boxes) or stated["contents"]["boxes"] != len(boxes):
+        raise changed("boxes")
+    return release
+
+
+# Report. The words and the layout are in the templates.
+
+
+LISTED = 20
+"""Largest number of boxes in the report's table of boxes."""
+
+_LISTED_FIELDS = 5
+"""Largest number of fields of each map in the report's table of fields."""
+
+_PIXELS = 64
+"""Largest number of fields on each side of a drawn map. A field is a rectangle of one shade."""
+
+_WIDTH, _PIECE = 480, 1 << 16
+
+
+def stops_report(release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
+    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+    interval, on_map = confidence(certificate), release.plan.map
+    zeros = release.counts == 0
+    return filled(
+        "stops_report.html",
+        certificate=certificate,
+        interval=interval,
+        trips=release.counts.sum(),
+        boxes=len(release.counts),
+        dimensions=release.plan.grid.dimensions,
+        zeros=int(zeros.sum()),
+        zero_bound=int(release.intervals[1][zeros].max(initial=0)),
+        places=None if on_map is None else on_map.places,
+        largest=_largest(release),
+        maps=None if on_map is None else _maps(release, on_map),
+        errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
+        context=context,
+        citation=citation(certificate),
+    )
+
+
+def stops_pictures(release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:  # noqa: ARG001  # no interval is drawn
+    """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
+    return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
+
+
+def _largest(release: StopsRelease) -> list[dict[str, Any]]:
+    """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
+    boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
+    rows = []
+    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
+        least, greatest = boxes.lower[box], boxes.upper[box]
+        rows.append(
+            {
+                "cells": list(zip(least.tolist(), greatest.tolist(), strict=True)),
+                "degrees": None if on_map is None else on_map.degrees(least, greatest),
+                "trips": int(release.counts[box]),
+                "reach": (int(lower[box]), int(upper[box])),
+            }
+        )
+    return rows
+
+
+def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
+    """Return the map of each place by its title, their common scale, and the fields with the most trips."""
+    densities = [_density(release, place) for place in range(len(on_map.places))]
+    scale = Scale.up_to(max(float(density.max()) for density in densities))
+    pixels = len(densities[0])
+    wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
+    fields = []
+    for name, density in zip(on_map.places, densities, strict=True):
+        for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
+            x, y = divmod(field, pixels)
+            west, south = on_map.west + x * wide, on_map.south + y * high
+            ends = {
+                "longitude": (west, on_map.west + (x + 1) * wide),
+                "latitude": (south, on_map.south + (y + 1) * high),
+            }
+            fields.append({"place": name, "trips": round(float(density[x, y]))} | ends)
+    middle = math.radians((on_map.south + on_map.north) / 2)
+    shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
+    titles = [f"Map of released trips by their {name}" for name in on_map.places]
+    return {
+        "pictures": {
+            title: _picture(title, density, scale, _WIDTH / shape)
+            for title, density in zip(titles, densities, strict=True)
+        },
+        "scale": scale,
+        "pixels": pixels,
+        "fields": fields,
+    }
+
+
+def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
+    """Return the number of trips in each field of one place's map.
+
+    The trips of each box are spread evenly over the box. The shape is (fields from west to east, fields from south to
+    north).
+    """
+    boxes, counts = release.measured, release.counts
+    side = release.plan.grid.sizes[2 * place]
+    pixels = min(_PIXELS, side)
+    density = np.zeros((pixels, pixels))
+    for first in range(0, len(counts), _PIECE):
+        piece = slice(first, first + _PIECE)
+        across, up = (
+            _shares(boxes.lower[piece, dimension], boxes.upper[piece, dimension], side, pixels)
+            for dimension in (2 * place, 2 * place + 1)
+        )
+        density += (across * counts[piece, np.newaxis]).T @ up
+    return density
+
+
+def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.float64]:
+    """Return the share of each range of cells that lies in each of ``pixels`` equal parts of a side of the map.
+
+    The shape is (ranges, pixels). The shares of a range sum to 1.
+    """
+    edges = np.arange(pixels + 1) * (side / pixels)
+    first, end = lower[:, np.newaxis].astype(np.float64), upper[:, np.newaxis].astype(np.float64) + 1
+    overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
+    shares: NDArray[np.float64] = np.maximum(overlap, 0) / (end - first)
+    return shares
+
+
+def _picture(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
+    """Draw the number of trips per field as an SVG map."""
+    return filled_markup(
+        "boxes_map.svg",
+        title=title,
+        width=_WIDTH,
+        height=f"{height:.1f}",
+        field=(_WIDTH / len(density), height / len(density)),
+        drawn=list(_rectangles(density, scale)),
+    )
+
+
+def _rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:
+    """Yield a rectangle for adjacent fields of one shade in a row, except for the lightest shade, in fields."""
+    for row, line in enumerate(density.T[::-1].tolist()):
+        for shade, run in groupby(enumerate(map(scale.shade, line)), key=lambda field: field[1]):
+            columns = [column for column, _ in run]
+            if shade:
+                yield {"row": row, "column": columns[0], "length": len(columns), "shade": shade}
 
 
 class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
@@ -135,38 +341,15 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             " degree.",
         ]
 
-    def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
-        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-        return stops_report(release, certificate, context)
-
-    def pictures(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, Markup]:
-        """Return the report's maps of trips, as SVG by title; none if the plan has no map."""
-        return stops_pictures(release, certificate)
-
-    def open(self, bundle: Path) -> StopsRelease:
-        """Return the release in a bundle's folder; see :func:`open_stops`."""
-        return open_stops(bundle)
-
-    def measure(
-        self, plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
-    ) -> Sequence[tuple[Step, NoisyVector]]:
-        """Return the step of a plan with its noisy values; see :func:`od_core.stops.release.measure_plan`."""
-        return measure_plan(plan, counted, noise, measurements)
-
-    def estimate(
-        self,
-        plan: StopsPlan,
-        measured: Sequence[tuple[StopsStep, NoisyVector]],
-        *,
-        spent: Spent,
-        noise: str | None,
-    ) -> StopsRelease:
-        """Return the release of a plan with the given noisy values; see :func:`od_core.stops.release.estimated`."""
-        return estimated(plan, measured, spent=spent, noise=noise)
+    report = staticmethod(stops_report)
+    pictures = staticmethod(stops_pictures)
+    open = staticmethod(open_stops)
+    measure = staticmethod(measure_plan)
+    estimate = staticmethod(estimated)
 
     def measured(self, release: StopsRelease) -> list[tuple[Step, NoisyVector]]:
         """Return the step of a release with its noisy values."""
-        return [(release.plan.step, flat_boxes(release.measured))]
+        return [(release.plan.step, NoisyVector.in_memory([flat_boxes(release.measured)]))]
 
     def invariants(self, release: StopsRelease) -> Iterator[str]:
         """Yield a message for each of these three rules that the release breaks.
@@ -200,75 +383,3 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
 
 STOPS = StopsKind()
-
-_ENDS = tuple(column.name for column in COUNT_ENDS)
-
-_INTERVALS = (
-    "`count_lower` and `count_upper` follow from `noisy` alone: its noise was drawn after the boxes were fixed. They"
-    " are for the given boxes. If boxes are chosen by their counts, such as the largest, the intervals of the chosen"
-    " boxes hold less often."
-)
-
-
-def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
-    """Write the boxes into a file as a GeoJSON feature collection (RFC 7946), with one feature per box.
-
-    The geometry of a feature has one polygon for each place of a trip, in the order of the places. The polygon is the
-    range of the box on the map of that place.
-    """
-    measured, counts = release.measured, release.counts
-    ends = dict(zip(_ENDS, release.intervals, strict=True)) if interval else {}
-    file.write(b'{"type": "FeatureCollection", "features": [\n')
-    for box in range(len(measured)):
-        rectangles = on_map.degrees(measured.lower[box], measured.upper[box])
-        polygons = [
-            {"type": "Polygon", "coordinates": [[[w, s], [e, s], [e, n], [w, n], [w, s]]]} for w, s, e, n in rectangles
-        ]
-        feature = {
-            "type": "Feature",
-            "geometry": {"type": "GeometryCollection", "geometries": polygons},
-            "properties": {
-                "count": int(counts[box]),
-                **{name: int(values[box]) for name, values in ends.items()},
-                "noisy": int(measured.noisy[box]),
-                "places": list(on_map.places),
-            },
-        }
-        file.write((json.dumps(feature) + (",\n" if box + 1 < len(measured) else "\n")).encode())
-    file.write(b"]}\n")
-
-
-def open_stops(bundle: str | Path) -> StopsRelease:
-    """Read a published bundle of trips with stops, and return its release.
-
-    The integer counts are computed again from the noisy counts, and compared with the published counts.
-
-    Raises:
-        OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
-    """
-    stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
-    plan = _plan(stated["plan"])
-    ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
-    table = boxes_table(plan.grid.dimensions, interval=has_intervals(stated))
-    if [column.name for column in table.columns] != list(boxes.columns):
-        raise changed("boxes")
-    flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    release = estimated(
-        plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
-    )
-    if not release.boxes[list(boxes.columns)].equals(boxes) or stated["contents"]["boxes"] != len(boxes):
-        raise changed("boxes")
-    return release
-
-
-def _plan(facts: dict[str, Any]) -> StopsPlan:
-    on_map = facts.get("map")
-    plan = plan_stops(
-        Grid(tuple(facts["grid"])) if on_map is None else MapGrid.from_facts(on_map),
-        unit=PrivacyUnit(facts["unit"], facts["neighbours"]),
-        budget=Budget(facts["epsilon"]),
-        mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
-        acceptance=Acceptance.from_facts(facts["acceptance"]),
-    )
-    refuse_other_plan(plan, facts)
-    return plan

@@ -20,31 +20,10 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
-from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, MapGrid, Range, checked_ranges, origin_destination
-from od_core.stops.mechanisms.mechanism import Drawn, Path, StopsMechanism
+from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, MapGrid, Range, checked_ranges, query_fault
+from od_core.stops.mechanisms import Drawn, Path, StopsMechanism
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.trajectories import Trajectories
-
-
-def count_intervals(plan: StopsPlan, boxes: Boxes, counts: Counts) -> tuple[Counts, Counts]:
-    """Return the lower and upper ends of the 90 % intervals of the true number of trips in each box.
-
-    Each noisy count is the true number plus discrete Laplace noise that is drawn after the boxes are fixed. So the
-    interval is for the given boxes, however they were chosen: the noisy count plus and minus the 90 % quantile of the
-    absolute noise. It is cut at 0 and widened to the released count.
-
-    Args:
-        plan: the plan of the release.
-        boxes: the boxes with their noisy counts, as drawn.
-        counts: released counts; shape (boxes,).
-
-    Returns:
-        Lower and upper ends, integers of at least 0; shape (boxes,) each.
-    """
-    scale = plan.mechanism.count_scale(boxes, plan.grid, plan.step.epsilon, plan.step.sensitivity)
-    reach = laplace_reach(scale)
-    lower, upper = np.maximum(boxes.noisy - reach, 0), np.maximum(boxes.noisy + reach, 0)
-    return np.minimum(lower, counts), upper  # no count is released above its noisy count and 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,8 +59,8 @@ class StopsRelease(PlannedRelease):
         """Table with one row per box.
 
         Its columns are lower_1, ..., lower_d, upper_1, ..., upper_d (first and last cell in each of the d dimensions,
-        both inclusive), count (the released count), count_lower and count_upper (the ends of its 90 % interval; see
-        :mod:`od_core.stops.release`) and noisy (the count as drawn).
+        both inclusive), count (the released count), count_lower and count_upper (the ends of its 90 % interval) and
+        noisy (the count as drawn).
         """
         bounds = {
             f"{name}_{dimension + 1}": values[:, dimension]
@@ -94,8 +73,18 @@ class StopsRelease(PlannedRelease):
 
     @cached_property
     def intervals(self) -> tuple[Counts, Counts]:
-        """Lower and upper ends of the 90 % interval of the trips in each box; shape (boxes,) each."""
-        return count_intervals(self.plan, self.measured, self.counts)
+        """Lower and upper ends of the 90 % intervals of the true number of trips in each box; shape (boxes,) each.
+
+        Each noisy count is the true number plus discrete Laplace noise that is drawn after the boxes are fixed. So the
+        interval is for the given boxes, however they were chosen: the noisy count plus and minus the 90 % quantile of
+        the absolute noise. It is cut at 0 and widened to the released count.
+        """
+        plan, noisy = self.plan, self.measured.noisy
+        reach = laplace_reach(
+            plan.mechanism.count_scale(self.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        )
+        lower, upper = np.maximum(noisy - reach, 0), np.maximum(noisy + reach, 0)
+        return np.minimum(lower, self.counts), upper  # no count is released above its noisy count and 0
 
     def query(self, ranges: ArrayLike) -> float | NDArray[np.float64]:
         """Return the estimated number of trips in one range or in each of several ranges.
@@ -110,7 +99,7 @@ class StopsRelease(PlannedRelease):
             A float for one range; an array of shape (queries,) for several.
 
         Raises:
-            OdError: a range is invalid, as in :func:`od_core.stops.geometry.answers`.
+            OdError: a range is invalid, as in :func:`od_core.stops.geometry.checked_ranges`.
         """
         single = np.ndim(ranges) == 2
         asked = [ranges] if single else ranges
@@ -126,11 +115,20 @@ class StopsRelease(PlannedRelease):
             destination: first and last cell, both inclusive, in each dimension of the last place.
 
         Raises:
-            OdError: a range is invalid, or the ranges do not match the dimensions of a place, as in
-                :func:`od_core.stops.geometry.origin_destination`.
+            OdError: there are fewer than two places, the dimensions of the grid are not a multiple of those of a
+                place, the ranges do not match the dimensions of a place, or a range is invalid.
         """
-        boxes, places = self.measured, self.plan.grid.dimensions // max(1, len(origin))
-        return origin_destination(boxes.lower, boxes.upper, self.counts, origin, destination, places)
+        space = self.plan.grid.sizes
+        places = len(space) // max(1, len(origin))
+        if places < 2 or len(space) % places:
+            said = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
+            raise query_fault(said)
+        of_a_place = len(space) // places
+        if not len(origin) == len(destination) == of_a_place:
+            said = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
+            raise query_fault(said)
+        between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
+        return float(self.query([*origin, *between, *destination]))
 
     @cached_property
     def _index(self) -> BoxIndex:
@@ -193,13 +191,13 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
 
 
 def measure_plan(
-    plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements
+    plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[StopsStep, NoisyVector]]:
     """Return the step of a plan with its noisy values, in the layout of :func:`measure`. The result is public.
 
     The values are drawn from the confidential trips, unless ``measurements`` already contains them.
     """
-    return [(plan.step, measurements.once(plan.step, partial(measure, plan, trips, noise)))]
+    return [(plan.step, measurements.once(plan.step, partial(measure, plan, counted, noise)))]
 
 
 def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterator[Counts]:
@@ -214,15 +212,11 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
     refuse_uncharged(drawn, plan)
-    yield _flat(drawn.boxes)
+    yield flat_boxes(drawn.boxes)
 
 
-def flat_boxes(boxes: Boxes) -> NoisyVector:
+def flat_boxes(boxes: Boxes) -> Counts:
     """Return the boxes as they are stored: one flat vector in the layout of :func:`measure`."""
-    return NoisyVector.in_memory([_flat(boxes)])
-
-
-def _flat(boxes: Boxes) -> Counts:
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
     flat.flags.writeable = False  # measured values do not change
     return flat
@@ -254,22 +248,18 @@ def estimated(
         OdError: the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
-    if len(noisy) == 0 or len(noisy) % (2 * dimensions + 1):
-        raise _no_boxes()
-    values = noisy.values().reshape(-1, 2 * dimensions + 1)
-    if (values[:, dimensions : 2 * dimensions] >= plan.grid.sizes).any():
-        raise _no_boxes()
+    width, values = 2 * dimensions + 1, noisy.values()
+    is_table = len(values) > 0 and len(values) % width == 0
+    if not is_table or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
+        raise OdError(
+            "OD-STOPS-BOXES",
+            "the measurement is not a list of boxes of this grid",
+            next_step="read it with the plan of its release",
+            spent=STAYS_CHARGED,
+        )
+    values = values.reshape(-1, width)
     lower, upper = (np.ascontiguousarray(part, dtype=np.int32) for part in np.hsplit(values[:, :-1], 2))
     return StopsRelease(plan, spent, noise, Boxes(lower, upper, values[:, -1].copy()))
-
-
-def _no_boxes() -> OdError:
-    return OdError(
-        "OD-STOPS-BOXES",
-        "the measurement is not a list of boxes of this grid",
-        next_step="read it with the plan of its release",
-        spent=STAYS_CHARGED,
-    )
 
 
 _LIMIT = 1 << 62

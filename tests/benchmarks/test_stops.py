@@ -14,8 +14,8 @@ from benchmarks import stops
 from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
 from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, markdown
 from benchmarks.synthetic_stops import zipf
-from od_core.stops.mechanisms import grids as equal_grid
-from od_core.stops.mechanisms.grids import Identity
+from od_core.stops import mechanisms as equal_grid
+from od_core.stops.mechanisms import Identity
 from od_core.stops.release import whole_counts
 
 CASE = "zipf 1.5, 4 dimensions"

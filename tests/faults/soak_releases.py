@@ -14,14 +14,13 @@ import numpy as np
 import pandas as pd
 
 from benchmarks.parted_release import run_in_parts
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, PrivacyUnit, release_flows, release_group_sizes, release_stops
 from od_core.flows.bands import Bands
 from od_core.flows.parts.rounds import PartMeasurements
 from od_core.flows.parts.work import Threads
 from od_core.flows.plan import plan_release
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
-from od_core.group_sizes import release_group_sizes
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.confidential import ConfidentialFolder, exclusive
 from od_core.ledger.ledger import Ledger
@@ -39,7 +38,6 @@ from od_core.publication.context import context_of
 from od_core.published.verification import Published
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.trip_counts import count_trips
-from od_core.stops import release_stops
 from od_core.stops.publishing import STOPS
 from tests.faults.soak_shim import mark
 from tests.od_core.ledger.ledger_rows import ledger_at

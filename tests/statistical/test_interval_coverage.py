@@ -18,8 +18,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from benchmarks.coverage import coverage
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.evaluation.forecast import coverage
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import binary, italy, random_tree
 from od_core.flows import confidence

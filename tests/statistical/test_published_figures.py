@@ -11,9 +11,9 @@ from functools import cache
 import numpy as np
 import pytest
 
+from benchmarks.published import BINARY_COMPLETE
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.report import BINARY_COMPLETE
 from od_core.evaluation.synthetic import binary, italy
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

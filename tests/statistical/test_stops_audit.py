@@ -22,22 +22,13 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core.noise.sources import noise_named
+from od_core.stops import cuts as choice
+from od_core.stops import mechanisms as daf_homogeneity
+from od_core.stops import mechanisms as density_tree
+from od_core.stops import mechanisms as privtree
+from od_core.stops.cuts import SENSITIVITY, equal_parts, heterogeneity, noisy_minimum
 from od_core.stops.geometry import Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import daf as choice
-from od_core.stops.mechanisms import daf as daf_homogeneity
-from od_core.stops.mechanisms import daf as density_tree
-from od_core.stops.mechanisms import privtree
-from od_core.stops.mechanisms.daf import (
-    ROOT_SHARE,
-    SENSITIVITY,
-    DAFEntropy,
-    DAFHomogeneity,
-    equal_parts,
-    heterogeneity,
-    noisy_minimum,
-)
-from od_core.stops.mechanisms.mechanism import Path, shares_below
-from od_core.stops.mechanisms.privtree import PrivTree, proven_scale
+from od_core.stops.mechanisms import ROOT_SHARE, DAFEntropy, DAFHomogeneity, Path, PrivTree, proven_scale, shares_below
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_group_size_audit import least_epsilon
 
@@ -299,8 +290,8 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
     chances = homogeneity_chances(4 / free, CLAIM * Fraction(99, 100))
     assert chance_to_miss(chances, CLAIM, runs := 12_500) <= ALPHA
     monkeypatch.setattr(daf_homogeneity, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
-    monkeypatch.setattr(density_tree.DensityTree, "choosing", lambda self, depth, share: Fraction(0))
-    monkeypatch.setattr(DAFHomogeneity, "choosing", density_tree.DensityTree.choosing)
+    monkeypatch.setattr(density_tree.DAFEntropy, "choosing", lambda self, depth, share: Fraction(0))
+    monkeypatch.setattr(DAFHomogeneity, "choosing", density_tree.DAFEntropy.choosing)
     assert shown(homogeneity_event, runs) > CLAIM
 
 

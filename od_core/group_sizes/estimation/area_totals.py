@@ -5,47 +5,242 @@ of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The const
 for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
 its own, cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
 (the entries of its histogram) and up the tree of each size. The problem is first solved over the reals
-(:mod:`od_core.group_sizes.estimation.relaxation`), and the solution is then rounded to integers. The result has the
-number of groups of every area and is near the optimum.
+(:func:`relaxed_prices`), and the solution is then rounded to integers. The result has the number of groups of every
+area and is near the optimum.
 
 On small trees, integer programming then makes the result exact (:func:`made_exact`). It repeatedly applies the best
 change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is
 that the difference of two flows is a sum of cycles, where each cycle changes a cell by at most one unit, and all cycles
 change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
 least the sum of the cost changes of the single cycles.
+
+The problem over the reals is to minimise the sum of (x_rj - noisy_rj)^2 over areas r and sizes j, subject to x >= 0,
+x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G_r. The price of a constraint is its Lagrange multiplier.
+Let m_r be half the price of the total G_r, and t_rj half the price of the sum of children x_rj. The optimal values are
+
+    x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj,
+
+where p is the parent of r, and t is 0 above the top and at the leaves.
+
+The dual problem is maximised exactly over one block of prices after the other. A block is all m of a level, or all t of
+a level. Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the
+value of the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is
+the root of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels
+are redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all
+sizes would converge slowly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, refuse_too_large
-from od_core.group_sizes.estimation.relaxation import Prices, Reals, reals, relaxed_prices
+from od_core.group_sizes.estimation.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+Reals = NDArray[np.float64]
+
+MOST_SWEEPS = 40
+"""Largest number of sweeps over all prices."""
+
+_TOLERANCE = 0.02
+"""Largest deviation, in groups, of an area's sum from its number of groups at which the sweeps end."""
+
+_NEWTON = 1e-4
+"""Largest deviation, in groups, of a constrained sum at which Newton's method for its price ends."""
+
+_CELLS = 1 << 21
+"""Number of cells that one thread works on at a time."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prices:
+    """Half the Lagrange multipliers (prices) of the constraints, in one array per level, top first.
+
+    Attributes:
+        totals: m, for the number of groups of each area; shape (areas,).
+        children: t, for the sum of the children of each area and size; shape (areas, K + 1). The array of the leaf
+            level has zeros and the shape (1, K + 1).
+    """
+
+    totals: list[Reals]
+    children: list[Reals]
+
+
+def relaxed_prices(frame: Frame, noisy: Sequence[Counts]) -> Prices:
+    """Return nearly optimal prices, the Lagrange multipliers of all constraints, after at most ``MOST_SWEEPS`` sweeps.
+
+    The arguments are those of :func:`nearest_with_area_totals`.
+    """
+    sizes = frame.top_code + 1
+    rows = [frame.geography.size(level) for level in frame.levels]
+    prices = Prices([np.zeros(areas) for areas in rows], [np.zeros((areas, sizes)) for areas in (*rows[:-1], 1)])
+    for _ in range(MOST_SWEEPS):
+        off = 0.0
+        for k in reversed(range(len(rows))):
+            off = max(off, _meet_totals(frame, noisy, prices, k))
+            if k > 0:
+                _meet_children(frame, noisy, prices, k)
+        if off < _TOLERANCE:
+            break
+    return prices
+
+
+def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: slice) -> Reals:
+    """Return the real numbers y of some areas of level k + 1, with the solution max(y, 0); shape (areas, K + 1).
+
+    ``noisy`` has the noisy histograms of every level, top first, and ``prices`` the result of :func:`relaxed_prices`.
+    """
+    y = noisy[k][areas] + prices.totals[k][areas, None]
+    if k > 0:
+        y += prices.children[k - 1][frame.geography.parents[k + 1][areas]]
+    if k + 1 < len(noisy):
+        y -= prices.children[k][areas]
+    return np.asarray(y, dtype=np.float64)
+
+
+def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
+    """Set m, half the Lagrange multiplier of an area's number of groups, for level k + 1, so that areas have this sum.
+
+    Returns:
+        The largest deviation of an area's sum from its number of groups before this step.
+    """
+    parents = frame.geography.parents[k + 1]
+    above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
+    totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
+
+    def work(areas: slice) -> float:
+        off: float = _thresholds(
+            noisy[k][areas],
+            above,
+            parents[areas],
+            prices.children[k] if leaves else prices.children[k][areas],
+            leaves,
+            totals[areas],
+            prices.totals[k][areas],
+        )
+        return off
+
+    return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
+
+
+def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
+    """Set t, half the Lagrange multiplier of a sum of children, for level k, so that the children sum to the area."""
+    first_child = frame.geography.first_child[k]
+    leaves = k + 1 == len(noisy)
+    above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
+    parents = frame.geography.parents[k]
+
+    def work(areas: slice) -> None:
+        for area in range(areas.start, areas.stop):
+            own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
+            below = slice(first_child[area], first_child[area + 1])
+            _balance(
+                own,
+                noisy[k][below],
+                prices.totals[k][below],
+                prices.children[k] if leaves else prices.children[k][below],
+                leaves,
+                prices.children[k - 1][area],
+            )
+
+    children = -(-len(noisy[k]) // len(noisy[k - 1]))
+    for _ in in_order(work, _pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
+        pass
+
+
+def _pieces(areas: int, cells: int) -> Iterator[slice]:
+    """Yield consecutive ranges of areas with at most about ``_CELLS`` cells each.
+
+    Args:
+        areas: number of areas.
+        cells: number of cells per area.
+    """
+    step = max(1, _CELLS // cells)
+    return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
+
+
+@kernel
+def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+    """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
+
+    z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
+    deviation of the sum from G before this step.
+    """
+    sizes, most_off = noisy.shape[1], 0.0
+    z = np.empty(sizes)
+    for area in range(len(noisy)):
+        highest = -np.inf
+        for j in range(np.uint64(sizes)):
+            z[j] = noisy[area, j] + above[parents[area], j] - (0.0 if leaves else own[area, j])
+            highest = max(highest, z[j])
+        m, goal = prices[area], np.float64(totals[area])
+        if goal == 0:
+            prices[area] = -highest
+            continue
+        for step in range(60):
+            over, active = -goal, 0
+            for j in range(np.uint64(sizes)):
+                value = z[j] + m
+                over += max(value, 0.0)
+                active += value > 0
+            if step == 0:
+                most_off = max(most_off, abs(over))
+            if abs(over) < _NEWTON:
+                break
+            m = m - over / active if active else goal - highest
+        prices[area] = m
+    return most_off
+
+
+@kernel
+def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
+    """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
+
+    The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
+    the y of the area.
+    """
+    children, sizes, block = noisy.shape[0], noisy.shape[1], 512
+    over, active = np.empty(block), np.empty(block)
+    for first in range(0, sizes, block):
+        width = min(block, sizes - first)
+        for _ in range(60):
+            for i in range(np.uint64(width)):
+                over[i] = prices[first + i] - own[first + i]
+                active[i] = 1.0
+            for child in range(children):
+                m = totals[child]
+                if leaves:
+                    for i in range(np.uint64(width)):
+                        value = noisy[child, first + i] + m + prices[first + i]
+                        over[i] += max(value, 0.0)
+                        active[i] += 1.0 if value > 0 else 0.0
+                else:
+                    for i in range(np.uint64(width)):
+                        value = noisy[child, first + i] + m + prices[first + i] - below[child, first + i]
+                        over[i] += max(value, 0.0)
+                        active[i] += 1.0 if value > 0 else 0.0
+            farthest = 0.0
+            for i in range(np.uint64(width)):
+                prices[first + i] -= over[i] / active[i]
+                farthest = max(farthest, abs(over[i]))
+            if farthest < _NEWTON:
+                break
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
     """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
 
     The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
-    distances. The module docstring proves that the result is optimal.
-
-    Args:
-        frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-        histograms: histograms that meet these constraints, from which to start; same shapes.
-
-    Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
+    distances. The module docstring proves that the result is optimal. The first two arguments and the result are those
+    of :func:`nearest_with_area_totals`. ``histograms`` meet these constraints, and are those from which to start.
 
     Raises:
         OdError: the solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
@@ -144,64 +339,6 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     return near
 
 
-@dataclass(frozen=True)
-class WithAreaTotals:
-    """The base of the two mechanisms with integer programs of [fioretto2019hierarchical], with their one option.
-
-    Attributes:
-        area_totals: if true, every area has its number of groups in the result. The result is then optimal on small
-            trees and near the optimum on large trees. If false, only the top areas have their numbers of groups, as in
-            the published algorithms, and the result is optimal.
-    """
-
-    area_totals: bool = True
-
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "area_totals", _truth_value(self.area_totals))
-
-    @property
-    def keeps_totals(self) -> bool:
-        """True if every area has its number of groups in the result."""
-        return self.area_totals
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"area_totals": str(self.area_totals).lower()}
-
-    def nearest(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return histograms of all levels with a small total absolute difference from the noisy histograms.
-
-        The histogram of each area is the sum of the histograms of its children. If ``area_totals`` is true, each
-        histogram also sums to the public number of groups of its area.
-
-        Args:
-            frame: the areas and their numbers of groups.
-            noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-            scale: scale of the noise. It is used only if ``area_totals`` is false, and then affects only the running
-                time and the choice among equally near results.
-
-        Raises:
-            OdError: a value is 2^40 or more, or the exact solver fails.
-        """
-        if self.area_totals:
-            return nearest_with_area_totals(frame, noisy)
-        return nearest_histograms(frame, noisy, first_cut(scale))
-
-
-def _truth_value(option: object) -> bool:
-    """Convert the option ``area_totals`` from a bool or its text to a bool. Raises OdError for any other value."""
-    values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
-    if not isinstance(option, bool | str) or option not in values:
-        raise OdError(
-            "OD-MECHANISM-OPTION", "area_totals must be true or false", next_step="correct the option of the mechanism"
-        )
-    return values[option]
-
-
 # Rounding of the real solution to integers, from the top down: each area's histogram is divided among its children.
 
 
@@ -212,15 +349,9 @@ _STEPS = 1024
 def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
     """Round the solution over the reals to integer histograms with the number of groups of every area.
 
-    Args:
-        frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-        prices: the Lagrange multipliers that :func:`relaxed_prices` returns for these noisy histograms. With other
-            prices, the result is further from the noisy histograms, but still meets all constraints.
-
-    Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
-        sum of the children's.
+    The first two arguments and the result are those of :func:`nearest_with_area_totals`. ``prices`` are the Lagrange
+    multipliers that :func:`relaxed_prices` returns for these noisy histograms. With other prices, the result is further
+    from the noisy histograms, but still meets all constraints.
     """
     everywhere = slice(0, len(noisy[0]))
     tops = reals(frame, noisy, prices, 0, everywhere)
@@ -268,37 +399,35 @@ def _share(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compile
     columns lack the same number of units in total, so while a row lacks a unit, some column lacks one too. The sums are
     therefore met for every y.
     """
-    children, sizes = y.shape
     rows = rows.copy()
-    for child in range(children):
-        for j in range(sizes):
+    for child in range(len(rows)):
+        for j in range(len(columns)):
             shared[child, j] = max(np.int64(np.floor(y[child, j])), 0)
+            rows[child] -= shared[child, j]
             columns[j] -= shared[child, j]
-    for j in range(sizes):
-        while columns[j] < 0:
+    _remove(y.T, shared.T, columns, rows)
+    _remove(y, shared, rows, columns)
+    _give(y, rows, columns, shared)
+
+
+@kernel
+def _remove(y, shared, rows, columns):  # type: ignore[no-untyped-def]  # compiled
+    """Remove units from the rows of ``shared`` whose sums are too large, those of the cells that exceed y most.
+
+    ``rows`` and ``columns`` have the missing units of each sum, negative if a sum is too large. They are updated.
+    """
+    for row in range(len(rows)):
+        while rows[row] < 0:
             farthest = -1
-            for child in range(children):
-                if shared[child, j] > 0 and (
-                    farthest < 0 or y[child, j] - shared[child, j] < y[farthest, j] - shared[farthest, j]
-                ):
-                    farthest = child
-            taken = min(shared[farthest, j], max(1, -columns[j] // children))  # 1, unless y is far from the sums
-            shared[farthest, j] -= taken
-            columns[j] += taken
-    for child in range(children):
-        rows[child] -= shared[child].sum()
-        while rows[child] < 0:
-            farthest = -1
-            for j in range(sizes):
-                if shared[child, j] > 0 and (
-                    farthest < 0 or y[child, j] - shared[child, j] < y[child, farthest] - shared[child, farthest]
+            for j in range(len(columns)):
+                if shared[row, j] > 0 and (
+                    farthest < 0 or y[row, j] - shared[row, j] < y[row, farthest] - shared[row, farthest]
                 ):
                     farthest = j
-            taken = min(shared[child, farthest], max(1, -rows[child] // sizes))
-            shared[child, farthest] -= taken
+            taken = min(shared[row, farthest], max(1, -rows[row] // len(columns)))  # 1, unless y is far from the sums
+            shared[row, farthest] -= taken
+            rows[row] += taken
             columns[farthest] += taken
-            rows[child] += taken
-    _give(y, rows, columns, shared)
 
 
 @kernel

@@ -18,10 +18,10 @@ Ties are frequent, and any choice is optimal. Of equal slopes, that of the small
 tree, that of the first child.
 
 The tables of the tree of one size are computed from the leaves up, and the values of its nodes from the root down.
-``first_child`` and the numbers of nodes are those of :class:`Tree`. The table of an inner node v begins at the value
-``low[v]``, and its slopes are ``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1 - 2
-noisy. A node *takes* a slope if its value is at least the value that the slope leads to. A price is an upper limit of
-the slopes that are taken.
+``first_child`` and the numbers of nodes are those of :func:`tree_below`. The table of an inner node v begins at the
+value ``low[v]``, and its slopes are ``slopes[v, :size[v]]``. Leaves have no table, because slope k of a leaf is 2k - 1
+- 2 noisy. A node *takes* a slope if its value is at least the value that the slope leads to. A price is an upper limit
+of the slopes that are taken.
 
 References:
     [fioretto2019hierarchical, sections 6 and 7]
@@ -29,10 +29,8 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -151,8 +149,11 @@ def _fill_all(first_child, noisy, cut, total, low, size, slopes, merged):  # typ
 
 
 @kernel
-def _width(cut, total):  # type: ignore[no-untyped-def]  # compiled
-    return max(min(2 * cut, total), 1)
+def _empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-def]  # compiled
+    """Return arrays for the cost tables of all inner nodes, or of a top area without children, and scratch space."""
+    inner, width = max(len(first_child) - 1, 1), max(min(2 * cut, total), 1)
+    low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
+    return low, size, np.empty((inner, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
 
 
 @kernel
@@ -162,16 +163,14 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
     The shapes are (columns,), (columns,) and (columns, largest number of slopes).
 
     Args:
-        first_child: children of each node, as in :class:`od_core.group_sizes.estimation.cost_tables.Tree`.
+        first_child: children of each node, as in :func:`tree_below`.
         columns: noisy values of all nodes for one size each; shape (columns, nodes).
         cut: largest number of stored values on either side of a table's minimum.
         total: number of groups of the top area, the largest value of a node.
     """
-    inner, nodes, width = max(len(first_child) - 1, 1), columns.shape[1], _width(cut, total)
+    low, size, slopes, merged = _empty_tables(first_child, columns.shape[1], cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
-    found = np.empty((len(columns), width), dtype=np.int64)
-    low, size = np.empty(inner, dtype=np.int64), np.empty(inner, dtype=np.int64)
-    slopes, merged = np.empty((inner, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
+    found = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
     for column in range(len(columns)):
         _fill_all(first_child, columns[column], cut, total, low, size, slopes, merged)
         lows[column], sizes[column] = low[0], size[0]
@@ -185,10 +184,8 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
 
     The shapes are (columns, leaves) and (columns,). The other arguments are those of :func:`root_tables`.
     """
-    inner, nodes, width = len(first_child) - 1, columns.shape[1], _width(cut, total)
-    tables = max(inner, 1)
-    low, size = np.empty(tables, dtype=np.int64), np.empty(tables, dtype=np.int64)
-    slopes, merged = np.empty((tables, width), dtype=np.int64), np.empty(width + 2 * nodes, dtype=np.int64)
+    inner, nodes = len(first_child) - 1, columns.shape[1]
+    low, size, slopes, merged = _empty_tables(first_child, nodes, cut, total)
     values = np.empty(nodes, dtype=np.int64)
     leaves = np.empty((len(columns), nodes - inner), dtype=np.int64)
     at_cut = np.zeros(len(columns), dtype=np.bool_)
@@ -198,7 +195,7 @@ def leaf_values(first_child, columns, roots, cut, total):  # type: ignore[no-unt
         values[0] = roots[column]
         for node in range(inner):
             _share(values, node, first_child, noisy, total, low, size, slopes)
-        for node in range(tables):
+        for node in range(len(low)):
             begin, end = low[node], low[node] + size[node]
             if (values[node] == begin and begin > 0) or (values[node] == end and end < total):
                 at_cut[column] = True
@@ -271,9 +268,9 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     totals = frame.totals(1)
     for top in range(len(totals)):
-        tree = tree_below(frame, top)
-        columns, which = distinct_columns([values[rows] for values, rows in zip(noisy, tree.rows, strict=True)])
-        leaves[tree.rows[-1]] = _solve(tree.first_child, columns, which, int(totals[top]), cut)
+        rows, first_child = tree_below(frame, top)
+        columns, which = distinct_columns([values[some] for values, some in zip(noisy, rows, strict=True)])
+        leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
     return frame.every_level(leaves)
 
 
@@ -288,30 +285,21 @@ def refuse_too_large(frame: Frame, noisy: Sequence[Counts]) -> None:
         )
 
 
-class Tree(NamedTuple):
-    """The areas below one top area, numbered within the tree from the top, level by level.
+def tree_below(frame: Frame, top: int) -> tuple[list[slice], NDArray[np.int64]]:
+    """Return the tree of the areas below one top area, which are numbered within the tree from the top, level by level.
 
-    The areas with children come first, because all leaf areas are at the last level.
-
-    Attributes:
-        rows: range of the tree's areas among all areas of a level, one slice per level.
-        first_child: the areas ``first_child[a]:first_child[a + 1]`` of the tree are the children of its area a; shape
-            (areas with children + 1,).
+    Returns:
+        The range of the tree's areas among all areas of a level, one slice per level; and ``first_child``, with which
+        the areas ``first_child[a]:first_child[a + 1]`` of the tree are the children of its area a; shape (areas with
+        children + 1,). The areas with children come first, because all leaf areas are at the last level.
     """
-
-    rows: list[slice]
-    first_child: NDArray[np.int64]
-
-
-def tree_below(frame: Frame, top: int) -> Tree:
-    """Return the tree whose root is the top area with the number ``top``."""
     rows, first_child, nodes = [slice(top, top + 1)], [], 1
     for level in frame.levels[:-1]:
         first = frame.geography.first_child[level][rows[-1].start : rows[-1].stop + 1].astype(np.int64)
         first_child.append(first[:-1] - first[0] + nodes)
         rows.append(slice(int(first[0]), int(first[-1])))
         nodes += int(first[-1] - first[0])
-    return Tree(rows, np.concatenate([*first_child, [nodes]]).astype(np.int64))
+    return rows, np.concatenate([*first_child, [nodes]]).astype(np.int64)
 
 
 def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64]]:
@@ -347,78 +335,46 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
     cuts = np.minimum(np.full(len(columns), cut, dtype=np.int64), max(total, 1))
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
-    widened = np.arange(len(columns))
-    while True:
-        for piece, (low, tables) in _by_cut(first_child, columns, cuts, widened, total):
-            lows[piece] = low
-            for column, table in zip(piece.tolist(), tables, strict=True):
-                tops[column] = table
-        values, ended = share_out(lows, tops, which, total)
-        if values is None:
-            widened = np.array([column for column in ended if cuts[column] < total])
-        else:
-            asked = sorted({*zip(which.tolist(), values.tolist(), strict=True)} - solved.keys())
-            at_cut = _solve_at(first_child, columns, cuts, asked, total, solved)
-            widened = np.array(sorted({column for column, _ in at_cut}), dtype=np.int64)
-            if len(widened) == 0:
-                return np.array([solved[pair] for pair in zip(which.tolist(), values.tolist(), strict=True)]).T
-            for pair in [pair for pair in solved if pair[0] in set(widened.tolist())]:
-                del solved[pair]
-        cuts[widened] = np.minimum(2 * cuts[widened], total)
 
+    def tables(some: Counts) -> tuple[Counts, Counts, Counts]:
+        found: tuple[Counts, Counts, Counts] = root_tables(first_child, columns[some], cuts[some[0]], total)
+        return found
 
-def _by_cut(
-    first_child: NDArray[np.int64], columns: Counts, cuts: Counts, wanted: NDArray[np.int64], total: int
-) -> Iterator[tuple[NDArray[np.int64], tuple[Counts, list[Counts]]]]:
-    """Yield the cost tables of the root for the wanted columns, in pieces of columns with the same cut.
-
-    Each item has the column numbers of a piece, the values at which their tables begin, and the slopes of the tables.
-    """
-    pieces = [
-        same[first : first + _PIECE]
-        for cut in np.unique(cuts[wanted])
-        for same in [wanted[cuts[wanted] == cut]]
-        for first in range(0, len(same), _PIECE)
-    ]
-
-    def tables(piece: NDArray[np.int64]) -> tuple[Counts, list[Counts]]:
-        low, size, slopes = root_tables(first_child, columns[piece], cuts[piece[0]], total)
-        return low, [one[:length].copy() for one, length in zip(slopes, size, strict=True)]
-
-    return zip(pieces, in_order(tables, pieces), strict=True)
-
-
-def _solve_at(
-    first_child: NDArray[np.int64],
-    columns: Counts,
-    cuts: Counts,
-    asked: list[tuple[int, int]],
-    total: int,
-    solved: dict[tuple[int, int], Counts],
-) -> list[tuple[int, int]]:
-    """Compute the leaf values for each pair (column, root value) in ``asked``, and write them into ``solved``.
-
-    Returns:
-        The pairs in whose solution a value lies at a cut end of a cost table, so that this table is too narrow.
-    """
-    asked = sorted(asked, key=lambda pair: (cuts[pair[0]], pair))
-    steps = np.flatnonzero(np.diff([cuts[column] for column, _ in asked])) + 1
-    edges = sorted({*range(0, len(asked), _PIECE), *steps.tolist(), len(asked)})
-
-    def leaves(edge: tuple[int, int]) -> tuple[Counts, NDArray[np.bool_]]:
-        pairs = np.array(asked[edge[0] : edge[1]], dtype=np.int64)
+    def leaves(pairs: Counts) -> tuple[Counts, NDArray[np.bool_]]:
         found: tuple[Counts, NDArray[np.bool_]] = leaf_values(
             first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total
         )
         return found
 
-    at_cut: list[tuple[int, int]] = []
-    for edge, (found, ends) in zip(pairwise(edges), in_order(leaves, pairwise(edges)), strict=True):
-        for pair, values, end in zip(asked[slice(*edge)], found, ends, strict=True):
-            solved[pair] = values
-            if end:
-                at_cut.append(pair)
-    return at_cut
+    widened = np.arange(len(columns))
+    while True:
+        pieces = [widened[piece] for piece in _pieces(cuts[widened])]
+        for piece, (low, size, slopes) in zip(pieces, in_order(tables, pieces), strict=True):
+            lows[piece] = low
+            for column, length, table in zip(piece.tolist(), size, slopes, strict=True):
+                tops[column] = table[:length].copy()
+        values, ended = share_out(lows, tops, which, total)
+        if values is None:
+            widened = np.array([column for column in ended if cuts[column] < total])
+        else:
+            wanted = list(zip(which.tolist(), values.tolist(), strict=True))
+            asked = np.array(sorted({*wanted} - solved.keys()), dtype=np.int64).reshape(-1, 2)
+            pieces, at_cut = [asked[piece] for piece in _pieces(cuts[asked[:, 0]])], set[int]()
+            for pairs, (found, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+                solved.update(zip(map(tuple, pairs.tolist()), found, strict=True))
+                at_cut.update(pairs[ends, 0].tolist())
+            if not at_cut:
+                return np.array([solved[pair] for pair in wanted]).T
+            for pair in [pair for pair in solved if pair[0] in at_cut]:
+                del solved[pair]
+            widened = np.array(sorted(at_cut), dtype=np.int64)
+        cuts[widened] = np.minimum(2 * cuts[widened], total)
+
+
+def _pieces(cuts: Counts) -> list[NDArray[np.int64]]:
+    """Return the positions of the given cuts, in pieces of at most ``_PIECE`` positions with the same cut."""
+    by_cut = [np.flatnonzero(cuts == cut) for cut in np.unique(cuts)]
+    return [same[first : first + _PIECE] for same in by_cut for first in range(0, len(same), _PIECE)]
 
 
 def share_out(
@@ -444,46 +400,22 @@ def share_out(
         return None, np.flatnonzero(lows > 0).tolist()
     if int(often @ highs) < total:
         return None, np.flatnonzero(highs < total).tolist()
-    price = _price(lows, slopes, offsets, often, total)
-    counts, next_slope = _below(lows, slopes, offsets, price)
+    low, high = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
+    while high - low > 1:  # find the largest price at which the root values sum to at most the total
+        price = (low + high) // 2
+        low, high = (price, high) if often @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
+    counts = _root_values(lows, slopes, offsets, low)
     values = counts[which]
-    tied = np.flatnonzero(next_slope[which])
+    tied = np.flatnonzero((_root_values(lows, slopes, offsets, low + 1) > counts)[which])
     values[tied[: total - int(values.sum())]] += 1
     return values, []
 
 
 @kernel
-def _below(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
-    """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,).
-
-    A second array of this shape marks the columns whose next slope is ``price`` + 1.
-    """
-    counts, tied = np.empty_like(lows), np.zeros(len(lows), dtype=np.bool_)
+def _root_values(lows, slopes, offsets, price):  # type: ignore[no-untyped-def]  # compiled
+    """Return the root value of each column if it takes all slopes up to ``price``; shape (columns,)."""
+    counts = np.empty_like(lows)
     for column in range(len(lows)):
         table = slopes[offsets[column] : offsets[column + 1]]
-        taken = np.searchsorted(table, price, side="right")
-        counts[column] = lows[column] + taken
-        tied[column] = taken < len(table) and table[taken] == price + 1
-    return counts, tied
-
-
-@kernel
-def _price(lows, slopes, offsets, often, total):  # type: ignore[no-untyped-def]  # compiled
-    """Return the largest price (limit of the slopes that are taken) at which all root values sum to at most ``total``.
-
-    ``often`` has the number of sizes that share each column.
-    """
-    low, high = np.int64(-1), np.int64(1)
-    for slope in slopes:
-        low, high = min(low, slope - 1), max(high, slope + 1)
-    while high - low > 1:
-        price = low + (high - low) // 2
-        taken = np.int64(0)
-        for column in range(len(lows)):
-            table = slopes[offsets[column] : offsets[column + 1]]
-            taken += often[column] * (lows[column] + np.searchsorted(table, price, side="right"))
-        if taken <= total:
-            low = price
-        else:
-            high = price
-    return low
+        counts[column] = lows[column] + np.searchsorted(table, price, side="right")
+    return counts

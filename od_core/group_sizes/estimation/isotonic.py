@@ -10,30 +10,13 @@ References:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from od_core.group_sizes.groups import Counts
 from od_core.kernels import kernel
 
 
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """Non-decreasing rows of values, stored as steps. A step is a maximal sequence of equal values in a row.
-
-    Attributes:
-        first: steps ``first[r]:first[r + 1]`` belong to row r; shape (rows + 1,).
-        lengths: number of values in each step, at least 1; shape (steps,).
-        totals: sum of the values in each step, so that each of these values is ``totals / lengths``; shape (steps,).
-    """
-
-    first: Counts
-    lengths: Counts
-    totals: Counts
-
-
-def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> Steps:
+def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
     """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy values.
 
     The values are exact fractions. The method is pool adjacent violators. Its time is linear in the number of values.
@@ -43,13 +26,17 @@ def least_squares(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) 
         offsets: values ``offsets[r]:offsets[r + 1]`` are row r. A row may be empty, and is shorter than 2^31.
         lower, upper: bounds of each row, lower <= upper. A bound times the length of its row fits 64 bits.
 
-    >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([0]), np.array([8])).totals
-    array([5, 8])
+    Returns:
+        Steps, which are maximal sequences of equal values in a row: ``first``, of which steps ``first[r]:first[r + 1]``
+        belong to row r; shape (rows + 1,); and the number and the sum of the values in each step; shape (steps,) each.
+
+    >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([0]), np.array([8]))
+    (array([0, 2]), array([3, 1]), array([5, 8]))
     """
     lengths, totals = np.empty_like(noisy), np.empty_like(noisy)
     first = np.zeros(len(offsets), dtype=np.int64)
     _pool_all(noisy, offsets, lower, upper, first, lengths, totals)
-    return Steps(first, lengths[: first[-1]].copy(), totals[: first[-1]].copy())
+    return first, lengths[: first[-1]].copy(), totals[: first[-1]].copy()
 
 
 def least_absolute(noisy: Counts, offsets: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts]:

@@ -17,11 +17,8 @@ The source leaves two points open:
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,17 +74,6 @@ class Runs:
         groups = histograms[area, size]
         return cls(_first(area, len(histograms)), groups, size * groups, groups)
 
-    @classmethod
-    def joined(cls, parts: Sequence[Runs]) -> Runs:
-        """Concatenate parts, each of which has the runs of some consecutive areas."""
-        first = np.cumsum(np.concatenate([[0], *(np.diff(part.first) for part in parts)]))
-        return cls(
-            first,
-            np.concatenate([part.groups for part in parts]),
-            np.concatenate([part.totals for part in parts]),
-            np.concatenate([part.weights for part in parts]),
-        )
-
     @property
     def areas(self) -> Counts:
         """Number of the area of every run; shape (runs,)."""
@@ -127,48 +113,19 @@ def _first(area: NDArray[np.int64], areas: int) -> Counts:
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
 
-class MergedLevels(ABC):
-    """Base of mechanisms that measure every level, estimate each from its own noisy values, and merge the results."""
-
-    query: ClassVar[Query]
-    leaves_alone: ClassVar[bool] = False
-    adds_up: ClassVar[bool] = True
-    keeps_totals: ClassVar[bool] = True
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {}
-
-    @abstractmethod
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level, estimated from its own noisy values alone.
-
-        ``scale`` is the same at all levels, so an estimate for which only ratios of variances matter does not use it.
-        """
-
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the estimated histograms of levels 1 to L, top first, in one array of shape (areas, K + 1) per level.
-
-        Raises:
-            OdError: the noisy values have another shape or are too large for 64-bit sums.
-        """
-        check_noisy(frame, self.query, frame.levels, noisy)
-        levels = zip(frame.levels, noisy, strict=True)
-        return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in levels]))
-
-
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
     """Merge the estimates of all levels, and return the sizes of the groups of the leaf areas.
 
     Args:
         frame: the public facts of the table.
-        levels: sizes that were estimated from each level alone, top first. Every area has its public number of groups.
+        levels: sizes that were estimated from each measured level alone, top first, down to the leaf level. Every area
+            has its public number of groups.
 
     Raises:
         OdError: an area does not have its public number of groups, so that the matching would not end.
     """
-    for level, runs in zip(frame.levels, levels, strict=True):
+    measured = frame.levels[-len(levels) :]
+    for level, runs in zip(measured, levels, strict=True):
         groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
         np.add.at(groups, runs.areas, runs.groups)
         if not np.array_equal(groups, frame.totals(level)):
@@ -179,7 +136,7 @@ def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
                 spent="draws already made stay charged",
             )
     merged = levels[0]
-    for level, children in zip(frame.levels[:-1], levels[1:], strict=True):  # `merged` belongs to `level`
+    for level, children in zip(measured[:-1], levels[1:], strict=True):  # `merged` belongs to `level`
         merged = _merge_level(merged, children, frame.geography.first_child[level].astype(np.int64))
     return merged
 

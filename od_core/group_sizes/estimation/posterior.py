@@ -29,7 +29,7 @@ each area is processed by one thread, so the results have the same bits on every
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 
@@ -75,35 +75,6 @@ def powers(scale: Fraction, most: int) -> Reals:
     first = float(Context(prec=40).exp(ratio))  # correctly rounded on every machine
     values = np.multiply.accumulate(np.concatenate([[1.0], np.full(min(most, int(700 * scale)), first)]))
     return np.asarray(values[values > 1e-300], dtype=np.float64)
-
-
-def smooth(
-    noisy: Counts,
-    offsets: Counts,
-    totals: Counts,
-    of_sizes: bool,
-    decay: Reals,
-    classes: Counts,
-    chain: Reals,
-) -> Smoothed:
-    """Return the posterior means of the cumulative counts of some areas, and the expected chances and events.
-
-    Args:
-        noisy: noisy values of one area after the other; shape (values,).
-        offsets: values ``offsets[a]:offsets[a + 1]`` belong to area a. They are K noisy cumulative counts, or G noisy
-            sizes; shape (areas + 1,).
-        totals: G, the number of groups of every area; shape (areas,).
-        of_sizes: true if the values are noisy sizes, false if they are noisy cumulative counts.
-        decay: :func:`powers` of the noise scale.
-        classes: class of every size 0 to K; shape (K + 1,).
-        chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
-    """
-    areas, sizes = len(totals), len(classes) - 1
-    means = np.zeros((areas, sizes))
-    chances, events = np.zeros((len(chain), 4)), np.zeros((len(chain), 4))
-    guess = least_absolute(noisy, offsets, np.zeros_like(totals), np.full_like(totals, sizes))[0] if of_sizes else noisy
-    _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events)
-    return Smoothed(means, chances, events)
 
 
 @kernel
@@ -390,6 +361,23 @@ class NoisyAreas:
                 chain = events / chances
         return chain
 
+    def smooth(self, decay: Reals, classes: Counts, chain: Reals) -> Smoothed:
+        """Return the posterior of the cumulative histograms of all areas.
+
+        Args:
+            decay: :func:`powers` of the noise scale.
+            classes: class of every size 0 to K; shape (K + 1,).
+            chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
+        """
+        means, chances = np.zeros((len(self.totals), self.top_code)), np.zeros((len(chain), 4))
+        guess, events = self.noisy, np.zeros((len(chain), 4))
+        if self.of_sizes:
+            bounds = np.zeros_like(self.totals), np.full_like(self.totals, self.top_code)
+            guess = least_absolute(self.noisy, self.offsets, *bounds)[0]
+        given = self.noisy, guess, self.offsets, self.totals, self.of_sizes, decay, classes, chain
+        _smooth_all(*given, means, chances, events)
+        return Smoothed(means, chances, events)
+
     def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
         """Yield the posterior of the cumulative histograms of some areas, in consecutive pieces of areas.
 
@@ -405,7 +393,8 @@ class NoisyAreas:
             first, last = self.offsets[some], self.offsets[some + 1]
             noisy = np.concatenate([self.noisy[a:b] for a, b in zip(first, last, strict=True)])
             offsets = np.concatenate([[0], np.cumsum(last - first)])
-            return smooth(noisy, offsets, self.totals[some], self.of_sizes, decay, classes, chain)
+            piece = replace(self, noisy=noisy, offsets=offsets, totals=self.totals[some])
+            return piece.smooth(decay, classes, chain)
 
         yield from in_order(of_some, range(0, len(areas), rows))
 

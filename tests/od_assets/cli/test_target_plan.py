@@ -13,6 +13,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
+from benchmarks.flights import us_flights
 from od_assets.cli import target_plan as planning
 from od_assets.cli.app import app
 from od_assets.cli.target_plan import target_plan, with_fields
@@ -20,7 +21,6 @@ from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.reading import declaration
 from od_core import OdError
-from od_core.evaluation.known_flows import us_flights
 from od_core.ledger.release_key import ReleaseKey
 from tests.published_flights import KEYS
 

@@ -7,7 +7,6 @@ import statistics
 import sys
 from fractions import Fraction
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -26,7 +25,7 @@ from od_core.evaluation.comparison import (
     released,
     table,
 )
-from od_core.evaluation.known_flows import KnownFlows, published_data_sets, synthetic
+from od_core.evaluation.known_flows import KnownFlows, synthetic, synthetic_data_sets
 from od_core.evaluation.metrics import theorem_4
 from od_core.evaluation.synthetic import binary, random_tree
 from od_core.flows.mechanisms import InfTDARefined
@@ -187,7 +186,7 @@ def test_equal_rho_and_equal_promise_come_from_one_set_of_runs():
 
 
 def test_planned_runs_leave_out_what_takes_hours():
-    names = list(published_data_sets(Path()))
+    names = [*synthetic_data_sets(), "us_flights"]
     runs = planned_runs(names)
     counted = pd.Series([(run.data_set, run.contender.label) for run in runs]).value_counts()
     assert len(runs) == len(set(runs))
@@ -201,7 +200,7 @@ def test_planned_runs_leave_out_what_takes_hours():
 
 
 def test_paths_of_different_runs_differ(tmp_path):
-    runs = planned_runs(published_data_sets(Path()), all_of_them=True)
+    runs = planned_runs([*synthetic_data_sets(), "us_flights"], all_of_them=True)
     assert len({run.path(tmp_path) for run in runs}) == len(runs)
     assert all(run.path(tmp_path).parent == tmp_path for run in runs)
 

@@ -7,6 +7,7 @@ import hashlib
 import subprocess
 import sys
 import warnings
+from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
@@ -28,10 +29,12 @@ from od_core.evaluation.figures import (
     SYNTHETIC,
     draw_figures,
     figure_3,
-    figure_4,
-    figure_5,
     figure_6,
+    figure_by_level,
 )
+
+figure_4 = partial(figure_by_level, wanted=SYNTHETIC, metric="max_abs_error")
+figure_5 = partial(figure_by_level, wanted=SPARSE, metric="false_discovery_rate")
 
 LABELS = [contender.label for contender in CONTENDERS]
 SMALL = {"labels": ["inftda", "tda_linf"], "epsilons": ("0.1", "1"), "depth": 2}

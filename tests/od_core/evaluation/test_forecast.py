@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, evaluate, plan_release, release_flows
-from od_core.evaluation.forecast import CLASS_NAMES, COLUMNS, _errors, _sums, forecast, synthetic_table
+from od_core.evaluation.forecast import CLASS_NAMES, COLUMNS, _errors, _sums, forecast, synthetic_table, with_epsilon
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.simulation import with_epsilon
 from od_core.privacy.neighbours import NO_FAULTS
 
 UNIT = PrivacyUnit("trip")

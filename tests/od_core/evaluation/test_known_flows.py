@@ -9,8 +9,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from benchmarks.flights import us_flights
 from od_core import OdError
-from od_core.evaluation.known_flows import KnownFlows, published_data_sets
+from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.synthetic import binary
 from tests.od_core.strategies import frame_of, geography_of
 
@@ -78,7 +79,7 @@ def test_a_representation_holds_no_flows():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_synthetic_sets_have_the_published_sizes(name):
-    known = published_data_sets(FLIGHTS)[name]()
+    known = synthetic_data_sets()[name]()
     zones, users, pairs = PUBLISHED[name]
     assert (known.name, known.marking) == (name, "synthetic")
     assert (len(known.geography.zones), known.trips.total, len(known.trips.rank)) == (zones, users, pairs)
@@ -86,20 +87,20 @@ def test_synthetic_sets_have_the_published_sizes(name):
 
 
 def test_sets_of_one_kind_share_their_geography():
-    makers = published_data_sets(FLIGHTS)
+    makers = synthetic_data_sets()
     digests = {name: makers[name]().geography.digest for name in PUBLISHED}
     assert len({digests[name] for name in digests if name.startswith("random")}) == 1
     assert len(set(digests.values())) == 2
 
 
 def test_the_flights_are_public():
-    known = published_data_sets(FLIGHTS)["us_flights"]()
+    known = us_flights(FLIGHTS)
     assert (known.name, known.marking) == ("us_flights", "public")
     assert known.trips.total == len(pd.read_parquet(FLIGHTS / "2001-06.parquet"))
 
 
 def test_makers_reach_other_processes_and_make_the_same_again():
-    makers = published_data_sets(FLIGHTS)
-    assert list(makers) == [*PUBLISHED, "italy", "us_flights"]
+    makers = synthetic_data_sets()
+    assert list(makers) == [*PUBLISHED, "italy"]
     sent = pickle.loads(pickle.dumps(makers))  # noqa: S301  # ourselves
     assert sent["random sparse"]().digest == makers["random sparse"]().digest

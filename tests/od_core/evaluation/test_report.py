@@ -8,8 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core.evaluation.comparison import MEASURED, METRICS
-from od_core.evaluation.report import PUBLISHED, comparison_markdown, published_markdown
+from od_core.evaluation.comparison import MEASURED, METRICS, published_results, tables_markdown
+
+PUBLISHED = published_results()
+NONE_REFUSED = pd.DataFrame(columns=["data_set", "contender", "epsilon", "refused"])
 
 
 def rows_of(data_set: str, contender: str, epsilon: str, errors: list[float], rho: str | None = "1/4") -> pd.DataFrame:
@@ -38,13 +40,17 @@ def cells(text: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+def page_of(table: pd.DataFrame, refused: pd.DataFrame = NONE_REFUSED) -> str:
+    return tables_markdown([], table, refused)
+
+
 def test_tables_of_one_case():
     table = pd.concat(
         [rows_of("a", "one", "1", [1, 20.5]), rows_of("a", "two", "1", [3, 4.0], None), rows_of("a", "one", "10", [7])]
     )
-    text = comparison_markdown(table)
-    assert [line for line in text.splitlines() if line.startswith("#")] == ["### a, epsilon 1", "### a, epsilon 10"]
-    first = cells(text)[:8]
+    text = page_of(table)
+    assert [line for line in text.splitlines() if line.startswith("###")] == ["### a, epsilon 1", "### a, epsilon 10"]
+    first = cells(text)[2:10]
     assert first == [
         ["level", "one", "two"],
         ["---"] * 3,
@@ -68,28 +74,37 @@ def test_tables_of_one_case():
 
 def test_a_contender_that_a_level_lacks_leaves_a_gap():
     table = pd.concat([rows_of("a", "one", "1", [1, 2]), rows_of("a", "two", "1", [3])])
-    assert cells(comparison_markdown(table))[3] == ["1", "2 (1-1,002)", "-"]
+    assert cells(page_of(table))[5] == ["1", "2 (1-1,002)", "-"]
 
 
 def test_the_authors_results_stand_alone():
     """They spent half of the stated rho, so none of ours at all of it is beside them."""
-    lines = cells(published_markdown())[2:]
+    made = page_of(rows_of("italy", "one", "1", [1])).split("## The authors' figures for Italy")[1]
+    lines = cells(made)[2:]
     assert len(lines) == len(PUBLISHED)
     assert ["1", "inftda", "0 52 98 98 99 126 143", "30.1", "85.8", "1,139"] in lines
     page = (Path(__file__).parents[3] / "docs/reference/tables/comparison.md").read_text(encoding="utf-8")
-    assert "half of the rho" in page
-    assert published_markdown() in page
+    assert "half of the rho" in made
+    assert page.endswith(made)
+    assert "The authors" not in page_of(rows_of("a", "one", "1", [1]))
 
 
-@pytest.mark.parametrize("result", PUBLISHED, ids=lambda result: f"{result.contender}-{result.epsilon}")
+def test_refusals_are_listed():
+    refused = pd.DataFrame([{"data_set": "a", "contender": "one", "epsilon": "1", "refused": "too many pairs"}])
+    assert "\n## Refused for its size\n\n- a, epsilon 1: too many pairs\n" in page_of(
+        rows_of("a", "two", "1", [1]), refused
+    )
+
+
+@pytest.mark.parametrize("result", PUBLISHED, ids=lambda result: f"{result['contender']}-{result['epsilon']}")
 def test_published_results_are_plausible(result):
     """Against slips of the pen: seven levels, errors in order of epsilon, rates in percent."""
-    assert len(result.max_abs_error) == 7
-    assert (result.max_abs_error[0] == 0) == (result.contender != "stability_histogram")
-    assert 0 <= result.false_discovery_rate < 100
-    assert 40 < result.false_negative_rate < 100
-    same = [other for other in PUBLISHED if other.contender == result.contender]
-    assert [other.epsilon for other in same] == ["0.1", "1", "10"]
+    assert len(result["max_abs_error"]) == 7
+    assert (result["max_abs_error"][0] == 0) == (result["contender"] != "stability_histogram")
+    assert 0 <= result["false_discovery_rate"] < 100
+    assert 40 < result["false_negative_rate"] < 100
+    same = [other for other in PUBLISHED if other["contender"] == result["contender"]]
+    assert [other["epsilon"] for other in same] == ["0.1", "1", "10"]
     for level in range(1, 7):
-        first, second, third = (other.max_abs_error[level] for other in same)
+        first, second, third = (other["max_abs_error"][level] for other in same)
         assert first > second > third

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from od_core.evaluation.forecast import forecast, synthetic_table
-from od_core.evaluation.simulation import RepeatableNoise, on_plan, simulated_releases
+from od_core.evaluation.forecast import RepeatableNoise, forecast, on_plan, simulated_releases, synthetic_table
 from od_core.evaluation.targets import target_budget
 from od_core.geography import flow_tree
 from od_core.noise.sources import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
@@ -54,7 +53,7 @@ def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch, i
     """Releases, budgets for targets and forecasts, in pieces of one node on any number of threads."""
     monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", 3)
     plan, table, targets = problem(6, depth=2)
-    _, trips = on_plan(table, plan)
+    trips = on_plan(table, plan)
 
     def leaves(number: int | None) -> list[list[int]]:
         return [release.leaves.trips.tolist() for release in simulated_releases(plan, trips, 3, number)]

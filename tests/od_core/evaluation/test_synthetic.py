@@ -1,4 +1,4 @@
-"""Synthetic flows: the sizes of the published sets, the shape of commuting, and records that count back to them."""
+"""Synthetic flows: the sizes of the published sets, the shape of commuting."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
+from benchmarks.sections import italy_sections
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.evaluation.synthetic import binary, italy, italy_sections, random_tree, records, write_records
+from od_core.evaluation.synthetic import binary, italy, random_tree
 from tests.od_core.doubles import no_noise
 
 SEEDS = range(3)
@@ -71,9 +70,6 @@ def test_the_same_seed_makes_the_same_data_and_another_seed_other_data(make):
     for column in ("origin", "destination", "trips"):
         assert np.array_equal(getattr(one, column), getattr(same, column))
         assert not np.array_equal(getattr(one, column), getattr(other, column))
-    shuffled, again, otherwise = (pa.concat_tables(records(one, seed=seed)) for seed in (5, 5, 6))
-    assert shuffled.equals(again)
-    assert not shuffled.equals(otherwise)
 
 
 def test_codes_stand_in_the_order_of_a_zone_list(make):
@@ -213,43 +209,6 @@ def test_the_scale_shrinks_zones_pairs_and_trips():
     assert 20 > flows.geography.size(1) > 2
     assert 110 > flows.geography.size(2) > flows.geography.size(1)
     assert italy(1, scale=0.01, trips=50_000_000).trips.sum() == 500_000
-
-
-def test_records_count_back_to_the_flows(make):
-    flows = make(4)
-    total = int(flows.trips.sum())
-    tables = list(records(flows, batch=700))
-    assert [len(table) for table in tables] == [700] * (total // 700) + [total % 700] * (total % 700 > 0)
-    table = pa.concat_tables(tables)
-    assert table.schema == pa.schema({"origin": pa.string(), "destination": pa.string()})
-    counted = table.to_pandas().value_counts().rename("trips").reset_index()
-    expected = flows.to_frame().sort_values(["origin", "destination"], ignore_index=True)
-    pd.testing.assert_frame_equal(counted.sort_values(["origin", "destination"], ignore_index=True), expected)
-
-
-def test_records_come_in_random_order():
-    """Pairs are numbered in order of origins: among the first half of the records each half has its share.
-
-    Hypergeometric: 6 standard deviations, 2e-9; a table in order is at several hundred.
-    """
-    flows = italy(1, scale=0.01)
-    table = pa.concat_tables(records(flows))
-    half = len(flows.geography.zones) // 2
-    low = table["origin"].to_numpy() < flows.geography.zones[half]
-    share, n = low.mean(), len(low) // 2
-    assert 0.1 < share < 0.9
-    assert abs(low[:n].sum() - n * share) <= 6 * (n * share * (1 - share) / 2) ** 0.5
-    assert abs((low[1:] != low[:-1]).mean() - 2 * share * (1 - share)) < 0.01
-
-
-def test_records_are_written_in_files_of_about_equal_length(tmp_path):
-    flows = italy(1, scale=0.01)
-    paths = write_records(flows, tmp_path, files=7)
-    assert sorted(tmp_path.iterdir()) == paths
-    tables = [pq.read_table(path) for path in paths]
-    assert len(tables) == 7
-    assert max(map(len, tables)) - min(map(len, tables)) < 7
-    assert pa.concat_tables(tables).equals(pa.concat_tables(records(flows)))
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.evaluation import targets as module
+from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.simulation import on_plan, simulated_releases, with_budget
 from od_core.evaluation.targets import (
     BINDING,
     CHANCE,
@@ -32,10 +32,16 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import Uncounted
+from od_core.records.trip_counts import TripCounts
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 
 SEEDS = range(50)
+
+
+def made_up(plan: ReleasePlan, origin: np.ndarray, destination: np.ndarray, trips: np.ndarray) -> KnownFlows:
+    counts = TripCounts.from_pairs(plan.tree, origin, destination, trips)
+    return KnownFlows.from_counts("made up", "synthetic", plan.tree, counts)
 
 
 def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlows, list[Target]]:
@@ -59,7 +65,7 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
         tree=order,
         mechanism="inftda_refined",
     )
-    table = KnownFlows.of_pairs("made up", "synthetic", plan.tree, origin, destination, trips)
+    table = made_up(plan, origin, destination, trips)
     levels = plan.tree.origin.level_names
     texts = [
         f"{generator.choice(levels)} x {generator.choice(levels[1:])}: flows >= {generator.integers(1, 100)} within"
@@ -70,7 +76,7 @@ def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlow
 
 
 def chosen(plan: ReleasePlan, table: KnownFlows, targets: list[Target]) -> list[TargetClass]:
-    _, trips = on_plan(table, plan)
+    trips = on_plan(table, plan)
     return list(classes_of(plan, targets, trips))
 
 
@@ -204,9 +210,7 @@ def test_without_a_target_that_binds_the_others_cost_less():
 def test_levels_whose_nodes_have_one_child_get_no_share():
     zones = geography_of([("A", "a", "1"), ("A", "a", "2"), ("B", "b", "3"), ("B", "b", "4")])
     plan = plan_release(zones, unit=PrivacyUnit("trip"), budget=Budget(1, "1e-8"))
-    table = KnownFlows.of_pairs(
-        "made up", "synthetic", plan.tree, np.arange(4, dtype=np.int32), np.arange(4, dtype=np.int32), np.full(4, 90)
-    )
+    table = made_up(plan, *(np.arange(4, dtype=np.int32),) * 2, np.full(4, 90))
     region = plan.tree.origin.levels[0]
     found = target_budget(plan, [Target.of(f"{region} x {region}: flows >= 9 within 9 % in 90 %", plan.tree)], table)
     assert [share == 0 for share in found.shares] == [plan.tree.largest_fan_out(k) == 1 for k in range(7)]
@@ -282,7 +286,7 @@ def test_simulated_releases_meet_targets_by_category_as_often_as_planned():
     found = target_budget(plan, targets, table, runs=200)
     best = Segments(plan.breakdowns, found.segment_share)
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares), best)
-    _, trips = on_plan(table, tried)
+    trips = on_plan(table, tried)
     classes = classes_of(tried, targets, trips)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, trips, 300)])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 200 + 1 / 300))
@@ -299,12 +303,12 @@ def test_tolerances_of_a_trip_or_two_leave_no_slack(within):
     count = len(plan.tree.origin.zones)
     origin, destination = (part.ravel().astype(np.int32) for part in np.indices((count, count)))
     trips = np.random.default_rng(1).integers(20, 50, count * count)
-    table = KnownFlows.of_pairs("made up", "synthetic", plan.tree, origin, destination, trips)
+    table = made_up(plan, origin, destination, trips)
     zone = plan.tree.origin.levels[-1]
     targets = [Target.of(f"{zone} x {zone}: flows >= 20 within {within} in 90 %", plan.tree)]
     found = target_budget(plan, targets, table, runs=2000)
     tried = with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares))
-    _, counts = on_plan(table, tried)
+    counts = on_plan(table, tried)
     classes = classes_of(tried, targets, counts)
     met = np.mean([max(ratios_of(classes, release)) <= 1 for release in simulated_releases(tried, counts, 3000)])
     assert abs(met - CHANCE) < 5 * math.sqrt(CHANCE * (1 - CHANCE) * (1 / 2000 + 1 / 3000))

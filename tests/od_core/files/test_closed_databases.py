@@ -6,24 +6,22 @@ from contextlib import suppress
 from fractions import Fraction
 
 import duckdb
-import numpy as np
 import pandas as pd
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from od_core import OdError, open_release
+from od_core import Geography, OdError, open_release
 from od_core.files.duckdb_session import parquet_rows, scratch_database, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.groups import count_by_group
+from od_core.group_sizes.groups import ListedGroups
 from od_core.publication.database import is_stored
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import FORMATS, TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema
 from od_core.records.zone_lists import read_zones
-from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
+from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
 from tests.od_core.publication.examples import KEY, facts, release
 
@@ -247,12 +245,14 @@ def test_zones_below_such_a_folder_keep_their_columns(tmp_path, name):
 def test_group_sizes_and_stops_below_such_a_folder_are_counted_as_elsewhere(tmp_path):
     places = pd.DataFrame({"zone": ["aa", "ba"], "longitude": [0, 1], "latitude": [0, 1]})
     on_map = PlaceList.from_frame(places, PlaceColumns(), side=4, stages=("origin", "destination"))
-    codes = pa.table({"code": ["aa", "ba"], "number": np.arange(2)})
+    groups = pd.DataFrame({"group": ["aa", "ba"], "area": ["a", "b"]})
+    geography = Geography.from_frame(groups.rename(columns={"area": "zone"})[["zone"]], levels=["zone"])
     found = []
     for folder in (tmp_path / "plain", tmp_path / "origin=HACK"):
         folder.mkdir()
         FLOWS.iloc[[0]].assign(in_period=True, date=pd.NaT).to_parquet(folder / "raw.parquet")
-        counted = count_by_group(folder / "raw.parquet", codes, 2, Fraction(0))
+        groups.to_csv(folder / "groups.csv", index=False)
+        counted = ListedGroups(folder / "groups.csv").count(folder / "raw.parquet", geography, "2001-01", Fraction(0))
         cells = place_records(folder / "raw.parquet", on_map).points
-        found.append((counted.tolist(), cells.tolist()))
+        found.append((counted.size.tolist(), cells.tolist()))
     assert found[0] == found[1] == ([1, 0], [[0, 0, 3, 3]])

@@ -25,7 +25,7 @@ from od_core.group_sizes.mechanisms import (
     SizesPosterior,
     chosen,
 )
-from od_core.group_sizes.metrics import errors_by_area
+from od_core.group_sizes.metrics import evaluate_group_sizes
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
@@ -56,7 +56,7 @@ def frames(draw):
 @given(frames())
 def test_less_budget_never_turns_the_choice_back(frame):
     """Noise grows from one budget to the next: the leaf areas' cumulative counts, their sizes, then all levels."""
-    places = [BY_NOISE.index(chosen(frame, UNBOUNDED, Budget(epsilon=epsilon))) for epsilon in sorted(EPSILONS)[::-1]]
+    places = [BY_NOISE.index(chosen(frame, UNBOUNDED, Fraction(epsilon))) for epsilon in sorted(EPSILONS)[::-1]]
     assert places == sorted(places)
     if frame.geography.depth == 1:
         assert max(places) < 2
@@ -64,7 +64,7 @@ def test_less_budget_never_turns_the_choice_back(frame):
 
 @given(frames(), st.sampled_from(EPSILONS))
 def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
-    assert chosen(frame, BOUNDED, Budget(epsilon=2 * epsilon)) == chosen(frame, UNBOUNDED, Budget(epsilon=epsilon))
+    assert chosen(frame, BOUNDED, 2 * Fraction(epsilon)) == chosen(frame, UNBOUNDED, Fraction(epsilon))
 
 
 @given(frames(), st.sampled_from(EPSILONS), st.integers(2, 3))
@@ -74,8 +74,7 @@ def test_copies_of_a_forest_side_by_side_change_nothing(frame, epsilon, copies):
     forest = pd.concat([zones.map(lambda code, n=n: f"{n}:{code}") for n in range(copies)], ignore_index=True)
     geography = Geography.from_frame(forest, list(zones.columns))
     copied = Frame(geography, np.tile(frame.groups[::-1], copies), frame.top_code)
-    budget = Budget(epsilon=epsilon)
-    assert chosen(copied, UNBOUNDED, budget) == chosen(frame, UNBOUNDED, budget)
+    assert chosen(copied, UNBOUNDED, Fraction(epsilon)) == chosen(frame, UNBOUNDED, Fraction(epsilon))
 
 
 def test_a_plan_without_a_mechanism_has_the_chosen_one():
@@ -83,7 +82,7 @@ def test_a_plan_without_a_mechanism_has_the_chosen_one():
     data = departures(FLIGHTS, "2001-01")
     for unit, leaf in ((UNBOUNDED, "cumulative"), (BOUNDED, "sizes")):
         plan = planned(data, None, "1", unit)
-        assert plan.mechanism == chosen(plan.frame, unit, plan.budget) == BottomUpPosterior(leaf)
+        assert plan.mechanism == chosen(plan.frame, unit, plan.budget.epsilon) == BottomUpPosterior(leaf)
 
 
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):
@@ -103,7 +102,7 @@ def distances(
     """Mean earth mover's distance by level, top first, over runs with these noise sources."""
     plan, sums = planned(data, mechanism, epsilon, unit), 0
     for noise in noises:
-        errors = errors_by_area(run_plan(plan, data.groups, noise, MemoryMeasurements()), data.groups)
+        errors = evaluate_group_sizes(run_plan(plan, data.groups, noise, MemoryMeasurements()), data.groups)
         sums = sums + errors.groupby("level", sort=False)["earth_movers_distance"].mean().to_numpy()
     return sums / len(noises)
 

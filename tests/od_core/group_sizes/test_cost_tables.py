@@ -50,7 +50,7 @@ def test_what_is_found_for_a_size_does_not_depend_on_other_sizes():
     for _ in range(60):
         geography = random_geography(rng, tops=1, depth=3, max_fan_out=3)
         frame = Frame(geography, np.ones(len(geography.zones), dtype=np.int64), 1)
-        first_child, total, cut = tree_below(frame, 0).first_child, int(rng.integers(1, 20)), int(rng.integers(1, 4))
+        first_child, total, cut = tree_below(frame, 0)[1], int(rng.integers(1, 20)), int(rng.integers(1, 4))
         nodes = sum(geography.size(level) for level in frame.levels)
         columns = rng.integers(-3, 12, (6, nodes))
         lows, sizes, _ = root_tables(first_child, columns, cut, total)

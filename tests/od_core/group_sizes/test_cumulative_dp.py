@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, histograms_of
+from od_core.group_sizes.mechanisms import CumulativeDP, GroupSizeMechanism, fitted_histograms
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 
@@ -25,7 +25,7 @@ def test_the_regression_is_that_of_the_minimax_formula(data):
     row = st.tuples(st.lists(st.integers(-9, 20), min_size=sizes, max_size=sizes), st.integers(0, 12))
     rows = data.draw(st.lists(row, min_size=1, max_size=3))
     noisy, totals = np.array([one for one, _ in rows]), np.array([total for _, total in rows])
-    assert histograms_of(noisy, totals).tolist() == [by_hand(one, total) for one, total in rows]
+    assert fitted_histograms(totals, noisy, "least_squares").tolist() == [by_hand(one, total) for one, total in rows]
 
 
 def cumulative_case(rng: np.random.Generator, **limits: int):
@@ -41,7 +41,8 @@ def test_keeps_its_promise_and_solves_the_program_on_150_trees(area_totals):
         frame, noisy, scale = cumulative_case(rng)
         histograms = mechanism.estimate(frame, noisy, scale)
         assert_consistent(frame, histograms, all_totals=area_totals)
-        target = [histograms_of(values, frame.totals(level)) for level, values in zip(frame.levels, noisy, strict=True)]
+        levels = zip(frame.levels, noisy, strict=True)
+        target = [fitted_histograms(frame.totals(level), values, "least_squares") for level, values in levels]
         assert cost(target, histograms) == least_cost(frame, target, area_totals=area_totals)
 
 

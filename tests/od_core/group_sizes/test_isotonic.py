@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression, linprog
 
-from od_core.group_sizes.estimation.isotonic import Steps, least_absolute, least_squares
+from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
 
 ROWS = st.lists(
@@ -27,10 +27,11 @@ def arguments(rows: list[list[int]], bounds: list[tuple[int, int]]):
     return np.array([value for row in rows for value in row], dtype=np.int64), offsets, lower, upper
 
 
-def values_of(steps: Steps, row: int) -> list[Fraction]:
+def values_of(steps: tuple[np.ndarray, np.ndarray, np.ndarray], row: int) -> list[Fraction]:
     """The values of a row, each by itself."""
-    own = slice(steps.first[row], steps.first[row + 1])
-    runs = zip(steps.lengths[own].tolist(), steps.totals[own].tolist(), strict=True)
+    first, lengths, totals = steps
+    own = slice(first[row], first[row + 1])
+    runs = zip(lengths[own].tolist(), totals[own].tolist(), strict=True)
     return [Fraction(total, length) for length, total in runs for _ in range(length)]
 
 
@@ -48,9 +49,9 @@ def test_least_squares_is_the_min_max_formula_clipped_with_one_step_a_value(rows
     for number, (row, (lower, upper)) in enumerate(zip(noisy, bounds, strict=True)):
         values = values_of(steps, number)
         assert values == min_max(row, lower, upper)
-        ends = steps.totals[steps.first[number] :], steps.lengths[steps.first[number] :]
-        heights = [Fraction(int(t), int(s)) for t, s in zip(*ends, strict=True)]
-        heights = heights[: steps.first[number + 1] - steps.first[number]]
+        first, lengths, totals = steps
+        own = slice(first[number], first[number + 1])
+        heights = [Fraction(int(t), int(s)) for t, s in zip(totals[own], lengths[own], strict=True)]
         assert all(a < b for a, b in pairwise(heights))
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from od_core import parallel as pipeline
 from od_core.errors import OdError
 from od_core.group_sizes.estimation import posterior
-from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain, powers, smooth
+from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain, powers
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (
@@ -110,15 +110,8 @@ def test_equals_the_sum_over_all_curves(leaf):
         chain = random_chain(rng, 2)
         scale = Fraction(int(rng.integers(1, 9)), 2)
         noisy = rng.integers(-3, max(total, sizes) + 4, sizes if leaf == "cumulative" else total)
-        found = smooth(
-            noisy,
-            np.array([0, len(noisy)]),
-            np.array([total]),
-            leaf == "sizes",
-            powers(scale, total),
-            classes,
-            chain,
-        )
+        areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
+        found = areas.smooth(powers(scale, total), classes, chain)
         means, chances, events = by_enumeration(noisy.tolist(), total, float(scale), leaf, classes, chain)
         np.testing.assert_allclose(found.means[0], means, rtol=0, atol=1e-7)
         np.testing.assert_allclose(found.chances, chances, rtol=0, atol=1e-7)
@@ -174,8 +167,8 @@ def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
         noisy = values + rng.geometric(p, len(values)) - rng.geometric(p, len(values))
         classes = classes_of_sizes(sizes)
         chain = random_chain(rng, classes[-1] + 1) if number % 2 else first_chain(classes)
-        decay, ends = powers(scale, total), np.array([0, len(noisy)])
-        found = smooth(noisy, ends, np.array([total]), leaf == "sizes", decay, classes, chain)
+        areas = NoisyAreas(noisy, np.array([0, len(noisy)]), np.array([total]), sizes, leaf == "sizes", scale)
+        found = areas.smooth(powers(scale, total), classes, chain)
         means = by_matrices(noisy, total, float(scale), leaf, classes, chain)
         np.testing.assert_allclose(found.means[0], means, rtol=0, atol=1e-5)
 

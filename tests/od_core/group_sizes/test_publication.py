@@ -11,8 +11,7 @@ import jsonschema
 import pandas as pd
 import pytest
 
-from od_core import OdError, PrivacyUnit
-from od_core.group_sizes import TopCodeEstimate
+from od_core import OdError, PrivacyUnit, TopCodeEstimate
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import margin
 from od_core.group_sizes.publishing import GROUP_SIZES, open_group_sizes

@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, OdError, PrivacyUnit
-from od_core.group_sizes import evaluate_group_sizes, release_group_sizes
+from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate_group_sizes, release_group_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.budget import Cap

@@ -13,8 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, OdError
-from od_core.group_sizes import TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
+from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin, measured_levels

@@ -7,7 +7,7 @@ import math
 from collections import Counter
 from fractions import Fraction
 
-from od_core.stops.mechanisms.privtree import proven_scale
+from od_core.stops.mechanisms import proven_scale
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """First and last cell in each dimension."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, PrivacyUnit, release_flows
+from od_core import Budget, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -26,7 +26,6 @@ from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
 from od_core.publication.kind import Kind
 from od_core.published.verification import Published
-from od_core.stops import MapGrid, release_stops
 from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import ListedLaplace, SeededNoise
 from tests.od_core.group_sizes.test_release import released

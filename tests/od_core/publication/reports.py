@@ -10,13 +10,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.group_sizes.release import release_group_sizes
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
 from od_core.publication.kind import Kind, ReleaseContext
 from od_core.published.opening import KINDS
-from od_core.stops import MapGrid, release_stops
 from tests.od_core.publication.examples import CHECKS, RECORD
 
 EVIL = ("<script>alert(1)</script>", '"><img src=x onerror=alert(2)>', "a&amp;b'</title>", "]]><b>")

@@ -13,10 +13,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.flows.publishing import flow_files
 from od_core.publication.markup import in_markdown
-from od_core.stops import MapGrid, release_stops
 from od_core.stops.publishing import STOPS
 from tests.od_core.publication.examples import facts, staged_bundle
 

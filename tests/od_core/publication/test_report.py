@@ -26,7 +26,7 @@ from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.flow_map import drawn_flows, flow_map
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.flow_tree import FlowTree
-from od_core.group_sizes.report import BAND
+from od_core.group_sizes.publishing import BAND
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
@@ -444,7 +444,7 @@ def test_a_release_that_was_published_without_intervals_shows_none(contents):
 
 def test_the_maps_of_boxes_hold_all_their_trips():
     """Each box spread evenly over its part of the map; against a sum over the cells."""
-    from od_core.stops.report import _density
+    from od_core.stops.publishing import _density
 
     release = examples()["boxes"].release
     boxes, side = release.measured, release.plan.map.side

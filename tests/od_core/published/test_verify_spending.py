@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import od_core.ledger.draw_release
-from od_core import Budget, OdError, PrivacyUnit, release_flows
+from od_core import Budget, OdError, PrivacyUnit, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
@@ -38,7 +38,6 @@ from od_core.privacy.person_year import CALENDAR, year_of
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate
 from od_core.published.verification import verify_release
-from od_core.stops import release_stops
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, rows

@@ -14,7 +14,7 @@ import pytest
 from od_core import Geography, OdError
 from od_core.group_sizes.groups import ListedGroups
 from od_core.records.zone_lists import ZoneList, geography_from, read_zones
-from od_core.stops.place_list import PlaceColumns, PlaceList
+from od_core.stops.trajectories import PlaceColumns, PlaceList
 from tests.od_core.files.workbooks import WORKBOOKS
 from tests.real_data import real_data
 

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
+from od_core.stops.cuts import SENSITIVITY, choice_scale, heterogeneity, random_parts
 from od_core.stops.geometry import Grid, Nodes, filled_cells
-from od_core.stops.mechanisms.daf import SENSITIVITY, DAFHomogeneity, choice_scale, heterogeneity, random_parts
-from od_core.stops.mechanisms.mechanism import Path
+from od_core.stops.mechanisms import DAFHomogeneity, Path
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 

@@ -8,10 +8,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core import Budget, PrivacyUnit
-from od_core.stops import Grid, release_stops
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.mechanism import Path
+from od_core import Budget, Grid, PrivacyUnit, release_stops
+from od_core.stops.mechanisms import MECHANISMS, Path
 from tests.od_core.stops.doubles import Recorded
 
 UNITS = [PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")]

@@ -11,7 +11,7 @@ import pytest
 from od_core import OdError
 from od_core.records.load import RecordColumns, load_records
 from od_core.stops.geometry import MapGrid
-from od_core.stops.place_list import PlaceColumns, PlaceList, place_records
+from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
 
 PLACES = pd.DataFrame(
     {

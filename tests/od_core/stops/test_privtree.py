@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
+from od_core.stops import mechanisms as privtree
 from od_core.stops.geometry import Grid
-from od_core.stops.mechanisms import privtree
-from od_core.stops.mechanisms.mechanism import Path
-from od_core.stops.mechanisms.privtree import PrivTree, path_cost, proven_scale
+from od_core.stops.mechanisms import Path, PrivTree, path_cost, proven_scale
 from tests.od_core.oracles.privacy_loss import precision, rational
 from tests.od_core.stops.doubles import Recorded
 

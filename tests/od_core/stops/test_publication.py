@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit
+from od_core import Budget, MapGrid, OdError, PrivacyUnit, release_stops
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release
-from od_core.stops import MapGrid, release_stops
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.publishing import STOPS, open_stops
 from tests.od_core.publication.published_kinds import publish

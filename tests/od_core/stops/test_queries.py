@@ -8,15 +8,15 @@ from fractions import Fraction
 from itertools import product
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
-from od_core import OdError
-from od_core.stops.geometry import BoxIndex, Grid, answers, origin_destination
+from od_core import Budget, OdError, PrivacyUnit, plan_stops
+from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges
 from od_core.stops.metrics import evaluate_stops, mean_relative_error, true_answers
+from od_core.stops.release import StopsRelease
 
 
 @dataclass
@@ -29,10 +29,12 @@ class Partition:
     noisy: np.ndarray
 
     @property
-    def boxes(self) -> pd.DataFrame:
-        table = {f"lower_{i + 1}": self.lower[:, i] for i in range(len(self.sizes))}
-        table |= {f"upper_{i + 1}": self.upper[:, i] for i in range(len(self.sizes))}
-        return pd.DataFrame(table | {"count": np.maximum(self.noisy, 0), "noisy": self.noisy})
+    def release(self) -> StopsRelease:
+        plan = plan_stops(Grid(self.sizes), unit=PrivacyUnit("trip"), budget=Budget(epsilon=1))
+        return StopsRelease(plan, plan.spent, None, Boxes(self.lower, self.upper, self.noisy))
+
+    def answers(self, ranges) -> np.ndarray:
+        return BoxIndex.of(self.lower, self.upper).answers(self.noisy, checked_ranges(ranges, self.sizes))
 
     def spread(self) -> np.ndarray:
         """The count of every cell, exactly: that of its box over the box's cells."""
@@ -78,7 +80,7 @@ def test_answers_are_sums_over_the_cells(partition, seed):
     ranges = np.concatenate([random_ranges(grid, 8, seed), sized_ranges(grid, 4, seed), cell, whole])
     cells = partition.spread()
     expected = [float(np.sum(cells[slices(query)])) for query in ranges.tolist()]
-    given = answers(partition.lower, partition.upper, partition.noisy, ranges)
+    given = partition.answers(ranges)
     assert given.dtype == np.float64
     assert given == pytest.approx(expected, rel=1e-12, abs=1e-9)
     assert given[-1] == partition.noisy.sum()
@@ -94,7 +96,7 @@ def test_many_boxes_in_any_order_by_any_number_of_threads(monkeypatch):
     by_threads = []
     for threads in ("1", "2"):
         monkeypatch.setenv("OD_THREADS", threads)
-        by_threads.append(answers(partition.lower, partition.upper, partition.noisy, ranges))
+        by_threads.append(partition.answers(ranges))
     assert by_threads[0].tobytes() == by_threads[1].tobytes()
     assert by_threads[0] == pytest.approx(shares @ partition.noisy)
 
@@ -113,13 +115,14 @@ def test_the_largest_grid_is_answered_without_overflow():
     lower, upper = np.array([[0, 0], [2**30, 0]], dtype=np.int32), np.array([[2**30 - 1, last], [last, last]])
     ranges = [[(2**30 - 2**20, 2**30 + 2**20 - 1), (0, 2**29 - 1)]]
     expected = (1_000 + 3_000) * 2**20 / 2**30 / 4
-    assert answers(lower, upper.astype(np.int32), np.array([1_000, 3_000]), ranges) == pytest.approx([expected])
+    space = Partition((2**31, 2**31), lower, upper.astype(np.int32), np.array([1_000, 3_000]))
+    assert space.answers(ranges) == pytest.approx([expected])
 
 
 def test_more_dimensions_than_bits_of_a_key():
     sizes = (2,) * 70
     partition = cut(sizes, 5, 1)
-    assert answers(partition.lower, partition.upper, partition.noisy, [[(0, 1)] * 70]) == [partition.noisy.sum()]
+    assert partition.answers([[(0, 1)] * 70]) == [partition.noisy.sum()]
 
 
 @pytest.mark.parametrize(
@@ -144,7 +147,7 @@ def test_more_dimensions_than_bits_of_a_key():
 def test_bad_queries_are_refused_in_one_line(ranges, said):
     partition = cut((5, 5), 7, 1)
     with pytest.raises(OdError) as caught:
-        answers(partition.lower, partition.upper, partition.noisy, ranges)
+        partition.answers(ranges)
     assert caught.value.code == "OD-STOPS-QUERY"
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -152,35 +155,34 @@ def test_bad_queries_are_refused_in_one_line(ranges, said):
 
 def test_no_query_has_no_answer():
     partition = cut((5, 5), 7, 1)
-    assert answers(partition.lower, partition.upper, partition.noisy, []).shape == (0,)
+    assert partition.answers([]).shape == (0,)
 
 
 @pytest.mark.parametrize(("sizes", "places"), [((3, 4, 5, 2, 3, 3), 3), ((4, 5, 3), 3), ((6, 7, 5, 4), 2)])
 def test_from_origin_to_destination_is_the_sum_over_everything_between(sizes, places):
-    partition, of_a_place = cut(sizes, 60, 5), len(sizes) // places
-    cells = partition.spread()
+    release, of_a_place = cut(sizes, 60, 5).release, len(sizes) // places
+    cells = Partition(sizes, release.measured.lower, release.measured.upper, release.counts).spread()
     ranges = random_ranges(Grid(sizes), 5, 6).tolist()
     for query in ranges:
         origin, destination = query[:of_a_place], query[-of_a_place:]
         between = product(*(range(size) for size in sizes[of_a_place:-of_a_place]))
         expected = sum(np.sum(cells[(*slices(origin), *stop, *slices(destination))]) for stop in between)
-        given = origin_destination(partition.lower, partition.upper, partition.noisy, origin, destination, places)
+        given = release.od(origin, destination)
         assert given == pytest.approx(float(expected), abs=1e-9)
 
 
-@pytest.mark.parametrize("places", [0, 1, 4, -3, True, 2.0])
-def test_dimensions_of_other_places_are_refused(places):
-    partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
-    with pytest.raises(OdError, match="the space has 6 dimensions, which does not fit"):
-        origin_destination(partition.lower, partition.upper, partition.noisy, [(0, 1)] * 2, [(0, 1)] * 2, places)
+@pytest.mark.parametrize(("dimensions", "of_a_place"), [(6, 4), (6, 6), (6, 7), (5, 2), (7, 2)])
+def test_dimensions_of_other_places_are_refused(dimensions, of_a_place):
+    release, ends = cut((3,) * dimensions, 5, 1).release, [(0, 1)] * of_a_place
+    with pytest.raises(OdError, match=f"the space has {dimensions} dimensions, which does not fit"):
+        release.od(ends, ends)
 
 
-@pytest.mark.parametrize(("origin", "destination"), [(1, 2), (2, 1), (3, 3)])
-def test_a_place_has_its_own_dimensions(origin, destination):
-    partition = cut((3, 3, 3, 3, 3, 3), 5, 1)
-    ends = [(0, 1)] * origin, [(0, 1)] * destination
-    with pytest.raises(OdError, match="each of the 2 dimensions of a place"):
-        origin_destination(partition.lower, partition.upper, partition.noisy, *ends, 3)
+@pytest.mark.parametrize(("origin", "destination", "of_a_place"), [(2, 1, 2), (2, 3, 2), (3, 2, 3), (0, 0, 1)])
+def test_a_place_has_its_own_dimensions(origin, destination, of_a_place):
+    release = cut((3, 3, 3, 3, 3, 3), 5, 1).release
+    with pytest.raises(OdError, match=f"each of the {of_a_place} dimensions of a place"):
+        release.od([(0, 1)] * origin, [(0, 1)] * destination)
 
 
 @given(partition=partitions(), count=st.sampled_from([0, 1, 700]), seed=st.integers(0, 99))
@@ -191,9 +193,10 @@ def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed
     inside = (points >= ranges[:, None, :, 0]) & (points <= ranges[:, None, :, 1])
     true = inside.all(axis=2).sum(axis=1)
     assert true_answers(points, ranges).tolist() == true.tolist()
-    table = evaluate_stops(partition, points, ranges)
+    release = partition.release
+    table = evaluate_stops(release, points, ranges)
     assert table["floor"].tolist() == [max(count, 1) / 1000] * 3 + [1.0] * 3
-    cells, kept = partition.spread(), Partition(grid.sizes, partition.lower, partition.upper, partition.boxes["count"])
+    cells, kept = partition.spread(), Partition(grid.sizes, partition.lower, partition.upper, release.counts)
     whole = kept.spread()
     for row in table.itertuples():
         errors = []
@@ -212,16 +215,16 @@ def test_errors_by_hand():
 @pytest.mark.parametrize("floor", [0, -1, math.nan])
 def test_a_floor_is_above_zero(floor):
     with pytest.raises(OdError, match="the floor must be above 0"):
-        evaluate_stops(cut((5,), 2, 1), [[1]], [[(0, 1)]], floors=[floor])
+        evaluate_stops(cut((5,), 2, 1).release, [[1]], [[(0, 1)]], floors=[floor])
 
 
 def test_nothing_to_judge_is_refused():
     partition = cut((5, 4), 2, 1)
     with pytest.raises(OdError, match="at least one query"):
-        evaluate_stops(partition, [[1, 1]], [])
+        evaluate_stops(partition.release, [[1, 1]], [])
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match="not cells of the space of the release, 5 x 4"):
-            evaluate_stops(partition, points, [[(0, 1), (0, 1)]])
+            evaluate_stops(partition.release, points, [[(0, 1), (0, 1)]])
 
 
 def test_query_makers_keep_their_shapes_and_the_space():

@@ -10,16 +10,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit
+from od_core import Budget, Grid, OdError, PrivacyUnit, Trajectories, plan_stops, release_stops
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE
-from od_core.stops import Grid, Trajectories, plan_stops, release_stops
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.daf import DAFEntropy
-from od_core.stops.mechanisms.privtree import proven_scale
+from od_core.stops.mechanisms import MECHANISMS, DAFEntropy, proven_scale
 from od_core.stops.release import estimated, run_plan
 from tests.od_core.doubles import ListedLaplace, NoiseNotWanted
 from tests.od_core.ledger.ledger_rows import rows
@@ -162,7 +159,7 @@ class Spendthrift(DAFEntropy):
         paths = [*drawn.paths]
         assert len(paths) > 1
         paths[self.place] = path.charged(path.left / 2)
-        return type(drawn)(drawn.boxes, tuple(paths), drawn.path_of)
+        return type(drawn)(drawn.boxes, tuple(paths))
 
 
 @pytest.mark.parametrize("place", [0, -1])

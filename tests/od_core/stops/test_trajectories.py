@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import OdError
-from od_core.stops import Grid, Trajectories
+from od_core import Grid, OdError, Trajectories
 
 GRID = Grid((4, 7))
 CANARY = 773_117

@@ -11,10 +11,7 @@ from hypothesis import given
 from od_core import OdError
 from od_core.stops import geometry as nodes_module
 from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import MECHANISMS
-from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
-from od_core.stops.mechanisms.mechanism import Path, StopsMechanism
-from od_core.stops.mechanisms.privtree import PrivTree
+from od_core.stops.mechanisms import MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_partition, mechanisms, worlds

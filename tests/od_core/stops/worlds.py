@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from od_core.stops.geometry import Boxes, Grid
-from od_core.stops.mechanisms.daf import DAFEntropy, DAFHomogeneity
-from od_core.stops.mechanisms.mechanism import Drawn, Path, Rounding
-from od_core.stops.mechanisms.privtree import PrivTree
+from od_core.stops.mechanisms import DAFEntropy, DAFHomogeneity, Drawn, Path, PrivTree, Rounding
 from tests.od_core.stops.doubles import Recorded
 
 ROUNDINGS: tuple[Rounding, ...] = ("nearest", "up", "down", "times_1.5")
@@ -74,7 +72,5 @@ def check_partition(boxes: Boxes, grid: Grid) -> None:
 
 
 def check_charges(drawn: Drawn, epsilon: Fraction) -> None:
-    """Every box has a path, and every path has spent epsilon, exactly."""
+    """Every path has spent epsilon, exactly."""
     assert all(path.spent == epsilon and path.left == 0 for path in drawn.paths)
-    assert len(drawn.path_of) == len(drawn.boxes) == len(drawn.boxes.noisy)
-    assert set(drawn.path_of.tolist()) == set(range(len(drawn.paths)))

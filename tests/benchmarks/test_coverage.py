@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.evaluation import forecast as module
-from od_core.evaluation.forecast import SIZE_CLASSES, coverage
+from benchmarks import coverage as module
+from benchmarks.coverage import coverage
+from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.geography.flow_tree import Nodes
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of

@@ -1,0 +1,46 @@
+"""Make synthetic commuter flows between census sections, with the numbers of areas of Italy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from od_core.evaluation.synthetic import (
+    TOWN,
+    SyntheticFlows,
+    geography_of_codes,
+    gravity_flows,
+    italian_codes,
+    italian_towns,
+    numbered_codes,
+    scaled,
+    seeded,
+    shrinking,
+    split,
+)
+
+
+def italy_sections(
+    seed: int, *, scale: float = 1.0, pairs: int = 23_140_000, trips: int = 28_800_000
+) -> SyntheticFlows:
+    """Return synthetic commuter flows between census sections, with the numbers of areas of Italy.
+
+    At scale 1, there are 357,708 sections in 9,249 section areas of the towns of :func:`italy`, whose model, arguments
+    and errors these are.
+    """
+    generator = seeded(seed)
+    power = shrinking(357_708, scale)
+    province_counts, town_counts, town_size = italian_towns(generator, power)
+    area_counts = split(town_size, round(9_249**power), round(62**power))
+    area_size = np.repeat(town_size / area_counts, area_counts)
+    appeal = area_size**0.7 * generator.gamma(8.0, size=len(area_size))
+    section_counts = split(appeal, round(357_708**power), round(185**power))
+    codes = italian_codes(province_counts, town_counts)
+    first_area = np.cumsum(area_counts) - area_counts
+    codes.append(numbered_codes(codes[-1], area_counts, 3))
+    codes.append(numbered_codes(codes[TOWN - 1], np.add.reduceat(section_counts, first_area), 6))
+    fan_outs = (np.array([len(province_counts)]), province_counts, town_counts, area_counts, section_counts)
+    geography = geography_of_codes(["region", "province", "town", "section_area", "section"], codes, fan_outs)
+    size = generator.gamma(4.0, size=len(geography.zones))
+    reach = {TOWN: 0.55, 2: 0.25, 1: 0.12, 0: 0.08}
+    sizes = scaled(geography, scale, pairs, trips)
+    return gravity_flows(generator, "italy_sections", geography, size, reach, *sizes)

@@ -1,0 +1,870 @@
+"""Define the mechanisms for trips with stops, which cut the grid into boxes and count the trips of each, by name.
+
+- Grids cut every dimension into nearly equal parts. Their number is fixed, or a formula gives it from a noisy total.
+- In density trees, the nodes of depth i, from 0, are cut in dimension i + 1 [shaham2022stops, section 4]. The noisy
+  count of a node determines its number of parts.
+- PrivTree [zhang2016privtree] is a binary tree whose privacy cost does not grow with its depth.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, lru_cache
+from itertools import count
+from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
+
+import numpy as np
+from flint import arb
+from numpy.typing import NDArray
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.kernels import kernel
+from od_core.noise.opendp import SCALE_SLACK
+from od_core.noise.sources import LaplaceSource, checked_noise
+from od_core.noise.table import at_precision, rational
+from od_core.privacy.budget import exact_fraction
+from od_core.registry import Registry, refuse_unknown
+from od_core.stops.cuts import choice_scale, equal_parts, heterogeneity, noisy_minimum, random_parts
+from od_core.stops.geometry import (
+    MAX_BOXES,
+    Bounds,
+    Boxes,
+    Counts,
+    Grid,
+    Nodes,
+    Points,
+    Rows,
+    filled_cells,
+    joined,
+    refuse_too_many,
+)
+
+_BITS_OF_WEIGHT = 20
+"""Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
+Weights are rounded down to these bits, so that the shares are exact fractions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """An immutable account of the budget that is spent on a path from the root of a tree of boxes towards a leaf.
+
+    The boxes of one depth are disjoint, so each trip is on one path only, and a release costs as much as one path.
+
+    Attributes:
+        source: source of the noise.
+        sensitivity: largest total change of the counts of one depth if one trip is added or removed (1) or replaced
+            (2).
+        left: remaining epsilon.
+        spent: spent epsilon.
+    """
+
+    source: LaplaceSource
+    sensitivity: int
+    left: Fraction
+    spent: Fraction = Fraction(0)
+
+    def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
+        """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after it is charged.
+
+        Args:
+            counts: confidential counts; shape (boxes,).
+            epsilon: the charge; the noise has scale sensitivity / epsilon.
+
+        Raises:
+            OdError: the charge is not above 0 or exceeds the remaining budget, or the noise source fails.
+        """
+        paid = self.charged(epsilon)
+        noisy = self.noise(self.sensitivity / epsilon, len(counts))
+        noisy += counts
+        return noisy, paid
+
+    def noise(self, scale: Fraction, size: int) -> Counts:
+        """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
+
+        Raises:
+            OdError: the noise source fails: it does not return ``size`` integers, or an integer is too large.
+        """
+        drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
+        return checked_noise(self.source, drawn, size)
+
+    def charged(self, epsilon: Fraction) -> Path:
+        """Return a copy of the path with ``epsilon`` moved from the remaining to the spent budget.
+
+        This method draws nothing. The caller draws the noise with :meth:`noise`.
+
+        Raises:
+            OdError: the charge is not above 0 or exceeds the remaining budget.
+        """
+        if not 0 < epsilon <= self.left:
+            raise OdError(
+                "OD-STOPS-CHARGE",
+                f"a path needs epsilon {epsilon}, but {self.left} remains",
+                next_step="report this defect",
+                spent=STAYS_CHARGED,
+            )
+        return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)
+
+
+def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
+    """Split the budget below the root among the depths i = 1 to d in proportion to m0^(i / 3), and return the shares.
+
+    Args:
+        left: budget that remains below the root.
+        root_parts: m0, the number of parts of the root.
+        dimensions: d, the number of dimensions.
+
+    References:
+        [shaham2022stops, equation 32]
+    """
+    weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
+    return [left * Fraction(weight, sum(weights)) for weight in weights]
+
+
+def _cube_root(number: int) -> int:
+    """Return the largest integer whose cube is at most this number."""
+    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps decrease from there
+    while (lower := (2 * root + number // root**2) // 3) < root:
+        root = lower
+    return root
+
+
+@runtime_checkable
+class StopsMechanism(Protocol):
+    """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
+
+    @property
+    def name(self) -> str:
+        """Name of the mechanism in plans and certificates."""
+        ...
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text; none by default."""
+        return {}
+
+    def refuse(self, grid: Grid) -> None:
+        """Raise OdError if the grid is too large for this mechanism. Plans are tested before anything is charged.
+
+        By default, every grid is accepted, because the number of boxes depends on a draw.
+        """
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scales that do not depend on a draw, by purpose. The plan publishes them.
+
+        The last one is that of the published counts, unless the mechanism overrides :meth:`count_scale`.
+
+        Args:
+            epsilon: the whole budget.
+            sensitivity: see :class:`od_core.stops.mechanisms.Path`.
+
+        Raises:
+            OdError: the noise would cost more than its charge.
+        """
+        ...
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the largest scale of the noise on the published counts of drawn boxes, from public facts alone.
+
+        The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
+        the boxes, a published count is the true count plus discrete Laplace noise of at most this scale.
+
+        Args:
+            boxes: the boxes, as drawn.
+            grid: the public grid.
+            epsilon, sensitivity: as in :meth:`scales`.
+        """
+        return list(self.scales(epsilon, sensitivity).values())[-1]
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Draw the boxes, each with a noisy count, from confidential points. The result is public.
+
+        Args:
+            points: confidential points, which the mechanism may sort in place.
+            grid: the public grid.
+            path: budget account at the root, with the whole budget. On the paths of the result, no budget remains.
+
+        Raises:
+            OdError: there would be more than ``MAX_BOXES`` boxes, or the noise source fails.
+        """
+        ...
+
+
+def whole_number(option: object) -> int | None:
+    """Return an option as an integer, or None if it is neither an integer nor an integer in text."""
+    if isinstance(option, str) and re.fullmatch(r"-?[0-9]{1,18}", option):
+        return int(option)
+    return option if isinstance(option, int) and not isinstance(option, bool) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Drawn:
+    """The result of a mechanism: the boxes, and the budget spent on the path from the root to each box.
+
+    Attributes:
+        boxes: the leaves of a tree, or the boxes of a grid.
+        paths: the paths from the root to the boxes, after all charges. Boxes with the same charges share a path.
+    """
+
+    boxes: Boxes
+    paths: tuple[Path, ...]
+
+
+Rounding = Literal["nearest", "up", "down", "times_1.5"]
+"""Rounding of the computed number of parts m of a box to an integer. ``times_1.5`` gives the integer nearest 1.5 m."""
+
+
+def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, rounding: Rounding) -> Counts:
+    """Return m, the number of parts into which each box is cut in a dimension; shape (boxes,).
+
+    Before rounding, m = (N epsilon / sqrt 2)^(2 / (3 d)) for a noisy count N [shaham2022stops, equation 19]. At this m,
+    the entropy of the noise on m^d parts equals the information that the cut into m^d parts loses (equation 18). m is
+    rounded and clipped to the range from 1 to ``length``. If N <= 1, m is 1.
+
+    Args:
+        noisy: N; shape (boxes,).
+        epsilon: inverse of the scale of the noise that the parts will have.
+        dimensions: d, the number of dimensions still to be cut.
+        length: number of cells of the dimension.
+        rounding: rounding of m.
+    """
+    exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
+    if rounding == "up":
+        whole = np.ceil(exact)
+    elif rounding == "down":
+        whole = np.floor(exact)
+    else:
+        whole = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
+    parts: Counts = np.where(noisy > 1, np.clip(whole, 1, length), 1).astype(np.int64)
+    return parts
+
+
+def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
+    """Return m, the unrounded number of parts in a dimension; for the formula and arguments, see :func:`fan_out`."""
+    exact: NDArray[Any] = (noisy * (epsilon / math.sqrt(2))) ** (2 / (3 * dimensions))
+    return exact
+
+
+TOTAL_SHARE = Fraction(1, 100)
+"""Share of the budget for the noisy total number of trips, eps_0 in [shaham2022stops]."""
+
+TOTAL_SPENT = "budget reserved earlier stays charged, because the noisy total was drawn"
+
+Parts = tuple[int, ...]
+"""Number of parts of each dimension."""
+
+
+class EqualGrid(StopsMechanism, ABC):
+    """A mechanism that cuts every dimension into m parts, where m depends on N, the noisy total number of trips.
+
+    Measuring N costs ``TOTAL_SHARE`` of the budget, and measuring the boxes costs the rest. m is rounded half up and
+    clipped to the range from 1 to the number of cells of the dimension. If N is at most 1, m is 1.
+    """
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scales of the total and of the boxes; see :class:`StopsMechanism`."""
+        total = TOTAL_SHARE * epsilon
+        return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
+
+        Raises:
+            OdError: the noisy total leads to more than ``MAX_BOXES`` boxes, or the noise source fails.
+        """
+        total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
+        parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
+        refuse_boxes(self.name, parts, spent=TOTAL_SPENT)
+        return draw_equal_boxes(points, grid, parts, path)
+
+    def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
+        """Return the number of parts of each dimension for a noisy total.
+
+        Args:
+            total: N, the noisy total number of trips.
+            rate: epsilon of the boxes divided by the sensitivity, the inverse of their noise scale.
+            grid: the public grid.
+        """
+        if total <= 1:
+            return (1,) * grid.dimensions
+        m = self.fan_out(float(total), float(rate), grid.dimensions)
+        return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
+
+    @abstractmethod
+    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+        """Return the unrounded number of parts m, which is the same for all dimensions.
+
+        Args:
+            total: N, the noisy total number of trips, above 1.
+            rate: inverse of the noise scale of the boxes.
+            dimensions: number of dimensions of the grid.
+        """
+
+
+def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
+    """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. The message states how many.
+
+    Args:
+        name: name of the mechanism.
+        parts: number of parts of each dimension.
+        spent: text that tells the user which part of the budget is spent.
+    """
+    boxes = math.prod(parts)
+    if boxes > MAX_BOXES:
+        raise OdError(
+            "OD-STOPS-TOO-MANY-BOXES",
+            f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
+            next_step="choose a coarser grid, or a mechanism whose boxes follow the trips",
+            spent=spent,
+        )
+
+
+def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
+    """Measure one box for each combination of parts with the whole remaining budget. The result is public.
+
+    Args:
+        points: confidential cells of the trips.
+        grid: the public grid.
+        parts: number of parts of each dimension, from 1 to its number of cells. The product is at most ``MAX_BOXES``.
+        path: path to the boxes before they are measured.
+    """
+    counts = np.zeros(math.prod(parts), dtype=np.int64)
+    _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
+    noisy, paid = path.measured(counts, path.left)
+    lower, upper = _bounds(grid, parts)
+    return Drawn(Boxes(lower, upper, noisy), (paid,))
+
+
+def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
+    """Return the first and last cell of each box; shape (boxes, dimensions) each. The last dimension varies fastest."""
+    boxes = math.prod(parts)
+    lower, upper = (np.empty((boxes, grid.dimensions), dtype=np.int32) for _ in range(2))
+    inner = boxes
+    for dimension, (size, number) in enumerate(zip(grid.sizes, parts, strict=True)):
+        inner //= number
+        ends = _ends(size, number)
+        lower[:, dimension] = np.tile(np.repeat(ends[:-1], inner), boxes // (number * inner))
+        upper[:, dimension] = np.tile(np.repeat(ends[1:] - 1, inner), boxes // (number * inner))
+    return lower, upper
+
+
+def _ends(size: int, parts: int) -> NDArray[np.int64]:
+    """Return the first cell of each part of a dimension, then ``size``; shape (parts + 1,).
+
+    The entries are floor(k size / parts) for k = 0, ..., ``parts``.
+    """
+    return np.arange(parts + 1, dtype=np.int64) * size // parts
+
+
+@kernel
+def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
+    """Add the number of points in each box to ``counts``.
+
+    In each dimension, cell x lies in the last part k with floor(k size / parts) <= x.
+    """
+    for point in range(len(points)):
+        box = 0
+        for i in range(len(sizes)):
+            box = box * parts[i] + ((points[point, i] + 1) * parts[i] - 1) // sizes[i]
+        counts[box] += 1
+
+
+class FixedGrid(StopsMechanism, ABC):
+    """A mechanism whose boxes are fixed before any draw. They are measured with the whole budget."""
+
+    @abstractmethod
+    def parts(self, grid: Grid) -> Parts:
+        """Return the number of parts of each dimension."""
+
+    def refuse(self, grid: Grid) -> None:
+        """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
+        refuse_boxes(self.name, self.parts(grid), spent="nothing was spent")
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
+        return {"boxes": sensitivity / epsilon}
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Draw a noisy count of every box; see :class:`StopsMechanism`.
+
+        Raises:
+            OdError: there are more than ``MAX_BOXES`` boxes, or the noise source fails.
+        """
+        self.refuse(grid)
+        return draw_equal_boxes(points, grid, self.parts(grid), path)
+
+
+@dataclass(frozen=True)
+class Uniform(FixedGrid):
+    """The baseline UNIFORM of [shaham2022stops]: one box, the whole space."""
+
+    name: ClassVar[str] = "uniform"
+
+    def parts(self, grid: Grid) -> Parts:
+        """Return one part of each dimension."""
+        return (1,) * grid.dimensions
+
+
+@dataclass(frozen=True)
+class Identity(FixedGrid):
+    """The baseline IDENTITY of [shaham2022stops]: every cell is a box."""
+
+    name: ClassVar[str] = "identity"
+
+    def parts(self, grid: Grid) -> Parts:
+        """Return the number of cells of each dimension."""
+        return grid.sizes
+
+
+BORDER_CONSTANT = 10 / math.sqrt(2)
+"""Constant c_0 of [shaham2022stops], set there by trial. The non-uniformity error of a query is estimated as the number
+of points on its border divided by c_0."""
+
+
+@dataclass(frozen=True)
+class EUG(EqualGrid):
+    """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
+
+    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The source measures the
+    border of a query by its edges, although the border consists of faces in more than two dimensions. The formula is
+    used as printed. In one dimension it gives 0, because the border does not shrink with the boxes; m is then 1.
+
+    References:
+        [shaham2022stops, section 3.1, equation 13]
+    """
+
+    name: ClassVar[str] = "eug"
+
+    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 13]."""
+        d = dimensions
+        base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
+        alpha: float = base ** (2 / (3 * d - 2))
+        return alpha * (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2)
+
+
+@dataclass(frozen=True)
+class EBP(EqualGrid):
+    """The entropy-based grid: the entropy of the noise equals the information that m parts per dimension lose.
+
+    m is the solution of sqrt(2) m^(d/2) / eps = N / m^d, where d is the number of dimensions, N the noisy total and
+    1 / eps the scale of the noise on the boxes.
+
+    References:
+        [shaham2022stops, section 3.2, equation 19]
+    """
+
+    name: ClassVar[str] = "ebp"
+
+    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 19]."""
+        return float(parts_of(np.array(total), rate, dimensions))
+
+
+@dataclass(frozen=True)
+class MKM(EqualGrid):
+    """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) parts per dimension.
+
+    N is the noisy total, d the number of dimensions, and m the inverse of the bin width of the source, to which
+    [shaham2022stops] refers without a formula. m does not depend on epsilon, so a smaller budget does not make the grid
+    coarser.
+    """
+
+    name: ClassVar[str] = "mkm"
+
+    def fan_out(self, total: float, rate: float, dimensions: int) -> float:
+        """Return the unrounded number of parts per dimension, m = (``total`` / sqrt(ln ``total``))^(2 / (d + 2))."""
+        m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
+        return m
+
+
+ROOT_SHARE = Fraction(1, 100)
+"""Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
+
+
+@dataclass(frozen=True)
+class DAFEntropy(StopsMechanism):
+    """A tree of boxes whose nodes are cut into nearly equal parts [shaham2022stops, section 4.2, Algorithm 2].
+
+    :class:`DAFHomogeneity` differs only in the choice of the cuts.
+
+    The tree grows from the root, which is the whole grid. Every node that has an uncut dimension is measured. Let
+    epsilon be the budget that then remains on its path. If the noisy count is below 1 / epsilon, the node becomes a
+    leaf. A leaf is measured again with the whole remaining budget, and its first count is discarded. Any other node is
+    charged for the choice of its cuts, if there is a choice, and is cut in the dimension of its depth.
+    :func:`od_core.stops.mechanisms.fan_out` gives the number of parts from the noisy count, the remaining
+    budget and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and is measured once,
+    with the whole remaining budget.
+
+    For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
+    on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
+
+    Attributes:
+        rounding: rounding of the number of parts m to an integer. In tests, rounding three halves of m was best.
+    """
+
+    rounding: Rounding = "times_1.5"
+
+    name: ClassVar[str] = "daf_entropy"
+
+    def __post_init__(self) -> None:
+        step = "correct the mechanism's options"
+        refuse_unknown("rounding", self.rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {"rounding": self.rounding}
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
+        return {"total": sensitivity / (ROOT_SHARE * epsilon)}
+
+    def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
+        """Return the noise scale of a box that is cut in every dimension; see :class:`StopsMechanism`.
+
+        A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower. The published
+        boxes do not tell the two apart: a side of a box that is as long as the grid was either not cut, or cut into a
+        single part. The number of parts of the root, which determines the shares of the budget, is the number of
+        different first cells of the boxes in dimension 1.
+        """
+        shares = [ROOT_SHARE * epsilon]
+        left = epsilon
+        for depth, length in enumerate(grid.sizes):
+            choosing = self.choosing(depth, shares[depth])
+            left -= shares[depth] - (choosing if depth else 0)
+            if length > 1:
+                left -= choosing
+            if depth == 0:
+                shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+        return sensitivity / left
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
+        rows = filled_cells(points, grid)
+        nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
+        leaves: list[tuple[Nodes, Counts, Path]] = []
+        for depth, length in enumerate(grid.sizes):
+            choosing = self.choosing(depth, shares[depth])
+            counted, path = path.measured(nodes.trips, shares[depth] - (choosing if depth else 0))
+            goes_on = counted >= math.ceil(path.sensitivity / path.left)
+            if not goes_on.all():
+                stopped = nodes.chosen(~goes_on)
+                leaves.append((stopped, *path.measured(stopped.trips, path.left)))
+            if not goes_on.any():
+                break
+            nodes = nodes.chosen(goes_on)
+            if choosing and length > 1:
+                path = path.charged(choosing)
+            epsilon = path.left / path.sensitivity
+            parts = fan_out(counted[goes_on], epsilon, grid.dimensions - depth, length, self.rounding)
+            refuse_too_many(sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
+            begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
+            nodes = nodes.divided(rows, np.full(len(nodes), depth), parts, begins)
+            if depth == 0:
+                shares += shares_below(path.left, int(parts[0]), grid.dimensions)
+        else:
+            leaves.append((nodes, *path.measured(nodes.trips, path.left)))
+        kept, noisy, paths = zip(*leaves, strict=True)
+        return Drawn(joined(kept, noisy), paths)
+
+    def choosing(self, depth: int, share: Fraction) -> Fraction:
+        """Return the epsilon that the choice of cuts costs at a depth. By default, it is 0: there is no choice.
+
+        Args:
+            depth: depth of the nodes that are cut.
+            share: budget of this depth. Below the root, the choice is paid from this share. At the root, it is paid in
+                addition.
+        """
+        return Fraction(0)
+
+    def cuts(
+        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
+    ) -> NDArray[np.int32]:
+        """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
+
+        The parts of the first node come first, then the parts of the second node, and so on. By default, the parts of a
+        node are nearly equal.
+
+        Args:
+            rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
+            nodes: nodes of this depth, which are not yet cut in this dimension.
+            depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
+            parts: number of parts of each node; shape (nodes,).
+            length: number of cells of the dimension.
+            choosing: epsilon that the path was charged for the choice of cuts. If ``length`` is 1, it was not charged.
+            path: path of the nodes after this charge.
+        """
+        return equal_parts(parts, length)
+
+
+MOST_CANDIDATES = 1000
+"""Largest number of candidates. More candidates take more time, but hardly improve the result."""
+
+
+@dataclass(frozen=True)
+class DAFHomogeneity(DAFEntropy):
+    """A tree of boxes whose nodes are cut so that trips are spread evenly within the parts.
+
+    For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
+    (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
+
+    The source has three errors that are corrected here. Its noise has scale 2 / (p epsilon), and the choice at the root
+    is not charged; each of these breaks the privacy guarantee. It also draws m cuts but sums over m + 1 parts.
+
+    A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
+    its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
+    leaves have the same path. In a dimension of one cell, no node is charged.
+
+    Attributes:
+        rounding: see :class:`DAFEntropy`.
+        candidates: p, the number of candidate cuts.
+        choosing_share: q, the part of the budget of a depth below the root that the choice costs.
+    """
+
+    candidates: int = 10
+    choosing_share: Fraction = Fraction(3, 10)
+
+    name: ClassVar[str] = "daf_homogeneity"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        share = exact_fraction("the share of the choice", self.choosing_share)
+        object.__setattr__(self, "choosing_share", share)
+        candidates = whole_number(self.candidates)
+        if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
+            raise OdError(
+                "OD-STOPS-CHOICE",
+                f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1",
+                next_step="correct the mechanism's options",
+            )
+        object.__setattr__(self, "candidates", candidates)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        more = {"candidates": str(self.candidates), "choosing_share": str(self.choosing_share)}
+        return super().options | more
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scales of the total number of trips and of the root's scores; see ``StopsMechanism``."""
+        choice = choice_scale(ROOT_SHARE * epsilon, sensitivity)
+        return {**super().scales(epsilon, sensitivity), "root_choice": choice}
+
+    def choosing(self, depth: int, share: Fraction) -> Fraction:
+        """Return the epsilon that the choice of cuts costs; see :meth:`DAFEntropy.choosing`.
+
+        Below the root, it is ``choosing_share`` of the depth's share. At the root, the choice costs as much as the
+        count.
+        """
+        return self.choosing_share * share if depth else share
+
+    def cuts(
+        self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
+    ) -> NDArray[np.int32]:
+        """Choose a candidate for each node, and return the first cells of its parts; see :meth:`DAFEntropy.cuts`."""
+        candidates = random_parts(parts, length, self.candidates)
+        scores = heterogeneity(rows, nodes, depth, parts, candidates)
+        chosen, is_cut = np.zeros(len(parts), dtype=np.int64), parts > 1
+        chosen[is_cut] = noisy_minimum(scores[is_cut], choosing, path)
+        begins: NDArray[np.int32] = candidates[np.repeat(chosen, parts), np.arange(parts.sum())]
+        return begins
+
+
+_LN_2 = Fraction(6931471806, 10**10)
+"""Upper bound of ln 2."""
+
+LARGEST_THETA = 1 << 53
+
+_STEPS = 1000
+"""Number of values of lambda that :func:`proven_scale` may try: k / ``_STEPS`` of the lambda of [zhang2016privtree]."""
+
+
+@dataclass(frozen=True)
+class PrivTree(StopsMechanism):
+    """A binary tree in which a node is cut in half if a biased noisy count of its trips exceeds a threshold.
+
+    The cut is across the side of the node that is widest relative to the grid. A node of depth i with c trips is cut if
+    max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds theta. A node of one cell is a leaf without
+    a test. Finally, all leaves are measured.
+
+    In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost at most
+    epsilon, for any length of the path. Here, the noise is discrete, and :func:`path_cost` proves the cost for the
+    lambda and delta of a plan before they are used. This proof allows less noise than the paper.
+
+    Attributes:
+        tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
+        theta: threshold of the splits, an integer.
+    """
+
+    tree_share: Fraction = Fraction(7, 10)
+    theta: int = 0
+
+    name: ClassVar[str] = "privtree"
+
+    def __post_init__(self) -> None:
+        share = exact_fraction("the share of the tree", self.tree_share)
+        object.__setattr__(self, "tree_share", share)
+        theta = whole_number(self.theta)
+        if not 0 < share < 1 or theta is None or abs(theta) > LARGEST_THETA:
+            raise OdError(
+                "OD-STOPS-PRIVTREE",
+                "the share of the tree must be above 0 and below 1, and theta must be a whole number from -2^53 to"
+                " 2^53",
+                next_step="correct the mechanism's options",
+            )
+        object.__setattr__(self, "theta", theta)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the mechanism by name, as public text."""
+        return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
+
+    def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
+        """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`.
+
+        Raises:
+            OdError: the splits of a path could cost more than their charge.
+        """
+        scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
+        leaves = sensitivity / ((1 - self.tree_share) * epsilon)
+        return {"splits": scale, "leaves": leaves}
+
+    def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
+        """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
+        tree_budget = self.tree_share * path.left
+        scale, decay = proven_scale(tree_budget, path.sensitivity)
+        path = path.charged(tree_budget)
+        rows = filled_cells(points, grid)
+        sizes = np.array(grid.sizes, dtype=np.int64)
+        nodes, leaves = Nodes.root(rows, grid), []
+        for depth in count():
+            sides = nodes.upper.astype(np.int64) - nodes.lower + 1
+            splits: NDArray[np.bool_] = np.any(sides > 1, axis=1)
+            noisy = np.maximum(nodes.trips[splits] - depth * decay, self.theta - decay)
+            noisy += path.noise(scale, len(noisy))
+            splits[splits] = noisy > self.theta
+            leaves.append(nodes.chosen(~splits))
+            if not splits.any():
+                break
+            nodes, sides = nodes.chosen(splits), sides[splits]
+            refuse_too_many(sum(map(len, leaves)) + 2 * len(nodes))
+            nodes = _halved(nodes, sides, sizes, rows)
+        noisy, path = path.measured(np.concatenate([each.trips for each in leaves]), path.left)
+        return Drawn(joined(leaves, [noisy]), (path,))
+
+
+@cache
+def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
+    """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
+
+    lambda is the scale of the noise, and delta the decay of the counts per depth. The lambda of [zhang2016privtree] is
+    3 / epsilon for unbounded neighbours, and twice that for bounded neighbours. With discrete noise, this lambda costs
+    less than epsilon, and for bounded neighbours far less. So fractions k / 1000 of it are tried in ascending order of
+    k, and the first with a proven cost of at most epsilon is returned. k begins where the cost would be epsilon if the
+    cost were proportional to 1 / lambda.
+
+    Raises:
+        OdError: no fraction up to 1000 / 1000 has a proven cost of at most epsilon.
+    """
+    paper = 3 * sensitivity / epsilon
+    enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
+    for steps in range(max(1, int(enough * _STEPS)), _STEPS + 1):
+        scale = paper * Fraction(steps, _STEPS)
+        if path_cost(scale, _decay(scale), sensitivity) <= epsilon:
+            return scale, _decay(scale)
+    raise OdError(
+        "OD-STOPS-PATH-COST",
+        f"the splits of a path with noise of scale {float(paper):.6g} could cost more than epsilon {epsilon}",
+        next_step="report this defect",
+    )
+
+
+def _decay(scale: Fraction) -> int:
+    """Return delta, the decay of the counts per depth: lambda (``scale``) times ln 2, rounded up to an integer."""
+    return -int(-scale * _LN_2 // 1)
+
+
+def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
+    """Cut every node in half across its widest side relative to the grid, the first of equally wide sides.
+
+    The filled cells ``rows`` are sorted in place by half; see :meth:`Nodes.divided`.
+    """
+    widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
+    begins = np.empty(2 * len(nodes), dtype=np.int32)
+    each = np.arange(len(nodes))
+    begins[::2] = nodes.lower[each, widest]
+    begins[1::2] = begins[::2] + sides[each, widest] // 2
+    return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
+
+
+# Cost of the splits along a path, proven by ball arithmetic (docs/explanation/stops.md).
+
+
+_BITS = 192
+"""Precision of the ball arithmetic in bits. For scales up to 2^50, more than a hundred bits of a result are exact."""
+
+_TERMS = 200
+"""Number of terms of the sum in :func:`path_cost` that are added one by one. A geometric series bounds the rest."""
+
+_RESULT_BITS = 64
+
+
+@lru_cache(maxsize=64)
+def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
+    """Return an upper bound of the epsilon that all splits on a path cost together.
+
+    This bounds the logarithm of the ratio of the probabilities of these splits for two neighbouring inputs. A node of
+    depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace noise of
+    this scale. Let x = c - i decay - theta, a = exp(-1 / scale) and rho(x) = ln(P(x + 1 + L > 0) / P(x + L > 0)). Then
+
+        rho(x) = 1 / scale for x <= 0, and ln((1 + a - a^(x+1)) / (1 + a - a^x)) for x > 0.
+
+    An added trip raises x by 1 at every node that contains it. At nodes with x < -decay, the maximum hides the added
+    trip. The number of trips does not grow down a path, so x falls by at least decay from node to node. Since rho does
+    not increase with x, the sum of rho over the nodes that split is largest if, from the last of them upwards, the
+    values of x are -decay, 0, decay, ... This gives two bounds:
+
+        one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
+        one trip removed: at most 1 / scale, from the node that does not split; splits only lower the ratio.
+
+    A path whose nodes have these values of x comes near the bound, so the bound cannot be lowered. Replacing a trip
+    adds one on one path and removes one on another, so the two bounds are added.
+
+    Args:
+        scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The
+            bound holds for all scales in this range.
+        decay: delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least scale ln 2.
+        sensitivity: 1, or 2 if a trip may be replaced.
+    """
+    with at_precision(_BITS):
+        rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
+        a, complement = (-rate).exp(), -(-rate).expm1()
+        fading = (-rate * decay).exp()  # a^decay
+        more, power = 2 * rate, arb(1)
+        for _ in range(_TERMS):
+            power *= fading
+            more += (power * complement / (1 + a - power)).log1p()
+        # ln(1 + y) <= y, and 1 + a - a^x >= 1: the rest is at most a geometric series
+        more += power * fading * complement / -(-rate * decay).expm1()
+        total = more if sensitivity == 1 else more + rate
+        units = (total.upper() * 2**_RESULT_BITS).ceil().upper()
+        return Fraction(int(units.unique_fmpz()), 2**_RESULT_BITS)
+
+
+MECHANISMS: Registry[StopsMechanism] = Registry(
+    "trips with stops",
+    {
+        "identity": Identity,
+        "uniform": Uniform,
+        "eug": EUG,
+        "ebp": EBP,
+        "mkm": MKM,
+        "daf_entropy": DAFEntropy,
+        "daf_homogeneity": DAFHomogeneity,
+        "privtree": PrivTree,
+    },
+)
