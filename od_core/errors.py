@@ -28,11 +28,7 @@ def hide(value: str, shown: str) -> None:
     """Let the text of every later error of this process contain ``shown`` in place of a value, which may be a secret.
 
     A value of less than four characters, or of lower-case letters alone, is replaced only where it is quoted: it may be
-    a part of any sentence.
-
-    Args:
-        value: the value, such as that of an environment variable.
-        shown: what is known of it in public, such as ``{{ env.LAKE }}``.
+    a part of any sentence. ``shown`` is what is known of it in public, such as ``{{ env.LAKE }}``.
     """
     if value.strip():
         for form in {value, repr(value)[1:-1], json.dumps(value)[1:-1]}:
@@ -84,8 +80,7 @@ class OdError(Exception):
 
     Args:
         code: code of the error, such as ``OD-LEDGER-CAP``.
-        message: description of the error.
-        next_step: advice to the user.
+        message, next_step: what happened, and advice to the user.
         spent: whether budget was spent.
         confidential_detail: further details, or None.
         file: name of the declared file that is at fault, if the message names it.

@@ -51,9 +51,8 @@ class Kernel:
             return self._compiled
 
 
-def kernel(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function as a :class:`Kernel`."""
-    return Kernel(function)
+kernel = Kernel
+"""Decorator of the functions that become kernels."""
 
 
 def _njit(function: Callable[..., Any]) -> Any:

@@ -10,7 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TypeVar
@@ -63,7 +63,7 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
     for place, (piece, future) in enumerate(running):
         if future.cancel():
             mine: Future[Result] = Future()
-            with _one_at_a_time():
+            with _marked("has_a_piece"):
                 try:
                     mine.set_result(work(piece))
                 except Exception as error:  # noqa: BLE001  # raised where the result is taken, as for all other threads
@@ -74,12 +74,14 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
 
 
 @contextmanager
-def _one_at_a_time() -> Iterator[None]:
-    _THIS_THREAD.has_a_piece = True
+def _marked(name: str) -> Iterator[None]:
+    """Set a mark of this thread during the context."""
+    before = getattr(_THIS_THREAD, name, False)
+    setattr(_THIS_THREAD, name, True)
     try:
         yield
     finally:
-        _THIS_THREAD.has_a_piece = False
+        setattr(_THIS_THREAD, name, before)
 
 
 def _take_pieces() -> None:
@@ -103,15 +105,9 @@ def meanwhile(work: Callable[[], object]) -> Iterator[None]:
         done.result()
 
 
-@contextmanager
-def on_one_thread() -> Iterator[None]:
-    """Make :func:`threads` return 1 in this thread during the context. Use it if other work keeps processors busy."""
-    before = getattr(_THIS_THREAD, "alone", False)
-    _THIS_THREAD.alone = True
-    try:
-        yield
-    finally:
-        _THIS_THREAD.alone = before
+def on_one_thread() -> AbstractContextManager[None]:
+    """Make :func:`threads` return 1 in this thread during a context. Use it if other work keeps processors busy."""
+    return _marked("alone")
 
 
 def memory() -> int:

@@ -15,9 +15,6 @@ from od_core.errors import OdError, nearest_only
 Length = Literal["day", "week", "month", "quarter", "year"]
 LENGTHS: tuple[Length, ...] = ("day", "week", "month", "quarter", "year")
 
-IN_A_YEAR: dict[Length, int] = {"day": 365, "week": 52, "month": 12, "quarter": 4, "year": 1}
-"""Number of periods in a year, rounded, by length."""
-
 _FORMS: dict[Length, re.Pattern[str]] = {
     "day": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}"),
     "week": re.compile(r"([0-9]{4})-W([0-9]{2})"),
@@ -34,15 +31,14 @@ _FROM_TO = "--"
 class Period:
     """A period of consecutive calendar days, named by a text.
 
+    Raises OdError if the text has none of these forms, or the date does not exist.
+
     Attributes:
         text: ``2001``, ``2001-Q2``, ``2001-06``, ``2001-W23`` (weeks begin on Monday), ``2001-06-30``, or a span from
             one of these to a later one of the same length: ``2018-01--2020-12``.
         length: length of the period; None for a span.
         first: first day.
         end: day after the last day.
-
-    Raises:
-        OdError: the text has none of these forms, or the date does not exist.
     """
 
     text: str

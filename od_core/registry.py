@@ -12,17 +12,9 @@ T = TypeVar("T")
 
 
 def choose(what: str, name: object, known: Mapping[str, T], *, code: str, next_step: str) -> T:
-    """Return the object with a name, or raise an error that suggests known names.
+    """Return the object with a name. Raises OdError, which suggests known names, if there is none.
 
-    Args:
-        what: kind of object for the message, such as ``noise backend``.
-        name: name to find.
-        known: all objects of this kind, by name.
-        code: code of the error.
-        next_step: next step that the error states.
-
-    Raises:
-        OdError: the name is unknown. The message has the most similar known name, or all of them.
+    ``what`` is the kind of object for the message, such as ``noise backend``.
     """
     refuse_unknown(what, name, known, code=code, next_step=next_step)
     return known[str(name)]
@@ -50,8 +42,7 @@ class Registry(dict[str, Callable[..., T]]):
     def make(self, mechanism: str | T, **options: Any) -> T:
         """Return the mechanism with a name and options. If ``mechanism`` is not a name, return it unchanged.
 
-        Raises:
-            OdError: the name or an option is unknown.
+        Raises OdError if the name or an option is unknown.
         """
         if not isinstance(mechanism, str):
             return mechanism

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import partial
 from itertools import product
 from typing import Literal, get_args
 
@@ -42,48 +43,26 @@ def rehearse() -> None:
     )
     learned = Geography.from_frame(wide, levels=["region", "zone"])
     flows = pd.DataFrame({"origin": ["a1", "a2", "b1"], "destination": ["b1", "a2", "a3"], "trips": [40, 7, 100]})
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=1, delta="1e-8")
+    release = partial(release_flows, noise="table")  # no kernel depends on the backend, and OpenDP starts processes
     for tree, neighbours, mechanism in product(get_args(TreeOrder), RELATIONS, FLOW_MECHANISMS):
-        release_flows(
-            flows,
-            learned if mechanism.shrinks else geography,
-            unit=PrivacyUnit("trip", neighbours),
-            budget=Budget(epsilon=1, delta="1e-8"),
-            mechanism=mechanism,
-            tree=tree,
-            noise="table",  # no kernel depends on the backend, and OpenDP starts processes for each level
-        )
+        areas, other = learned if mechanism.shrinks else geography, PrivacyUnit("trip", neighbours)
+        release(flows, areas, unit=other, budget=budget, mechanism=mechanism, tree=tree)
     for profile in (None, Fraction(1)):
-        release_flows(
-            flows.assign(mode=["car", "bus", "car"]),
-            geography,
-            unit=PrivacyUnit("trip"),
-            budget=Budget(epsilon=1, delta="1e-8"),
-            mechanism=InfTDARefined(segment_profile=profile),
-            segments={"mode": ["car", "bus"]},
-            noise="table",
-        )
-    flow = release_flows(
-        flows, learned, unit=PrivacyUnit("trip"), budget=Budget(epsilon=1, delta="1e-8"), noise="table"
-    )
-    dropping = release_flows(
-        flows,
-        learned,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon=1, delta="1e-8"),
-        mechanism=InfTDARefined(keep_all_cap=0),
-        noise="table",
-    )
-    for release in (flow, dropping):
-        release.intervals.by_area(1)
-        next(release.replicates(1))
+        by_mode, mechanism = flows.assign(mode=["car", "bus", "car"]), InfTDARefined(segment_profile=profile)
+        modes = {"mode": ["car", "bus"]}
+        release(by_mode, geography, unit=unit, budget=budget, mechanism=mechanism, segments=modes)
+    for mechanism in (InfTDARefined(), InfTDARefined(keep_all_cap=0)):
+        made = release(flows, learned, unit=unit, budget=budget, mechanism=mechanism)
+        made.intervals.by_area(1)
+        next(made.replicates(1))
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
+    pure = Budget(epsilon=1)
     for name in GROUP_SIZE_MECHANISMS:
-        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
-        release_group_sizes(groups, geography, unit=unit, budget=budget, mechanism=name, top_code=4, noise="table")
+        release_group_sizes(groups, geography, unit=unit, budget=pure, mechanism=name, top_code=4, noise="table")
     points = np.repeat([[0, 1], [3, 2]], 50, axis=0)
     for name in STOPS_MECHANISMS:
-        budget, unit = Budget(epsilon=1), PrivacyUnit("trip")
-        release_stops(points, (4, 4), unit=unit, budget=budget, mechanism=name, noise="table")
+        release_stops(points, (4, 4), unit=unit, budget=pure, mechanism=name, noise="table")
 
 
 if __name__ == "__main__":

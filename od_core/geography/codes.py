@@ -55,9 +55,8 @@ def text_codes(column: pd.Series, name: str) -> list[str]:
 def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     """Check the codes, or other texts, in the column ``name`` of a public list. Messages call them ``what``.
 
-    Raises:
-        OdError: a code is missing, is not text, is blank, begins or ends with a space, is too long, is not printable,
-            is a number that a spreadsheet has rounded, or could be run as a formula.
+    Raises OdError if a code is missing, is not text, is blank, begins or ends with a space, is too long, is not
+    printable, is a number that a spreadsheet has rounded, or could be run as a formula.
     """
     for value in codes:
         if not isinstance(value, str):
@@ -136,13 +135,7 @@ def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[
 
     The message names columns of the list only if the list has at least one of the expected columns. Otherwise, the
     names go into the confidential detail: they may be the first row of a list without a header, or, if the path is
-    wrong, a record.
-
-    Args:
-        table: name of the list, in words.
-        name: name of the missing column.
-        columns: names of the columns that the list has.
-        expected: names of all columns that are needed.
+    wrong, a record. ``table`` is the name of the list, in words.
     """
     if any(one in columns for one in expected):
         return _fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
@@ -172,8 +165,7 @@ _MOST_DEGREES = (90, 180)
 def degrees(column: pd.Series, name: str) -> Degrees:
     """Return the degrees in the column ``name``, numbers or text; shape (rows,). Blank and missing values become NaN.
 
-    Raises:
-        OdError: a value is not a number.
+    Raises OdError if a value is not a number.
     """
     try:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
@@ -183,28 +175,16 @@ def degrees(column: pd.Series, name: str) -> Degrees:
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
-    """Check the coordinates of the zones whose codes are given.
-
-    Args:
-        coordinates: latitude and longitude of each zone in degrees, or NaN for both; shape (zones, 2).
-        zones: codes of the zones.
-
-    Raises:
-        OdError: the shape is wrong, exactly one of a zone's two coordinates is NaN, or a value is out of range.
-    """
+    """Raise OdError unless each zone has a latitude and a longitude in degrees, or NaN for both; shape (zones, 2)."""
     if coordinates.shape != (len(zones), 2):
-        raise _fault(
-            "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
-        )
+        message = "the coordinates do not have exactly one latitude and one longitude for each zone"
+        raise _fault("OD-GEOGRAPHY-SHAPE", message)
     absent = np.isnan(coordinates).all(axis=1)
     wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
     if wrong.any():
         zone = zones[int(np.flatnonzero(wrong)[0])]
-        raise _fault(
-            "OD-GEOGRAPHY-COORDINATES",
-            "a zone has invalid coordinates: one of the two is missing, or a value is out of range",
-            f"zone {zone!r}",
-        )
+        message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
+        raise _fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zone!r}")
 
 
 # Names of levels, and areas with their parents.
@@ -215,12 +195,7 @@ WHOLE_SPACE = "all"
 
 
 def check_level_names(names: tuple[str, ...]) -> None:
-    """Check the names of the levels of a geography.
-
-    Raises:
-        OdError: there are no levels; a name occurs twice, is the reserved name of the whole space, or begins or ends
-            with a space; or :func:`check_codes` refuses a name.
-    """
+    """Raise OdError unless there are levels, with names that differ, are valid codes, and are not ``WHOLE_SPACE``."""
     if not names:
         raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
@@ -247,12 +222,7 @@ def check_named_once(table: pd.DataFrame) -> None:
 
 
 def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Raise OdError if an area has two parents.
-
-    Args:
-        names: names of the parents' level and of the areas' level.
-        columns: for each row of a zone list, the code of the parent and the code of the area.
-    """
+    """Raise OdError if an area has two parents. Both arguments are of the parents' level and of the areas' level."""
     parent_of: dict[str, str] = {}
     for parent, area in zip(*columns, strict=True):
         if parent_of.setdefault(area, parent) != parent:
@@ -265,13 +235,8 @@ def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Seque
 
 
 def first_repeated(codes: Sequence[str]) -> str | None:
-    """Return the first code that is equal to an earlier one, or None if all codes are different."""
-    seen: set[str] = set()
-    for code in codes:
-        if code in seen:
-            return code
-        seen.add(code)
-    return None
+    """Return the first code that occurs more than once, or None if all codes are different."""
+    return next((code for code, times in Counter(codes).items() if times > 1), None)
 
 
 def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
@@ -288,44 +253,10 @@ def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
         return index.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
 
 
-def _add_path(area: str, parent_of: dict[str, str], paths: dict[str, tuple[str, ...]]) -> None:
-    """Add the path of an area, and the paths of all areas that contain it, to ``paths``.
-
-    Args:
-        area: code of the area.
-        parent_of: code of the parent, by area.
-        paths: path of each area, by area: codes of the areas from the first level down to the area itself. It must have
-            the path of the whole space, which is empty.
-
-    Raises:
-        OdError: an area lies within itself, or a parent is not listed.
-    """
-    climb: list[str] = []
-    on_climb: set[str] = set()
-    while area not in paths:
-        if area in on_climb:
-            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
-        if area not in parent_of:
-            raise _fault(
-                "OD-GEOGRAPHY-PARENT-UNLISTED",
-                "an area has a parent that is not in the list",
-                f"area {climb[-1]!r} has the parent {area!r}",
-            )
-        climb.append(area)
-        on_climb.add(area)
-        area = parent_of[area]
-    for below in reversed(climb):
-        paths[below] = (*paths[parent_of[below]], below)
-
-
 def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     """Return, for each zone of a list of areas and their parents, the codes of the areas that contain it, and its own.
 
-    Args:
-        areas: one row per area, with the text columns ``area`` and ``parent``.
-
-    Raises:
-        OdError: as in :meth:`od_core.Geography.from_parents`.
+    The arguments and errors are those of :meth:`od_core.Geography.from_parents`.
     """
     code = text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
@@ -348,19 +279,30 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
         raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
     check_case(list(parent_of), "area")
 
+    listed_parents = {WHOLE_SPACE, *parent_of}
+    orphan = next((area for area, parent in parent_of.items() if parent not in listed_parents), None)
+    if orphan is not None:
+        detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
+        raise _fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
-    for area in parent_of:
-        _add_path(area, parent_of, paths)
+    waiting = parent_of
+    while waiting:
+        paths |= {area: (*paths[parent], area) for area, parent in waiting.items() if parent in paths}
+        below = {area: parent for area, parent in waiting.items() if area not in paths}
+        if len(below) == len(waiting):
+            area = next(iter(waiting))
+            for _ in waiting:  # the area may only lie below one that lies within itself
+                area = parent_of[area]
+            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
+        waiting = below
     inner = set(parent_of.values())
     zone_paths = [paths[area] for area in parent_of if area not in inner]
     depth = len(zone_paths[0])
     for path in zone_paths:
         if len(path) != depth:
-            raise _fault(
-                "OD-GEOGRAPHY-DEPTH",
-                "the zones lie at different depths; all zones must lie at the same depth",
-                f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}",
-            )
+            detail = f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}"
+            message = "the zones lie at different depths; all zones must lie at the same depth"
+            raise _fault("OD-GEOGRAPHY-DEPTH", message, detail)
     return zone_paths
 
 
@@ -369,22 +311,17 @@ def in_tree_order(
 ) -> tuple[tuple[tuple[str, ...], ...], tuple[NDArray[np.int32], ...]]:
     """Return the codes of all areas by level, the whole space first, and the number of each area's parent.
 
-    Args:
-        columns: one column for each level, coarse to fine: the valid code of the area of each zone.
+    ``columns`` has the valid code of the area of each zone, for each level, coarse to fine.
     """
-    alphabets = [sorted(set(column)) for column in columns]
-    numbers = []
-    for column, alphabet in zip(columns, alphabets, strict=True):
-        number_of = {code: number for number, code in enumerate(alphabet)}
-        numbers.append(np.fromiter(map(number_of.__getitem__, column), dtype=np.int32, count=len(column)))
-    order = np.lexsort(numbers[::-1])
+    factors = [pd.factorize(np.array(column, dtype=object), sort=True) for column in columns]
+    order = np.lexsort([number for number, _ in reversed(factors)])
     codes: list[tuple[str, ...]] = [(WHOLE_SPACE,)]
     parents: list[NDArray[np.int32]] = [np.empty(0, dtype=np.int32)]
     above = np.zeros(len(order), dtype=np.int32)
-    for alphabet, number in zip(alphabets, numbers, strict=True):
+    for number, alphabet in factors:
         area = number[order]
         starts = np.append(True, np.diff(area) != 0)
-        codes.append(tuple(map(alphabet.__getitem__, area[starts].tolist())))
+        codes.append(tuple(alphabet[area[starts]]))
         parents.append(above[starts])
         above = (np.cumsum(starts) - 1).astype(np.int32)
     return tuple(codes), tuple(parents)
@@ -400,19 +337,13 @@ def name_column(level: str) -> str:
 
 
 def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
-    """Raise OdError if something other than a level has names, or if a level is called like a column of names.
-
-    Args:
-        levels: names of the levels.
-        named: levels that have names.
-    """
+    """Raise OdError if something in ``named`` is no level, or if a level is called like a column of names."""
     strange = [level for level in named if level not in levels]
     if strange:
         raise _fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
     if {name_column(level) for level in levels} & {*levels}:
-        raise _fault(
-            "OD-GEOGRAPHY-NAMES", "a level has the name of another level followed by ': name', so it cannot have names"
-        )
+        message = "a level has the name of another level followed by ': name', so it cannot have names"
+        raise _fault("OD-GEOGRAPHY-NAMES", message)
 
 
 def named_areas(
@@ -423,8 +354,7 @@ def named_areas(
     """Return the names of all areas.
 
     Args:
-        codes: codes of the areas of each level, the whole space first.
-        levels: names of the levels below the whole space.
+        codes, levels: as in :func:`check_names`, but without the name of the whole space.
         listed: for each level that has names, the column of the names, and pairs of an area's code and its name. Blank
             and missing names are ignored. White space within a name becomes one space, and that around it is dropped.
 
@@ -448,15 +378,9 @@ def named_areas(
 
 
 def check_names(names: AreaNames, codes: Sequence[Sequence[str]], levels: Sequence[str]) -> None:
-    """Check the names of areas.
+    """Raise OdError if the names are not one for each code, or :func:`check_codes` refuses one.
 
-    Args:
-        names: names of the areas of each level, the whole space first.
-        codes: their codes.
-        levels: names of all levels, that of the whole space first.
-
-    Raises:
-        OdError: the number of names is wrong, or :func:`od_core.geography.codes.check_codes` refuses a name.
+    All arguments are by level, the whole space first.
     """
     if [len(level) for level in names] != [len(level) for level in codes]:
         raise _fault("OD-GEOGRAPHY-NAMES", "the names do not have exactly one text for each area")

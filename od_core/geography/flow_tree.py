@@ -164,12 +164,7 @@ class Expansion:
         return Pairs(self.level, np.repeat(self.origin, fan_out), divided)
 
     def with_trips(self, trips: NDArray[np.int64], *, keep_all: bool = False) -> Nodes:
-        """Return the children as nodes with the given trips, without the children of 0 trips.
-
-        Args:
-            trips: trips of each child; shape (children,).
-            keep_all: True to return also the children of 0 trips.
-        """
+        """Return the children with these trips, shape (children,), as nodes; those of 0 trips only if ``keep_all``."""
         if keep_all:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
@@ -269,11 +264,9 @@ class FlowTree:
         return self._terms[level]
 
     def summed_leaves(self, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Nodes:
-        """Return leaves in tree order from pairs of zones in any order. The trips of equal pairs are summed.
+        """Return leaves in tree order from pairs of zones in any order, and their trips; shape (pairs,) each.
 
-        Args:
-            origin, destination: zone numbers of each pair; shape (pairs,).
-            trips: trips of each pair, at least 0; shape (pairs,). Pairs without trips are left out.
+        The trips of equal pairs are summed. Pairs without trips are left out.
         """
         rank = self.first_rank(Pairs(self.depth, origin, destination))
         order = np.argsort(rank, kind="stable")
@@ -289,13 +282,9 @@ class FlowTree:
         return rank
 
     def rank_range(self, nodes: Pairs) -> tuple[int, int]:
-        """Return the range of ranks (positions among all leaf pairs) that covers the leaf pairs of all given nodes.
+        """Return the first rank below the first node, and one more than the last rank below the last node.
 
-        Args:
-            nodes: at least one node, in tree order.
-
-        Returns:
-            First rank below the first node, and one more than the last rank below the last node.
+        There must be at least one node, and they must be in tree order.
         """
         ends = Pairs(nodes.level, nodes.origin[[0, -1]], nodes.destination[[0, -1]])
         first, last = self.first_rank(ends).tolist()
@@ -332,11 +321,8 @@ class FlowTree:
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
             pieces = [expansion.children for expansion in self.expand(nodes)]
-            nodes = Pairs(
-                nodes.level + 1,
-                np.concatenate([piece.origin for piece in pieces]),
-                np.concatenate([piece.destination for piece in pieces]),
-            )
+            sides = ([piece.origin for piece in pieces], [piece.destination for piece in pieces])
+            nodes = Pairs(nodes.level + 1, *map(np.concatenate, sides))
         return nodes
 
     def expand(self, parents: Pairs) -> Iterator[Expansion]:
@@ -369,11 +355,8 @@ class FlowTree:
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
         """Return the positions of each parent's children in ``children``, which has nodes of the next level.
 
-        Both sets are in tree order.
-
-        Returns:
-            An array ``runs``; shape (parents + 1,). Parent ``p`` has the children ``runs[p]:runs[p + 1]``. If a child
-            is below none of the parents, the last value is smaller than the number of children.
+        Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape
+        (parents + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
         side = 0 if self.refines_origin(children.level) else 1
         geography, level = self._sides(children.level)[side]
@@ -398,12 +381,7 @@ class FlowTree:
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the trips between the areas of an origin level and a destination level, summed from leaf nodes.
-
-        Returns:
-            Origins, destinations and trips, sorted by origin and then destination; shape (pairs,) each. Pairs without
-            trips are left out.
-        """
+        """Return the result of :meth:`values_at` for the trips of leaf nodes, without pairs that have no trips."""
         origin, destination, trips = self.values_at(leaves, leaves.trips, origin_level, destination_level)
         there = trips != 0
         return origin[there], destination[there], trips[there]
@@ -411,12 +389,7 @@ class FlowTree:
     def values_at(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
-        """Return the sums of values of leaf nodes between the areas of an origin level and a destination level.
-
-        Args:
-            leaves: leaf nodes.
-            values: one value or one row of values for each; shape (leaves, ...).
-            origin_level, destination_level: numbers of the levels.
+        """Return the sums of values of leaf nodes, shape (leaves, ...), between the areas of two levels.
 
         Returns:
             Origins and destinations of the pairs that contain a leaf, sorted by origin and then destination, shape

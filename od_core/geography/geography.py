@@ -157,13 +157,8 @@ def _geoparquet(path: Path, column: str) -> _Read:
 def with_boundaries(zones: pd.DataFrame, level: str, boundaries: Mapping[str, bytes]) -> pd.DataFrame:
     """Return a zone list with the column ``BOUNDARY``: the boundary of each zone, blank for a zone without one.
 
-    Args:
-        zones: the zone list. It is returned unchanged if it lacks the column ``level``.
-        level: column of the codes of the zones.
-        boundaries: boundaries by codes. Those of other codes are ignored.
-
-    Raises:
-        OdError: the list has a column of this name, or no zone has a boundary.
+    It is returned unchanged if it lacks the column ``level`` of the codes of zones. Raises OdError if it has a column
+    ``BOUNDARY``, or no zone has a boundary.
     """
     if level not in zones.columns:
         return zones
@@ -339,27 +334,20 @@ class Geography:
 
     def __post_init__(self) -> None:
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
-            raise _fault(
-                "OD-GEOGRAPHY-SHAPE", "codes and parents must have one entry per level, including the whole space"
-            )
+            raise _misshapen("codes and parents must have one entry per level, including the whole space")
         check_level_names(self.levels)
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
-            raise _fault("OD-GEOGRAPHY-SHAPE", f"level 0 is not the single area {WHOLE_SPACE!r}")
-        for level in range(1, self.depth + 1):
-            check_codes(self.codes[level], self.levels[level - 1])
-            twice = first_repeated(self.codes[level])
-            if twice is not None or not np.issubdtype(np.asarray(self.parents[level]).dtype, np.integer):
-                raise _fault(
-                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} lists an area twice or has no parents"
-                )
-            above = np.asarray(self.parents[level], dtype=np.int32)
-            every_parent = np.arange(self.size(level - 1), dtype=np.int32)
+            raise _misshapen(f"level 0 is not the single area {WHOLE_SPACE!r}")
+        for level, name in enumerate(self.levels, start=1):
+            check_codes(self.codes[level], name)
+            above = np.asarray(self.parents[level])
+            if first_repeated(self.codes[level]) is not None or not np.issubdtype(above.dtype, np.integer):
+                raise _misshapen(f"level {name!r} lists an area twice or has no parents")
+            every_parent, above = np.arange(self.size(level - 1)), above.astype(np.int32)
             if len(above) != self.size(level) or not np.array_equal(np.unique(above), every_parent):
-                raise _fault(
-                    "OD-GEOGRAPHY-SHAPE", f"level {self.levels[level - 1]!r} does not partition the level above it"
-                )
+                raise _misshapen(f"level {name!r} does not partition the level above it")
             if np.any(np.diff(above) < 0):
-                raise _fault("OD-GEOGRAPHY-SHAPE", f"areas of level {self.levels[level - 1]!r} are not in tree order")
+                raise _misshapen(f"areas of level {name!r} are not in tree order")
         if self.unknown is not None and self.unknown not in self.codes[-1]:
             raise _fault(
                 "OD-GEOGRAPHY-UNKNOWN-ZONE",
@@ -375,7 +363,7 @@ class Geography:
         if self.names is not None:
             check_names(self.names, self.codes, self.level_names)
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
-            raise _fault("OD-GEOGRAPHY-SHAPE", "the boundaries do not have exactly one entry for each zone")
+            raise _misshapen("the boundaries do not have exactly one entry for each zone")
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
@@ -425,8 +413,7 @@ class Geography:
         expected = (*levels, *(coordinates or ()), *names.values(), *([boundaries] if boundaries else []))
         missing = [name for name in expected if name not in zones.columns]
         if missing:
-            found = list(map(str, zones.columns))
-            raise no_column("the zone list", missing[0], found, expected)
+            raise no_column("the zone list", missing[0], list(map(str, zones.columns)), expected)
         if len(zones) == 0:
             raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = [text_codes(zones[name], name) for name in levels]
@@ -471,9 +458,7 @@ class Geography:
         Args:
             areas: one row per area; codes are unique over all levels.
             levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
-            unknown: code of a listed zone for records from unlisted places, or None.
-            version: the publisher's name of this list.
-            names: columns of the names of areas, by level.
+            unknown, version, names: as in :meth:`from_frame`.
 
         Raises:
             OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
@@ -482,8 +467,7 @@ class Geography:
         expected = ("area", "parent", *(names or {}).values())
         for column in expected:
             if column not in areas.columns:
-                found = list(map(str, areas.columns))
-                raise no_column("the area list", column, found, expected)
+                raise no_column("the area list", column, list(map(str, areas.columns)), expected)
         check_named_once(areas)
         zone_paths = paths_of_zones(areas)
         depth = len(zone_paths[0])
@@ -491,7 +475,7 @@ class Geography:
         check_level_names(levels)
         if len(levels) != depth:
             message = f"{len(levels)} level names do not match the depth of the area list"
-            raise _fault("OD-GEOGRAPHY-SHAPE", message, f"its depth is {depth}")
+            raise _misshapen(message, f"its depth is {depth}")
         geography = cls(levels, *in_tree_order(list(zip(*zone_paths, strict=True))), unknown, version=version)
         if not names:
             return geography
@@ -569,15 +553,11 @@ class Geography:
     def zones_in(self, level: int, codes: Sequence[str]) -> NDArray[np.bool_]:
         """Return a mask of the zones that lie in the given areas of a level; shape (zones,).
 
-        Raises:
-            OdError: the level has no area with one of the codes, or ``codes`` is a text instead of a list.
+        Raises OdError if the level has no area with one of the codes, or ``codes`` is a text instead of a list.
         """
         if isinstance(codes, str):
-            raise OdError(
-                "OD-AREA-LIST",
-                f"{codes[:60]!r} is a single text, not a list of areas",
-                next_step="give a list of codes",
-            )
+            message = f"{codes[:60]!r} is a single text, not a list of areas"
+            raise OdError("OD-AREA-LIST", message, next_step="give a list of codes")
         known = {code: number for number, code in enumerate(self.codes[level])}
         numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
@@ -634,6 +614,10 @@ class Geography:
 def _fault(code: str, message: str, detail: str | None = None) -> OdError:
     """Return an OdError. Its detail quotes the public list; it is confidential, as a wrong path may lead to records."""
     return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
+
+
+def _misshapen(message: str, detail: str | None = None) -> OdError:
+    return _fault("OD-GEOGRAPHY-SHAPE", message, detail)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

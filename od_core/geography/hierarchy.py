@@ -40,10 +40,7 @@ def geography_of_codes(
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
     """Return a zone list with an additional column for each level whose area codes are prefixes of the zone codes.
 
-    Args:
-        zones: one row per zone.
-        levels: levels, coarse to fine; the last one is the column of the zone codes.
-        prefixes: length of the area codes in characters, by level.
+    The arguments are those of :func:`check_prefixes`; the last level is the column of the zone codes.
 
     Raises:
         OdError: as in :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, occurs
@@ -64,15 +61,10 @@ def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[
 
 
 def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
-    """Check the lengths of prefixes.
+    """Check the lengths of prefixes, by level. ``levels`` are coarse to fine; the last one is that of the zones.
 
-    Args:
-        levels: levels, coarse to fine; the last one is the level of the zones.
-        prefixes: length of the area codes in characters, by level.
-
-    Raises:
-        OdError: a level with a prefix is not above the zones; a length is not a whole number of at least 1; or a prefix
-            is not longer than that of a coarser level.
+    Raises OdError if a level with a prefix is not above the zones; a length is not a whole number of at least 1; or a
+    prefix is not longer than that of a coarser level.
     """
     strange = [level for level in prefixes if level not in levels[:-1]]
     if strange:
@@ -98,15 +90,9 @@ def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
 def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
     """Return a zone list with an additional column for each level whose codes are joined from several columns.
 
-    The codes are separated by ``JOINT``.
-
-    Args:
-        zones: one row per zone.
-        joined: names of the columns to join, by level.
-
-    Raises:
-        OdError: a level is also a column; a level has fewer than two columns; a column is missing or occurs twice; or a
-            code contains ``JOINT`` or is refused by :func:`od_core.geography.codes.check_codes`.
+    The codes are separated by ``JOINT``. ``joined`` has the columns to join, by level. Raises OdError if a level is
+    also a column; a level has fewer than two columns; a column is missing or occurs twice; or a code contains ``JOINT``
+    or is refused by :func:`od_core.geography.codes.check_codes`.
     """
     check_joined(joined)
     _refuse_columns(zones, joined, "a level joined from several columns")
@@ -136,39 +122,24 @@ def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: st
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
-    """Return the codes of a column of a zone list.
-
-    Raises:
-        OdError: the column is missing or occurs twice, or :func:`od_core.geography.codes.check_codes` refuses a code.
-    """
+    """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
     names = [str(name) for name in zones.columns]
     if column not in names:
         raise no_column("the zone list", column, names, expected)
     if names.count(column) > 1:
-        raise OdError(
-            "OD-GEOGRAPHY-COLUMN",
-            f"the list has column {column!r} more than once",
-            next_step="correct the public geography",
-        )
+        raise _fault(f"the list has column {column!r} more than once", code="OD-GEOGRAPHY-COLUMN")
     return text_codes(zones[column], column)
 
 
-def _fault(message: str, detail: str | None = None) -> OdError:
-    next_step = "correct the public geography"
-    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step=next_step, confidential_detail=detail)
+def _fault(message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-LEVELS") -> OdError:
+    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
 
 
 def with_unknown_area(geography: Geography, code: str) -> Geography:
     """Return a geography with an additional area at every level, all with the same code, for unlisted places.
 
-    Records from places outside the geography are assigned to the additional zone.
-
-    Args:
-        geography: a geography without a zone for unlisted places.
-        code: code of the new areas.
-
-    Raises:
-        OdError: the geography has an area with that code or a zone for unlisted places, or the code is not valid.
+    Records from places outside the geography are assigned to the additional zone. Raises OdError if the geography has
+    an area with that code or a zone for unlisted places, or the code is not valid.
     """
     if geography.unknown is not None:
         raise _unknown_area_fault(f"the geography already has a zone for unknown places, {geography.unknown!r}")
@@ -199,10 +170,7 @@ def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, 
     Copies of the first level are inserted below the first level of the other geography, as ``<level>_2``, ``<level>_3``
     and so on. Each area of a copy is the only child of the same area in the level above. Copies cost no budget under
     the rule of shares ``geography``. The coarsest level is copied, because a copied fine level would cause small cells
-    high in the flow tree.
-
-    Raises:
-        OdError: a level with the name of a copy exists already.
+    high in the flow tree. Raises OdError if a level with the name of a copy exists already.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)

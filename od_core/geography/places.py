@@ -29,12 +29,7 @@ _SAME = 1 - 1e-14
 def mean_places(geography: Geography, level: int) -> Reals:
     """Return the mean place of the zones with coordinates in each area of a level.
 
-    Args:
-        geography: the areas.
-        level: number of the level.
-
-    Returns:
-        Unit vectors; shape (areas, 3). They are NaN for an area in which no zone has coordinates.
+    Places are unit vectors; shape (areas, 3). They are NaN for an area in which no zone has coordinates.
     """
     size = geography.size(level)
     if geography.coordinates is None:
@@ -57,14 +52,10 @@ def in_degrees(places: Reals) -> Reals:
 
 
 def kilometres(origins: Reals, destinations: Reals, origin: Numbers, destination: Numbers) -> Reals:
-    """Return the great-circle distances of pairs of places, in kilometres with three decimal places.
+    """Return the great-circle distances of pairs of areas, in kilometres with three decimal places; shape (pairs,).
 
-    Args:
-        origins, destinations: places of all areas of each side; shape (areas, 3) each.
-        origin, destination: area numbers of the pairs; shape (pairs,) each.
-
-    Returns:
-        Distances; shape (pairs,). NaN where a place is unknown, and 0 from an area to itself.
+    A distance is NaN where a place is unknown, and 0 from an area to itself. ``origins`` and ``destinations`` are the
+    places of all areas of each side; shape (areas, 3) each.
     """
     distances = np.empty(len(origin))
     _arcs(origins, destinations, origin, destination, distances)

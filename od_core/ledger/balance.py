@@ -115,8 +115,7 @@ def balances(
     """Return the balance of each elementary period, in the order of ``periods``, or of each year that contains some.
 
     Args:
-        entries: entries of the ledger.
-        domain: name of the data set, which is declared.
+        entries, domain: entries of the ledger, and the name of the data set, which is declared.
         periods: the elementary periods; by default all that were charged, sorted.
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
             like the delta of a reservation.
@@ -246,19 +245,14 @@ def check_cap(
     in_full: Fraction = Fraction(0),
     lost_draw: bool = False,
 ) -> None:
-    """Check that the cap allows a charge in each of the periods.
+    """Raise OdError if the cap does not allow a charge in each of the elementary periods.
+
+    The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
 
     Args:
-        entries: entries of the ledger.
-        domain: name of the data set.
-        periods: elementary periods to charge.
-        asked: requested charge to each of them.
-        in_full: the part of it that is for uncounted trips, as rho.
+        entries, domain, periods, asked: as in :func:`balances`.
+        in_full: the part of ``asked`` that is for uncounted trips, as rho.
         lost_draw: True if the charge is for drawing a lost level again; it only changes the message.
-
-    Raises:
-        OdError: the cap does not allow the charge in one of the periods. The message states the cap, the spent and the
-            remaining rho of the period with the least remaining rho.
     """
     found = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
     balance = min(found, key=lambda balance: balance.left - balance.asked)

@@ -22,7 +22,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
-from io import FileIO
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -44,6 +43,7 @@ if TYPE_CHECKING:
     from psycopg import Connection, Error
 
 
+_SCHEMAS = Path(__file__).parent
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
 
 
@@ -52,34 +52,15 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keeps = False
-        self._kept: FileIO | None = None
-
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Open the file for writing only once in this context. It is still read whenever it is checked or renewed."""
-        self._keeps = True
-        try:
-            yield
-        finally:
-            self._keeps = False
-            self._close()
-
-    def _close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-        self._kept = None
 
     def check(self, entries: Entries) -> tuple[int, str]:
         """Check that the entries contain the entry that the head names, and return its number and hash.
 
-        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
-
-        Raises:
-            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
+        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned. Raises
+        OdError if they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
-            head = _content(self._kept) if self._kept is not None and self._is_kept() else self._path.read_bytes()
+            head = self._path.read_bytes()
         except FileNotFoundError:
             head = None
         except PermissionError:
@@ -113,29 +94,13 @@ class Head:
             make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
             return
-        if self._kept is None or not self._is_kept():
-            self._close()
-            self._kept = self._path.open("rb+", buffering=0)
-        fcntl.flock(self._kept, fcntl.LOCK_EX)
-        try:
-            if _content(self._kept).decode() < newest:
+        with self._path.open("rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
+            if file.read().decode() < newest:
                 written, head = 0, newest.encode()
                 while written < len(head):  # one call may write only a part
-                    written += os.pwrite(self._kept.fileno(), head[written:], written)
-                os.fdatasync(self._kept.fileno())
-        finally:
-            fcntl.flock(self._kept, fcntl.LOCK_UN)
-            if not self._keeps:
-                self._close()
-
-    def _is_kept(self) -> bool:
-        """Return whether the open file is still the one at the path. A backup that is restored replaces it."""
-        return self._kept is not None and os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat())
-
-
-def _content(file: FileIO) -> bytes:
-    """Return the content of an open head, or the beginning of a longer file."""
-    return os.pread(file.fileno(), 4096, 0)
+                    written += os.pwrite(file.fileno(), head[written:], written)
+                os.fdatasync(file.fileno())
 
 
 WAIT_SECONDS = 60.0
@@ -158,6 +123,9 @@ class Chain(ABC):
         self._head = Head(folder / "confidential" / "ledger.head")
         self._verified = NONE
         """Number and hash of the entry up to which this object has verified the chain."""
+        self._kept: Any = None
+        """Connection of :meth:`kept_open`, which is used only while :meth:`_holder` returns the same as at first."""
+        self._kept_by: object = None
 
     @abstractmethod
     def _begun(self) -> AbstractContextManager[Entries]:
@@ -175,8 +143,38 @@ class Chain(ABC):
         return self._begun()
 
     @abstractmethod
-    def kept_open(self) -> AbstractContextManager[None]:
+    def _connect(self) -> Any:
+        """Open a new connection to write."""
+
+    @abstractmethod
+    def _holder(self) -> object:
+        """Return facts on which a connection depends that is kept open."""
+
+    def _shared(self) -> Any:
+        """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""
+        return self._kept if self._kept is not None and self._kept_by == self._holder() else None
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
+        with suppress(OdError, sqlite3.Error):  # the first transaction reports any fault
+            self._kept = self._connect()
+            self._kept_by = self._holder()
+        try:
+            yield
+        finally:
+            if self._kept is not None:
+                self._kept.close()
+            self._kept = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[Any]:
+        """Yield the shared connection, or a new one."""
+        if (shared := self._shared()) is not None:
+            yield shared
+            return
+        with closing(self._connect()) as connection:
+            yield connection
 
     @abstractmethod
     def exists(self) -> bool:
@@ -188,9 +186,6 @@ class Chain(ABC):
 
         The first transaction of this object verifies the whole chain, and each other one the entries since then. So
         nothing is charged or drawn with a ledger of which another process has changed an entry before.
-
-        Yields:
-            The entries.
 
         Raises:
             OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
@@ -207,11 +202,7 @@ class Chain(ABC):
     def trial(self) -> Iterator[Entries]:
         """Open a transaction of which nothing is kept, to find out whether entries would be refused.
 
-        Yields:
-            The entries. What is added to them is rolled back when the context ends.
-
-        Raises:
-            OdError: as in :meth:`transaction`.
+        What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
         """
         with suppress(_Undone), self._tried() as entries:
             self._head.check(entries)
@@ -225,9 +216,6 @@ class Chain(ABC):
         The chain is verified from the entry that the head names, which was added after the entries before it had been
         verified. No lock is taken.
 
-        Yields:
-            The entries.
-
         Raises:
             OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
         """
@@ -238,8 +226,7 @@ class Chain(ABC):
     def copy_to(self, target: Chain) -> int:
         """Copy all entries to a ledger that has none, and return their number. The head file stays as it is.
 
-        Raises:
-            OdError: the other ledger has entries, or :meth:`transaction` would refuse this one.
+        Raises OdError if the other ledger has entries, or :meth:`transaction` would refuse this one.
         """
         with self.look() as entries, target._begun() as copied:
             return copied.copy(entries)
@@ -255,16 +242,9 @@ _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 Any other error means that the file is damaged.
 """
 
-_SQLITE_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS entries (
-    number INTEGER PRIMARY KEY,
-{COLUMNS}
-) STRICT;
-CREATE TRIGGER IF NOT EXISTS entries_are_final BEFORE UPDATE ON entries
-BEGIN SELECT RAISE(ABORT, 'ledger entries are never changed'); END;
-CREATE TRIGGER IF NOT EXISTS entries_stay BEFORE DELETE ON entries
-BEGIN SELECT RAISE(ABORT, 'ledger entries are never removed'); END;
-{INDEXES}"""
+_SQLITE_SCHEMA = (
+    _SCHEMAS.joinpath("sqlite_schema.sql").read_text(encoding="utf-8").format(columns=COLUMNS, indexes=INDEXES)
+)
 
 
 class SqliteChain(Chain):
@@ -273,8 +253,6 @@ class SqliteChain(Chain):
     def __init__(self, path: Path) -> None:
         super().__init__(path.parent)
         self._path = path
-        self._kept: sqlite3.Connection | None = None
-        self._kept_by: tuple[int, tuple[int, int] | None] | None = None
 
     def exists(self) -> bool:
         """Return whether there is a file."""
@@ -354,31 +332,32 @@ class SqliteChain(Chain):
                     next_step="run it again",
                 )
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Keep one connection open as :meth:`Chain.kept_open` does, unless the file is replaced by another one."""
-        with suppress(sqlite3.Error):  # the first transaction reports any fault of the file
-            self._kept, self._kept_by = _connect(self._path), (get_ident(), _identity(self._path))
+    def _holder(self) -> object:
+        """Return the thread, and the device and inode of the file now at the path; None for no file."""
         try:
-            with self._head.kept_open():
-                yield
-        finally:
-            if self._kept is not None:
-                self._kept.close()
-            self._kept = None
+            status = self._path.stat()
+        except FileNotFoundError:
+            return get_ident(), None
+        return get_ident(), status.st_dev, status.st_ino
 
-    def _shared(self) -> sqlite3.Connection | None:
-        """Return the connection of :meth:`kept_open`, if this thread opened it and the file at the path is the same."""
-        return self._kept if self._kept is not None and self._kept_by == (get_ident(), _identity(self._path)) else None
+    def _connect(self) -> sqlite3.Connection:
+        """Open the ledger to write, and create it if it is missing, with the mode of public files, whatever the umask.
 
-    @contextmanager
-    def _connected(self) -> Iterator[sqlite3.Connection]:
-        """Yield the shared connection, or a new one to the file that is now at the path."""
-        if (shared := self._shared()) is not None:
-            yield shared
-            return
-        with closing(_connect(self._path)) as connection:
-            yield connection
+        SQLite gives the mode of the file to those that it makes beside it.
+        """
+        if not self._path.exists():
+            os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
+            self._path.chmod(PUBLIC_FILE_MODE)
+        connection = sqlite3.connect(self._path, timeout=WAIT_SECONDS, isolation_level=None)
+        try:
+            connection.row_factory = sqlite3.Row
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.executescript(_SQLITE_SCHEMA)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     @property
     def _log(self) -> Path:
@@ -401,26 +380,6 @@ class SqliteChain(Chain):
         return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    """Open the ledger to write, and create it if it is missing, with the mode of public files, whatever the umask.
-
-    SQLite gives the mode of the file to those that it makes beside it.
-    """
-    if not path.exists():
-        os.close(os.open(path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
-        path.chmod(PUBLIC_FILE_MODE)
-    connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-    try:
-        connection.row_factory = sqlite3.Row
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.executescript(_SQLITE_SCHEMA)
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 def _indexes_hold(connection: sqlite3.Connection) -> bool:
     return [row[0] for row in connection.execute("PRAGMA integrity_check(1)")] == ["ok"]
 
@@ -429,35 +388,8 @@ def _version(state: os.stat_result) -> tuple[int, ...]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
-def _identity(path: Path) -> tuple[int, int] | None:
-    """Return the device and inode of the file at a path, or None if there is no file."""
-    try:
-        status = path.stat()
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino
-
-
 SCHEMES = ("postgresql://", "postgres://")
 """Beginnings of the address of a PostgreSQL database."""
-
-_POSTGRES_SCHEMA = """\
--- Create the ledger of od-release. Run this once, as a role that the releases do not use. It becomes the owner.
-BEGIN;
-CREATE SCHEMA od_ledger;
-CREATE TABLE od_ledger.entries (
-    number BIGINT PRIMARY KEY,
-{columns}
-);
-CREATE FUNCTION od_ledger.refuse() RETURNS trigger LANGUAGE plpgsql AS
-$$ BEGIN RAISE EXCEPTION 'ledger entries are never changed or removed'; END $$;
-CREATE TRIGGER entries_are_final BEFORE UPDATE OR DELETE OR TRUNCATE ON od_ledger.entries
-FOR EACH STATEMENT EXECUTE FUNCTION od_ledger.refuse();
-ALTER TABLE od_ledger.entries ENABLE ALWAYS TRIGGER entries_are_final;
-{indexes}GRANT USAGE ON SCHEMA od_ledger TO "{writer}";
-GRANT SELECT, INSERT ON od_ledger.entries TO "{writer}";
-COMMIT;
-"""
 
 _REFUSALS = {
     "resolve host": "the name of its host is not known",
@@ -517,18 +449,18 @@ def schema(writer: str) -> str:
             next_step="use a role whose name has lowercase letters, digits and underscores",
         )
     indexes = INDEXES.replace("ON entries", "ON od_ledger.entries")
-    return _POSTGRES_SCHEMA.format(columns=COLUMNS, indexes=indexes, writer=writer)
+    template = _SCHEMAS.joinpath("postgres_schema.sql").read_text(encoding="utf-8")
+    return template.format(columns=COLUMNS, indexes=indexes, writer=writer)
 
 
 class PostgresChain(Chain):
     """The entries of a ledger in the table ``od_ledger.entries`` of a PostgreSQL database.
 
+    Raises OdError if psycopg is not installed, or the address is not one that libpq can read in one way only.
+
     Args:
         server: address of the database, as libpq reads it: ``postgresql://role@host/database``.
         folder: see :class:`~od_core.ledger.chain.Chain`.
-
-    Raises:
-        OdError: psycopg is not installed, or the address is not one that libpq can read in one way only.
     """
 
     def __init__(self, server: str, folder: Path) -> None:
@@ -536,7 +468,6 @@ class PostgresChain(Chain):
         require("postgres")
         _refuse_unclear(server)
         self._server = server
-        self._kept: Connection[dict[str, Any]] | None = None
 
     def exists(self) -> bool:
         """Return True: the owner creates the table before the first release."""
@@ -552,18 +483,9 @@ class PostgresChain(Chain):
         with _usable(), self._connected() as connection, _transaction(connection, _SNAPSHOT) as entries:
             yield entries
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Keep one connection open as :meth:`Chain.kept_open` does, until the server closes it."""
-        with suppress(OdError), _usable():  # the first transaction reports any fault of the server
-            self._kept = self._connect()
-        try:
-            with self._head.kept_open():
-                yield
-        finally:
-            if self._kept is not None:
-                self._kept.close()
-            self._kept = None
+    def _holder(self) -> object:
+        """Return whether the server has closed the connection that is kept open."""
+        return self._kept is not None and self._kept.closed
 
     @contextmanager
     def exclusive(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:
@@ -591,37 +513,28 @@ class PostgresChain(Chain):
                 ) from None
             yield
 
-    @contextmanager
-    def _connected(self) -> Iterator[Connection[dict[str, Any]]]:
-        """Yield the connection of :meth:`kept_open` if it is open, and a new one otherwise."""
-        if self._kept is not None and not self._kept.closed:
-            yield self._kept
-            return
-        with closing(self._connect()) as connection:
-            yield connection
-
     def _connect(self) -> Connection[dict[str, Any]]:
         """Connect to the server, as a role that can add entries and cannot change them.
 
-        Raises:
-            OdError: there is no table, its trigger is missing, or the role may change entries.
+        Raises OdError if there is no table, its trigger is missing, or the role may change entries.
         """
         import psycopg
         from psycopg.rows import dict_row
 
-        connection = psycopg.connect(
-            self._server,
-            autocommit=True,
-            row_factory=dict_row,
-            connect_timeout=10,
-            client_encoding="UTF8",
-            application_name="od-release",
-        )
-        try:
-            _check_guards(connection.execute(_GUARDS).fetchone())
-        except BaseException:
-            connection.close()
-            raise
+        with _usable():
+            connection = psycopg.connect(
+                self._server,
+                autocommit=True,
+                row_factory=dict_row,
+                connect_timeout=10,
+                client_encoding="UTF8",
+                application_name="od-release",
+            )
+            try:
+                _check_guards(connection.execute(_GUARDS).fetchone())
+            except BaseException:
+                connection.close()
+                raise
         return connection
 
 
@@ -726,8 +639,7 @@ def _check_guards(found: Mapping[str, Any] | None) -> None:
 def chain_of(path: Path, server: str | None = None) -> Chain:
     """Return the chain of a ledger, from the arguments of :class:`od_core.ledger.ledger.Ledger`.
 
-    Raises:
-        OdError: the address is not that of a PostgreSQL database, or psycopg is not installed.
+    Raises OdError if the address is not that of a PostgreSQL database, or psycopg is not installed.
     """
     if server is None:
         return SqliteChain(path)

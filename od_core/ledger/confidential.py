@@ -34,12 +34,7 @@ LOCK_SECONDS = 600.0
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     """Lock a folder while this context lasts. Create the folder if it is missing.
 
-    Args:
-        folder: the folder.
-        seconds: longest time to wait for another run.
-
-    Raises:
-        OdError: another run did not release the lock in this time.
+    Raises OdError if another run does not release the lock in this time.
     """
     make_folder(folder)
     held = OdError(
@@ -104,11 +99,9 @@ class ConfidentialFolder:
     def fingerprint(self, pieces: Iterable[Sequence[NDArray[np.int64]]]) -> str:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
-        The fingerprint is confidential, because two equal fingerprints reveal that the input did not change.
-
-        Args:
-            pieces: the input in consecutive blocks of rows, each with one array per column. The fingerprint does not
-                depend on how the rows are cut into blocks. Only the blocks in progress are in memory.
+        The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. The input
+        comes in consecutive blocks of rows, each with one array per column, however they are cut. Only the blocks in
+        progress are in memory.
         """
         key = self.key()
 
@@ -131,8 +124,7 @@ class ConfidentialFolder:
         Messages of databases and data frames quote the values that caused the error. So the original message and the
         confidential detail of an OdError go to a file of mode 0600, which the next step of the error names.
 
-        Args:
-            spent: statement for the error on the spent budget.
+        ``spent`` is what the error states on the spent budget.
         """
         try:
             yield

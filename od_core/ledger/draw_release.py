@@ -43,8 +43,7 @@ class Charged:
     def counters(self, unit: PrivacyUnit) -> UserCounters | None:
         """Return the counters of users for unit ``user_year``, and None for other units.
 
-        Raises:
-            OdError: the data set is not declared, or with another unit.
+        Raises OdError if the data set is not declared, or with another unit.
         """
         if unit.kind != "user_year":
             return None
@@ -87,8 +86,7 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
 def locked(charged: Charged | None) -> Iterator[None]:
     """Open a context in which no other release is counted or drawn with the same ledger; without one, any may be.
 
-    Raises:
-        OdError: another run did not release the lock on the ledger in time.
+    Raises OdError if another run does not release the lock on the ledger in time.
     """
     if charged is None:
         yield

@@ -87,14 +87,9 @@ class Entries:
         """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
-        """Return the entries that satisfy an SQL condition, oldest first: one dictionary by column name per entry.
+        """Return the entries that satisfy an SQL condition of our own code, oldest first, as dictionaries by column.
 
-        Args:
-            where: the condition. It must come from our own code only.
-            values: values of the placeholders in the condition.
-
-        Returns:
-            The entries. Column ``content`` is parsed from JSON.
+        ``values`` are those of the placeholders in the condition. Column ``content`` is parsed from JSON.
         """
         return self._read(f"{where} ORDER BY number", values)
 
@@ -113,13 +108,8 @@ class Entries:
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
 
-        Args:
-            columns: names of columns, separated by commas. Column ``content`` is not parsed.
-            where: the condition, as for :meth:`select`.
-            values: values of the placeholders in the condition.
-
-        Returns:
-            Oldest first, one dictionary by column name per combination; ``count`` is the number of its entries.
+        The combinations are dictionaries by column, oldest first; ``count`` is the number of entries of each. Column
+        ``content`` is not parsed. The condition is as for :meth:`select`.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
         found = self._connection.execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", values)  # noqa: S608
@@ -162,8 +152,7 @@ class Entries:
     def copy(self, source: Entries) -> int:
         """Add all entries of another ledger unchanged to this one, which must be empty, and return their number.
 
-        Raises:
-            OdError: this ledger has entries.
+        Raises OdError if this ledger has entries.
         """
         if self.verify()[0]:
             raise OdError(
@@ -190,11 +179,7 @@ class Entries:
     def hold_to(self, head: str) -> tuple[int, str]:
         """Check that the entries contain the newest entry that was ever added, and return its number and hash.
 
-        Args:
-            head: number and hash of that entry, as the head file states them.
-
-        Raises:
-            OdError: that entry is missing, or an entry was edited.
+        ``head`` states both, as the head file does. Raises OdError if that entry is missing, or an entry was edited.
         """
         number, stated = head.split(" ")
         if not self.has(int(number), stated):
@@ -211,14 +196,9 @@ class Entries:
     def verify(self, since: tuple[int, str] = NONE) -> tuple[int, str]:
         """Verify the chain of hashes, and return the number and the hash of the last entry.
 
-        If the whole chain is verified, so are the indexes: a damaged index would hide charges.
-
-        Args:
-            since: number and hash of an entry up to which the chain is verified already. If there is no such entry,
-                the whole chain is verified.
-
-        Raises:
-            OdError: the chain is broken, or a later version of this package added entries of a kind of its own.
+        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` are the number
+        and hash of an entry up to which the chain is verified already. If there is no such entry, the whole chain is
+        verified. Raises OdError if the chain is broken, or a later version of this package added a kind of its own.
         """
         kinds: set[str] = set()
         last, previous = since if since == NONE or self.has(*since) else NONE

@@ -44,8 +44,7 @@ def hold_to_input(
 
     Args:
         confidential: folder in which the fingerprint is stored.
-        key: the release.
-        trips: the counted input.
+        key, trips: the release and its counted input.
         drawn: True if a draw of the release has begun.
         counters: fingerprint of the counters of users that belong to the input, for unit ``user_year``.
 
@@ -60,7 +59,7 @@ def hold_to_input(
         path = confidential.subfolder(key.folder) / _IDENTITY
         write_durably(path, lambda file: file.write_text(json.dumps(now), encoding="utf-8"))
         return
-    if then is None:
+    if not then:
         raise _refused(
             "OD-IDENTITY-MISSING",
             f"the fingerprint of the input of {key} is missing, but levels are drawn already",
@@ -77,13 +76,10 @@ def hold_to_input(
 
 
 def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, counters: str) -> None:
-    """Check that counts and counters of users, for unit ``user_year``, are those of the last :func:`hold_to_input`.
+    """Raise OdError unless counts and counters of users, for ``user_year``, are those of :func:`hold_to_input`.
 
     A process may have ended between writing the counters and writing the counts. Counts of another attempt would then
     have trips that no counter records.
-
-    Raises:
-        OdError: the input has changed since it was counted, or has no fingerprint.
     """
     if stored_identity(confidential, key) != _identity(confidential, trips, counters):
         raise OdError(
@@ -93,13 +89,13 @@ def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Co
         )
 
 
-def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str] | None:
-    """Return the stored fingerprint of a release's input and the name of its key, or None if there is none."""
+def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
+    """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
     try:
         stored = json.loads((confidential.path / key.folder / _IDENTITY).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
-    return stored if isinstance(stored, dict) else None
+        return {}
+    return stored if isinstance(stored, dict) else {}
 
 
 def _identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
@@ -118,12 +114,7 @@ _FILE = "read_as.json"
 
 
 def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Store the settings with which records were read, such as the meaning of a row and the time zone.
-
-    Args:
-        folder: folder of the release in the confidential folder.
-        facts: the settings, public and JSON-ready, by name.
-    """
+    """Store the settings with which records were read, public and JSON-ready, in the folder of their release."""
     write_durably(folder / _FILE, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
 
@@ -141,12 +132,7 @@ def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, 
     """Check that records were read with the settings that are declared now.
 
     Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
-
-    Args:
-        folder: folder of the release in the confidential folder.
-        key: the release.
-        facts: settings that are declared now, as for :func:`keep_reading`.
-        drawn: True if a draw of the release has begun.
+    ``drawn`` states whether a draw of the release has begun.
 
     Raises:
         OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
@@ -160,15 +146,9 @@ def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, 
         said = f"; changed: {', '.join(changed)}"
     elif drawn:
         return
+    message = f"the records of {key} were read with different settings{said}"
     if drawn:
-        raise OdError(
-            "OD-REPLAY-READING-CHANGED",
-            f"the records of {key} were read with different settings{said}",
-            next_step=f"restore the settings, or release it as revision {key.revision + 1}, which is charged again",
-            spent=STAYS_CHARGED,
-        )
-    raise OdError(
-        "OD-STAGED-OTHER-READING",
-        f"the records of {key} were read with different settings{said}",
-        next_step="run the whole release, which reads the records again",
-    )
+        step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
+        raise _refused("OD-REPLAY-READING-CHANGED", message, step)
+    step = "run the whole release, which reads the records again"
+    raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)

@@ -237,14 +237,8 @@ def begin_draw(entries: Entries, key: ReleaseKey, level: int, noise: str | None 
 def payable(entries: Entries, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
     """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
 
-    Args:
-        entries: entries of a trial, to which the data set and the charges are added.
-        domain: the data set, as it is declared now.
-        plan: plan of one period.
-        periods: periods of one series.
-
-    Raises:
-        OdError: the ledger would refuse the data set, or a period cannot be charged in it.
+    The data set and the charges are added to ``entries``, which are of a trial. Raises OdError if the ledger would
+    refuse the data set, or a period cannot be charged in it.
     """
     enter_domain(entries, domain)
     in_full, step, number = plan.spent.every_period, plan.uncounted_step, 0
@@ -399,13 +393,11 @@ class Ledger:
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
 
-        All levels are reserved in one transaction: after an error, none of them is reserved.
-
-        Raises:
-            OdError: the cap does not allow the charge; the release was reserved with another plan; the series was
-                charged to another data set; the unit differs from the domain's unit; the period of the release cannot
-                be charged; another period of the same revision was reserved with other areas; a charge is not the cost
-                of its noise at the unit's sensitivity; or the charges do not sum to the charge of the plan.
+        All levels are reserved in one transaction: after an error, none of them is reserved. Raises OdError if the cap
+        does not allow the charge; the release was reserved with another plan; the series was charged to another data
+        set; the unit differs from the domain's unit; the period of the release cannot be charged; another period of the
+        same revision was reserved with other areas; a charge is not the cost of its noise at the unit's sensitivity; or
+        the charges do not sum to the charge of the plan.
         """
         check_charges(plan)
         with self._transaction() as entries:
@@ -419,14 +411,8 @@ class Ledger:
     def hold_to_release(self, key: ReleaseKey, domain: PrivacyDomain, plan: Plan, lost: Iterable[int] = ()) -> None:
         """Check that a release could be declared, reserved and drawn now, without adding an entry.
 
-        Args:
-            key: the release.
-            domain: its data set, as it is declared now.
-            plan: its plan.
-            lost: levels whose draw was lost, which would be reserved once more.
-
-        Raises:
-            OdError: as in :meth:`declare`, :meth:`reserve` or :meth:`start_draw`.
+        ``lost`` are levels whose draw was lost, which would be reserved once more. Raises OdError as :meth:`declare`,
+        :meth:`reserve` and :meth:`start_draw` do.
         """
         check_charges(plan)
         with self._chain.trial() as entries:
@@ -463,13 +449,8 @@ class Ledger:
     def start_draw(self, key: ReleaseKey, level: int, noise: str | None = None) -> int:
         """Enter durably that the draw of a level begins, and return the number of the draw.
 
-        Call this method before the first random bit is taken. If the level is already in state DRAWING, the earlier
-        draw is lost, and the level is reserved once more.
-
-        Args:
-            key: the release.
-            level: number of the level.
-            noise: name of the noise backend.
+        Call this method before the first random bit is taken, with the name of the noise backend. If the level is
+        already in state DRAWING, the earlier draw is lost, and the level is reserved once more.
 
         Raises:
             OdError: the level is not reserved or is already measured. Or a draw was lost, and the cap does not allow
@@ -482,8 +463,7 @@ class Ledger:
         """Record that a level is measured. The file of the draw must be durable before this method is called.
 
         Args:
-            key: the release.
-            level: number of the level.
+            key, level: the release, and the number of the level.
             draw: number of the draw, from :meth:`start_draw`.
             digest: digest of the file, as in :class:`LevelState`.
 
@@ -503,13 +483,8 @@ class Ledger:
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
         """Enter that a release is public, with the digest of its certificate. Do nothing if this was entered before.
 
-        Args:
-            key: the release.
-            certificate: result of :func:`od_core.publication.certificate.certificate_digest`.
-            exact: numbers that the release publishes without noise, by name.
-
-        Raises:
-            OdError: not every level is measured.
+        ``exact`` are numbers that the release publishes without noise, by name. Raises OdError if a level is not
+        measured.
         """
         with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:
@@ -590,21 +565,23 @@ class Ledger:
         # Entries of early versions name no backend, because OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
+    def _published(self, key: ReleaseKey) -> dict[str, Any]:
+        """Return the content of the PUBLISHED entry of a release; empty if it is not public."""
+        with self._read() as entries:
+            row = entries.newest(PUBLISHED, release=str(key))
+        return {} if row is None else row["content"]
+
     def is_published(self, key: ReleaseKey) -> bool:
         """Return whether the release was published."""
-        return self.published_certificate(key) is not None
+        return bool(self._published(key))
 
     def published_certificate(self, key: ReleaseKey) -> str | None:
         """Return the digest of the certificate of a published release, or None if it is not published."""
-        with self._read() as entries:
-            row = entries.newest(PUBLISHED, release=str(key))
-        return None if row is None else str(row["content"]["certificate"])
+        return self._published(key).get("certificate")
 
     def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
         """Return the numbers that a release published without noise, by name. Return {} if it is not public."""
-        with self._read() as entries:
-            row = entries.newest(PUBLISHED, release=str(key))
-        return {} if row is None else dict(row["content"].get("exact", {}))
+        return dict(self._published(key).get("exact", {}))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
@@ -623,21 +600,21 @@ class Ledger:
 
     def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
-        with self._read() as entries:
-            rows = entries.select("kind = ? AND release = ? AND draw > 1", RESERVED, str(key))
-        return [(row["level"], charge_of(row)) for row in rows]
+        return self._reservations(key, least=2)
 
     def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every reservation of a release, including lost draws, oldest first."""
+        return self._reservations(key, least=1)
+
+    def _reservations(self, key: ReleaseKey, least: int) -> list[tuple[int, Charge]]:
         with self._read() as entries:
-            rows = entries.select("kind = ? AND release = ?", RESERVED, str(key))
+            rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least)
         return [(row["level"], charge_of(row)) for row in rows]
 
     def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
         """Return the budget that a release has spent, including the charges of lost draws.
 
-        Raises:
-            OdError: a reservation has another charge than the plan has for its level.
+        Raises OdError if a reservation has another charge than the plan has for its level.
         """
         charges = self.charges(key)
         planned = {step.number: step.charge for step in plan.charged_steps}
@@ -646,13 +623,9 @@ class Ledger:
         return plan.spent_on([charges.count((level, charge)) for level, charge in planned.items()])
 
     def hold_to(self, witnesses: Mapping[str, EntryName]) -> None:
-        """Check that the ledger contains every entry that the certificate of a public release names.
+        """Check that the ledger contains the entry that the certificate of each public release names.
 
-        Args:
-            witnesses: these entries, by release.
-
-        Raises:
-            OdError: one of these entries is missing, so the ledger is older than the release.
+        Raises OdError if one is missing: the ledger is older than the release.
         """
         with self._read() as entries:
             for release, entry in witnesses.items():
@@ -667,9 +640,7 @@ class Ledger:
     def verify(self) -> int:
         """Verify the chain of hashes and every charge, and return the number of entries.
 
-        Raises:
-            OdError: the chain is broken or lacks the entry that its head file names, or a charge is not the cost of its
-                noise.
+        Raises OdError if the chain is broken or lacks the entry of its head, or a charge is not the cost of its noise.
         """
         with self._read() as entries:
             number, _ = entries.verify()
@@ -691,10 +662,8 @@ class Ledger:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
 
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
-        entries up to number ``until`` are included.
-
-        Raises:
-            OdError: the domain is not declared, or the period cannot be charged in it.
+        entries up to number ``until`` are included. Raises OdError if the domain is not declared, or the period cannot
+        be charged in it.
         """
         with self._read() as entries:
             content = declared_facts(entries, domain)

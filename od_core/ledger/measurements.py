@@ -70,11 +70,8 @@ def begin_release(
 
     Args:
         confidential: confidential folder, in which the folder of the release is created.
-        ledger: ledger to charge.
-        key: the release.
-        domain: data set to charge.
-        plan: plan of the release.
-        trips: the counted input.
+        ledger, domain: ledger and data set to charge.
+        key, plan, trips: the release, its plan and its counted input.
         noise: name of the backend that draws the levels that are not measured yet.
         store: store of levels that are measured in parts; by default the folder of the release.
         counters: for unit ``user_year``, the counters of users that were stored with the counted input.
@@ -138,9 +135,8 @@ class DurableMeasurements:
     def once(self, step: Step, draw: Draw) -> NoisyVector:
         """Return the stored noisy values of a step. If there are none, call ``draw`` and store its values first.
 
-        Raises:
-            OdError: the level is not reserved; a draw was lost and the cap does not allow another one; a measurement
-                file is missing or changed; or there is a file of a draw that the ledger does not record.
+        Raises OdError if the level is not reserved; a draw was lost and the cap does not allow another one; a
+        measurement file is missing or changed; or there is a file of a draw that the ledger does not record.
         """
         state = self.ledger.level_state(self.key, step.number)
         self._refuse_unknown_files(step.number, state)
@@ -169,8 +165,7 @@ class DurableMeasurements:
     def read(self, step: Step) -> NoisyVector:
         """Return the stored noisy values of a measured step. This object reads and checks each file only once.
 
-        Raises:
-            OdError: the level is not measured, or its file is missing or has changed since it was measured.
+        Raises OdError if the level is not measured, or its file is missing or has changed since it was measured.
         """
         if step.number not in self._known:
             self._known[step.number] = self._read(step)
@@ -200,18 +195,11 @@ class DurableMeasurements:
         return NoisyVector(pa.py_buffer(content))
 
     def uncounted(self, plan: Plan) -> int | None:
-        """Return the measured number of uncounted trips, or None if the plan does not measure it.
-
-        Raises:
-            OdError: as in :meth:`read`.
-        """
+        """Return the measured number of uncounted trips, or None if the plan does not measure it; see :meth:`read`."""
         return None if plan.uncounted_step is None else int(self.read(plan.uncounted_step).values()[0])
 
     def keep_parts_here(self, steps: Iterable[int]) -> None:
-        """Copy the measurements of steps from the store of parts into the release's folder, unless they exist.
-
-        ``steps`` are the numbers of the steps.
-        """
+        """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
         here = LocalStore(self._folder)
         for step in steps:
             for name in part_files(self.store, step):

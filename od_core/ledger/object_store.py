@@ -44,10 +44,7 @@ class Store(Protocol):
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file unless one of that name exists. Return whether this call stored it.
 
-        Args:
-            name: name of the file.
-            content: bytes of the file.
-            durable: False if the file may be lost or cut short when the machine fails, because it can be made again.
+        If it is not ``durable``, it may be lost or cut short when the machine fails, because it can be made again.
         """
         ...
 
@@ -73,13 +70,9 @@ class Store(Protocol):
 
 
 def store_at(place: str) -> Store:
-    """Return the store at an address of an object store or at the path of a local folder.
+    """Return the store at an fsspec address such as ``s3://bucket/folder``, or at the path of a folder.
 
-    Args:
-        place: fsspec address such as ``s3://bucket/folder``, or the path of a folder.
-
-    Raises:
-        OdError: the storage is not known to create files exclusively.
+    Raises OdError if the storage is not known to create files exclusively.
     """
     if "://" in place:
         return FsspecStore(place.rstrip("/"))
@@ -167,11 +160,10 @@ class LocalStore:
 class FsspecStore:
     """A store in a folder of an object store. A file is durable as soon as the request that creates it is answered.
 
+    Raises OdError if the storage is not known to create files exclusively, or the address holds a password.
+
     Attributes:
         address: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
-
-    Raises:
-        OdError: the storage is not known to create files exclusively, or the address holds a password.
     """
 
     address: str

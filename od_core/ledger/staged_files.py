@@ -113,14 +113,7 @@ class StagedTable(StagedFiles, ABC, Generic[P, C, R]):
         return pq.read_table(self.path(self.table_name))
 
     def refuse_other_table(self, release: R) -> None:
-        """Check that the stored table equals the table of a release.
-
-        Args:
-            release: the release, estimated again from its measurements.
-
-        Raises:
-            OdError: the tables differ, so the stored file was changed.
-        """
+        """Raise OdError unless the stored table equals that of the release, estimated again from its measurements."""
         if not self.table().equals(self.table_of(release)):
             raise OdError(
                 "OD-STAGED-FILE-CHANGED",

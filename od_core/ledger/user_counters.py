@@ -86,10 +86,8 @@ class UserCounters:
     def allowances(self) -> Allowances:
         """Return how many trips of each user the release may count.
 
-        If the release was drawn, these are as many as it counted, so counting it again gives the same counts.
-
-        Raises:
-            OdError: counters of a drawn release of the year are missing or changed, or were made with another key.
+        If the release was drawn, these are as many as it counted, so counting it again gives the same counts. Raises
+        OdError if counters of a drawn release of the year are missing or changed, or were made with another key.
         """
         if self.ledger.is_drawn(self.key):
             own = self._verified(self.key)
@@ -108,11 +106,8 @@ class UserCounters:
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Store how many trips of each user the release counts, durably; if it was drawn, compare them instead.
 
-        Args:
-            batches: rows of :data:`SCHEMA`, sorted by user. They are kept one row group at a time.
-
-        Raises:
-            OdError: the release was drawn from other counters.
+        The rows of :data:`SCHEMA`, sorted by user, are stored one row group at a time. Raises OdError if the release
+        was drawn from other counters.
         """
         if not self.ledger.is_drawn(self.key):
             schema = SCHEMA.with_metadata({"key": self.confidential.key_name()})
@@ -134,8 +129,7 @@ class UserCounters:
     def hold_to_input(self, counted: Counted) -> None:
         """Store the fingerprints of the counted input and its counters, or check them if the release was drawn.
 
-        Raises:
-            OdError: as in :func:`od_core.ledger.identity.hold_to_input`.
+        Raises OdError as :func:`od_core.ledger.identity.hold_to_input` does.
         """
         drawn = self.ledger.is_drawn(self.key)
         hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint())
@@ -143,11 +137,8 @@ class UserCounters:
     def hold_to_year(self, counted: int) -> None:
         """Check that no user has more counted trips than the unit allows, in this release, its period and the year.
 
-        Args:
-            counted: number of trips that the release counts.
-
-        Raises:
-            OdError: a user has more, the counters do not sum to ``counted``, or as in :meth:`allowances`.
+        Raises OdError if a user has more, or the counters do not sum to the trips that the release counts, or as
+        :meth:`allowances` does.
         """
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
@@ -198,11 +189,8 @@ class UserCounters:
         """Return the files of counters of the year by elementary period, without those of the period ``but``.
 
         If ``but`` is given, the release is about to be counted: the files of that period are checked, too, except its
-        own, which is written again.
-
-        Raises:
-            OdError: the file of a drawn release is missing or changed, or a file is damaged or was made with another
-                key.
+        own, which is written again. Raises OdError if the file of a drawn release is missing or changed, or a file is
+        damaged or was made with another key.
         """
         year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
@@ -221,11 +209,10 @@ class UserCounters:
     def _verified(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release.
 
-        Raises:
-            OdError: it is missing or changed, or the release was counted with another key.
+        Raises OdError if it is missing or changed, or the release was counted with another key.
         """
         stated = self._stated(key)
-        if self._stored(key).get("key") != self.confidential.key_name():  # with it, every fingerprint differs
+        if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
             raise self._of_another_key(f"the counters of users of {key}")
         if self._stored_fingerprint(key) != stated:
             raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
@@ -243,14 +230,10 @@ class UserCounters:
 
     def _stated(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
-        stated = self._stored(key).get("counters")
+        stated = stored_identity(self.confidential, key).get("counters")
         if stated is None:
             raise self._lost(f"{key} was drawn without counters of users", "the confidential folder")
         return str(stated)
-
-    def _stored(self, key: ReleaseKey) -> dict[str, str]:
-        """Return the stored fingerprints of a release and the name of their key; empty if there are none."""
-        return stored_identity(self.confidential, key) or {}
 
     def _of_another_key(self, what: str) -> OdError:
         return self._lost(f"{what} were made with another key than the present one", "confidential/hmac.key")

@@ -75,13 +75,9 @@ def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> 
 
 
 def draws_by_process(size: int, processors: int) -> list[int]:
-    """Return the number of draws of each process.
+    """Divide draws among at most so many processes, and return the number of draws of each.
 
     The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
-
-    Args:
-        size: number of draws in all.
-        processors: largest number of processes.
     """
     count = max(1, min(processors, size // MIN_DRAWS))
     return [(size + rest) // count for rest in range(count)]
@@ -132,8 +128,7 @@ class _Worker:
     def receive(self) -> bool:
         """Copy the bytes that the process has sent so far into the answer, and return whether the answer is complete.
 
-        Raises:
-            OdError: the process has ended before its answer was complete.
+        Raises OdError if the process has ended before its answer was complete.
         """
         try:
             received = self.socket.recv_into(self._missing[0])
@@ -196,6 +191,7 @@ VARIANCE_SLACK = Fraction(1, 1 << 30)
 SCALE_SLACK = Fraction(1, 1 << 30)
 """Largest relative amount by which the scale of drawn Laplace noise may exceed the planned scale."""
 
+_EXCEEDED = "OpenDP's privacy map exceeds the planned loss"
 _MIN_VARIANCE = Fraction(1, 1 << 200)
 """Smallest variance. Below it, practically all noise is 0, and floats come close to their limits."""
 
@@ -213,11 +209,8 @@ class OpenDPNoise:
         """Return ``size`` independent draws from the discrete Gaussian N_Z(0, v); shape (size,).
 
         The variance v lies between ``variance`` and (1 + ``VARIANCE_SLACK``) ``variance``. ``level`` and ``first`` are
-        not used.
-
-        Raises:
-            OdError: the variance is too small or too large; the loss by OpenDP's own privacy map exceeds the planned
-                loss; or a process ended before it had finished, and the draw is lost.
+        not used. Raises OdError if the variance is too small or too large; the loss by OpenDP's own privacy map exceeds
+        the planned loss; or a process ended before it had finished, and the draw is lost.
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
             raise _refused("the variance is too small or too large")
@@ -225,16 +218,16 @@ class OpenDPNoise:
         while Fraction(scale) ** 2 < variance:
             scale = next_scale(scale)
         used, noise = drawn(GAUSSIAN, scale, _float_below(1 / (2 * variance)), size)
-        return _held(noise, math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK))
+        if not (math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK)):
+            raise _refused(_EXCEEDED)
+        return noise
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the discrete Laplace distribution; shape (size,).
 
         The probability of k is proportional to exp(-|k| / s), with a scale s from ``scale`` to (1 + ``SCALE_SLACK``)
-        ``scale``. At L1 sensitivity 1, the privacy loss is a pure epsilon of at most 1 / ``scale``.
-
-        Raises:
-            OdError: the scale is too small or too large, or as in :meth:`draw`.
+        ``scale``. At L1 sensitivity 1, the privacy loss is a pure epsilon of at most 1 / ``scale``. Raises OdError if
+        the scale is too small or too large, or as in :meth:`draw`.
         """
         if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # the variance is below 2 scale^2
             raise _refused("the scale is too small or too large")
@@ -242,18 +235,9 @@ class OpenDPNoise:
         while Fraction(least) < scale:
             least = next_scale(least)
         used, noise = drawn(LAPLACE, least, _float_below(1 / scale), size)
-        return _held(noise, math.isfinite(used) and scale <= Fraction(used) <= scale * (1 + SCALE_SLACK))
-
-
-def _held(noise: NDArray[np.int64], is_planned: bool) -> NDArray[np.int64]:
-    """Return ``noise`` if ``is_planned``, and raise OdError if not.
-
-    ``is_planned`` states whether OpenDP's privacy map allowed the scale, and whether the scale is within the slack of
-    the planned scale.
-    """
-    if not is_planned:
-        raise _refused("OpenDP's privacy map exceeds the planned loss")
-    return noise
+        if not (math.isfinite(used) and scale <= Fraction(used) <= scale * (1 + SCALE_SLACK)):
+            raise _refused(_EXCEEDED)
+        return noise
 
 
 def _float_below(value: Fraction) -> float:

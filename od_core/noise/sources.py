@@ -81,10 +81,7 @@ def laplace_source(noise: NoiseSource) -> LaplaceSource:
 
 
 def refuse_too_wide(source: NoiseSource, variances: Iterable[Fraction]) -> None:
-    """Raise OdError if the source is a backend of this library and a variance is too large for it.
-
-    Plans are checked with this function before anything is charged.
-    """
+    """Raise OdError, before anything is charged, if the source is a backend and a variance is too large for it."""
     name = backend_name(source)
     if name is not None and max(variances) > BACKENDS[name].largest_variance:
         raise OdError(
@@ -104,17 +101,10 @@ _NOISE_LIMIT = 1 << 61
 
 
 def checked_noise(source: NoiseSource, drawn: NDArray[np.int64], size: int) -> NDArray[np.int64]:
-    """Check noise, and return it as an array to which counts may be added in place.
+    """Return the noise that a source has drawn, shape (size,), as an array to which counts may be added in place.
 
-    Args:
-        drawn: the noise that the source returned.
-        size: number of cells that need noise.
-
-    Returns:
-        The noise; shape (size,). It is a copy if the source is not a backend of this library.
-
-    Raises:
-        OdError: the noise is not one 64-bit integer per cell, or a value is too large to add to a count.
+    It is a copy if the source is not a backend of this library. Raises OdError if the noise is not one 64-bit integer
+    per cell, or a value is too large to add to a count.
     """
     if not isinstance(drawn, np.ndarray) or drawn.dtype != np.int64 or drawn.shape != (size,):
         raise _bad_noise("did not return one 64-bit integer per cell")

@@ -80,10 +80,7 @@ class TableNoise:
     def draw(self, variance: Fraction, level: int, first: int, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the discrete Gaussian N_Z(0, variance); shape (size,).
 
-        ``level`` and ``first`` are not used.
-
-        Raises:
-            OdError: the variance is not above 0, or too large for a table.
+        ``level`` and ``first`` are not used. Raises OdError if the variance is not above 0, or too large for a table.
         """
         if not 0 < variance <= MAX_TABLE_VARIANCE:
             raise _refused("variance")
@@ -92,8 +89,7 @@ class TableNoise:
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws of k, with P(k) proportional to exp(-|k| / scale); shape (size,).
 
-        Raises:
-            OdError: the scale (sensitivity over epsilon) is not above 0, or too large for a table.
+        Raises OdError if the scale (sensitivity over epsilon) is not above 0, or too large for a table.
         """
         if not (scale > 0 and 2 * scale**2 <= MAX_TABLE_VARIANCE):
             raise _refused("scale")
@@ -154,12 +150,7 @@ class _Table:
             values[place] = self._refine(source, word)
 
     def _refine(self, source: Words, word: int) -> int:
-        """Return the draw for a uniform number whose first two limbs do not decide it, from further random limbs.
-
-        Args:
-            source: source of the further limbs.
-            word: the first two limbs, as one integer.
-        """
+        """Return the draw for a uniform number that its first two limbs, ``word``, do not decide, from more limbs."""
         bits = self._first_bits + self._further_bits
         while True:
             bits += self._further_bits

@@ -36,8 +36,7 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
     """Return epsilon by the conversion of Bun and Steinke, rounded up.
 
-    Raises:
-        OdError: rho is not in (0, 1e18], or delta is not in (0, 1).
+    Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
     """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
@@ -48,8 +47,7 @@ def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
 def epsilon_tight(rho: Fraction, delta: Fraction) -> Fraction:
     """Return epsilon by the conversion of Canonne et al. (``tight``), rounded up.
 
-    Raises:
-        OdError: rho is not in (0, 1e18], or delta is not in (0, 1).
+    Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
     """
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
@@ -83,15 +81,12 @@ CONVERSIONS = {"tight": epsilon_tight, "bun_steinke": epsilon_bun_steinke}
 def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Fraction:
     """Return the largest rho that is a multiple of 2^-64 and whose epsilon, rounded up, is at most the given one.
 
-    Args:
-        epsilon, delta: the promised privacy parameters.
-        conversion: name of a conversion in ``CONVERSIONS``.
+    ``conversion`` is a name in ``CONVERSIONS``.
 
     Raises:
         OdError: epsilon is not between 1e-30 and 1e9, delta is not in (0, 1), or no such rho is above 0.
     """
-    if not SMALLEST <= epsilon <= LARGEST:
-        raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
+    check_epsilon(epsilon)
     to_epsilon = CONVERSIONS[conversion]
     high = 1
     while to_epsilon(high * RHO_UNIT, delta) <= epsilon:
@@ -106,6 +101,12 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
     if low == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
     return low * RHO_UNIT
+
+
+def check_epsilon(epsilon: Fraction) -> None:
+    """Raise OdError if epsilon is outside the range of a budget."""
+    if not SMALLEST <= epsilon <= LARGEST:
+        raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
 
 
 _OF_FLOAT = Fraction(1, 10**12)
@@ -130,14 +131,12 @@ def text_above(value: Fraction | float, digits: int = 6) -> str:
 
     Every epsilon, delta and charge is shown so. A float just above a short decimal number becomes that number.
     """
-    exact = Fraction(value) * (1 - _OF_FLOAT) if isinstance(value, float) else value
-    return _rounded_text(exact, digits, decimal.ROUND_CEILING)
+    return _rounded_text(value, digits, decimal.ROUND_CEILING)
 
 
 def text_below(value: Fraction | float, digits: int = 6) -> str:
     """Return ``value`` rounded down, as :func:`text_above` rounds it up. What remains of a cap is shown so."""
-    exact = Fraction(value) * (1 + _OF_FLOAT) if isinstance(value, float) else value
-    return _rounded_text(exact, digits, decimal.ROUND_FLOOR)
+    return _rounded_text(value, digits, decimal.ROUND_FLOOR)
 
 
 def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
@@ -145,9 +144,12 @@ def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
     return f"epsilon {text_above(epsilon)}" + (f" at delta {text_above(delta)}" if delta else "")
 
 
-def _rounded_text(value: Fraction, digits: int, rounding: str) -> str:
+def _rounded_text(value: Fraction | float, digits: int, rounding: str) -> str:
+    exact = Fraction(value)
+    if isinstance(value, float):
+        exact *= 1 - _OF_FLOAT if rounding == decimal.ROUND_CEILING else 1 + _OF_FLOAT
     context = decimal.Context(prec=digits, rounding=rounding)
-    rounded = context.divide(Decimal(value.numerator), Decimal(value.denominator)).normalize()
+    rounded = context.divide(Decimal(exact.numerator), Decimal(exact.denominator)).normalize()
     return f"{rounded:f}" if abs(rounded) >= Decimal("0.0001") or rounded == 0 else f"{rounded:e}"
 
 

@@ -41,13 +41,11 @@ _MOST_DIGITS = 1000
 class MinimisedError:
     """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
 
-    The plan of a release replaces the rule by exact shares.
+    The plan of a release replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not
+    above 0.
 
     Attributes:
         weights: name and weight of each quantity; see :class:`od_core.flows.allocation.Quantity`.
-
-    Raises:
-        OdError: there is no quantity, or a weight is not above 0.
     """
 
     weights: tuple[tuple[str, Fraction], ...]
@@ -61,10 +59,8 @@ class MinimisedError:
         """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
         stated = rule.get(MINIMISE)
         if list(rule) != [MINIMISE] or not isinstance(stated, (Mapping, list, tuple)):
-            raise _fault(
-                "OD-BUDGET-SHARES",
-                "shares by name are {minimise: ...} with a list of quantities or their weights",
-            )
+            message = "shares by name are {minimise: ...} with a list of quantities or their weights"
+            raise _fault("OD-BUDGET-SHARES", message)
         weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
         return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
@@ -125,14 +121,10 @@ class Budget:
         object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
 
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
-        """Return the name of the conversion to use: the budget's own, or the default if it has none.
+        """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
 
-        If this is ``exact`` but the exact privacy loss is not defined, return ``tight``.
-
-        Args:
-            default: default conversion of the mechanism.
-            shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs
-                by one. None if cells may differ by more, so that the exact privacy loss is not defined.
+        If this is ``exact`` but the exact privacy loss is not defined, return ``tight``. See :class:`Spent` for
+        ``shifted_cells``.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -149,7 +141,7 @@ class Budget:
         Args:
             conversion: default conversion of the mechanism.
             shares: shares of the measured levels, used by the conversion ``exact`` only.
-            shifted_cells: as for :meth:`conversion_for`.
+            shifted_cells: as for :class:`Spent`.
 
         Raises:
             OdError: delta is 0, but Gaussian noise needs a positive delta; epsilon is too small for any noise.
@@ -166,14 +158,7 @@ class Budget:
         return accounting.rho_for_epsilon(self.epsilon, self.delta, name)
 
     def pure_epsilon(self, released: str) -> Fraction:
-        """Return epsilon if the budget is a pure epsilon, without rho and delta.
-
-        Args:
-            released: plural name of the released tables, with which the error message begins.
-
-        Raises:
-            OdError: the budget has a rho or a delta.
-        """
+        """Return epsilon. Raises OdError, which names the released tables, if the budget has a rho or a delta."""
         if self.epsilon is None or self.delta != 0:
             raise OdError(
                 "OD-BUDGET-KIND",
@@ -195,12 +180,8 @@ class Budget:
     def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
         """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
 
-        Args:
-            fan_outs: for each measured level, the largest number of children of a node; 0 for the leaves.
-            default: rule of shares if the budget has none.
-
-        Raises:
-            OdError: the budget lists shares for another number of levels.
+        ``fan_outs`` are those of :func:`geography_weights`, and ``default`` is the rule if the budget has none. Raises
+        OdError if the budget lists shares for another number of levels.
         """
         rule, levels = self.shares if self.shares is not None else default, len(fan_outs)
         if rule == "uniform":
@@ -302,10 +283,7 @@ class SpentDirectly(Spent):
         """Promised epsilon: there is no rho to convert."""
         return accounting.float_above(self.promise)
 
-    @property
-    def epsilon_bun_steinke(self) -> float:
-        """Promised epsilon: there is no rho to convert."""
-        return accounting.float_above(self.promise)
+    epsilon_bun_steinke = epsilon_tight
 
     def _exact(self) -> Fraction | None:
         return None
@@ -316,10 +294,8 @@ def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
 
     The weight of a level is 1 - 1/k, where k is the largest number of children of its nodes. So a level whose nodes
     have more children is measured more accurately. The leaves have no children, and their weight is 3/2. If each node
-    of a level has only one child, the weight is 0, because the level below measures the same counts.
-
-    Args:
-        fan_outs: k of each measured level, top first; 0 for the leaves.
+    of a level has only one child, the weight is 0, because the level below measures the same counts. ``fan_outs`` has k
+    of each measured level, top first; 0 for the leaves.
     """
     return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
 
@@ -329,14 +305,9 @@ def _proportional(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 def exact_fraction(name: str, value: object) -> Fraction:
-    """Return a number as an exact fraction of its decimal text: ``0.1`` is one tenth, not the nearest float.
+    """Return an integer, fraction, float or text as the exact fraction of its decimal text: ``0.1`` is one tenth.
 
-    Args:
-        name: name of the number for messages.
-        value: an integer, a fraction, a float or a text.
-
-    Raises:
-        OdError: the value is not a finite number, or it has more than 1,000 digits.
+    Raises OdError, whose message begins with ``name``, if it is no finite number or has more than 1,000 digits.
     """
     if isinstance(value, Rational) and not isinstance(value, bool):
         return Fraction(int(value.numerator), int(value.denominator))
@@ -490,11 +461,7 @@ class Cap:
     def allowed_rho(self, delta_spent: Fraction = _NONE) -> Fraction:
         """Return the largest sum of rho that the cap allows; 0 if the events have used up the delta of the cap.
 
-        Args:
-            delta_spent: sum of the deltas of all events. It is subtracted from the delta of the cap.
-
-        Raises:
-            OdError: the cap is in rho, and an event has a delta, which such a cap cannot cover.
+        ``delta_spent`` is the sum of the deltas of all events. Raises OdError if it is above 0 and the cap is in rho.
         """
         if self.rho is not None:
             if delta_spent > 0:

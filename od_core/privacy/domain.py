@@ -104,11 +104,6 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
     ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under unit ``user_year``, those of
     a year add up as :func:`od_core.privacy.person_year.largest_rho` defines.
 
-    Args:
-        period: period of the release.
-        elementary: elementary period of the domain.
-        unit: kind of the domain's unit.
-
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
             trip of the same elementary period and leave the release, and the exact total would reveal this. Or the unit

@@ -242,22 +242,17 @@ class Neighbours:
         """Return the facts about the records that are published without noise, as clauses of a sentence."""
         if not self.publishes_total:
             return []
-        return [f"the total number of trips, which is published exactly ({self._why_total_is_public()})"]
-
-    def _why_total_is_public(self) -> str:
-        stays = (
-            "records without a listed zone go to the unknown area"
-            if self.has_unknown_areas
-            else "an input with any faulty record is refused"
-        )
-        return f"{stays}, so a replaced record always stays in it"
+        why = "an input with any faulty record is refused"
+        if self.has_unknown_areas:
+            why = "records without a listed zone go to the unknown area"
+        stays = f"{why}, so a replaced record always stays in it"
+        return [f"the total number of trips, which is published exactly ({stays})"]
 
 
 def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
     """Return the protected change of the records of one unit as a clause of a sentence; see :meth:`Neighbours.change`.
 
-    Args:
-        anywhere: text to add after the record that replaces another, such as "whether or not it is counted".
+    ``anywhere`` is a text to add after the record that replaces another.
     """
     if unit.kind == "trip":
         bounded = f"replaced by any other record of the same period{anywhere}"

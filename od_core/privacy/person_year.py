@@ -10,6 +10,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable
 from fractions import Fraction
+from itertools import islice
 
 from od_core.errors import OdError
 from od_core.periods import Length, Period, following
@@ -35,11 +36,9 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
 
 
 def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
-    """Return :func:`largest_rho` of a year whose periods cost rho 1 each, for unit ``user_year``.
+    """Return :func:`largest_rho` of a year of ``user_year`` with so many periods, which cost rho 1 each.
 
-    Args:
-        unit: the unit.
-        periods: number of periods; by default, so many that further ones do not cost more.
+    By default, there are so many periods that further ones do not cost more.
     """
     m, most = unit.contribution_bound, unit.max_trips_year or 0
     return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
@@ -60,8 +59,7 @@ def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]
     """Return the elementary periods of the year that contains an elementary period.
 
     Args:
-        period: an elementary period.
-        elementary: its length.
+        period, elementary: an elementary period and its length.
         year: ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years before
             and after the span have the same number of elementary periods.
 
@@ -72,9 +70,12 @@ def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]
         return _parts(Period.around(period.first, "year"), elementary)
     parts = _parts(Period(year), elementary)
     while period.first >= parts[-1].end:
-        parts = _next(parts[-1].end, elementary, len(parts))
+        parts = tuple(islice(following(parts[-1].end, elementary), len(parts)))
     while period.first < parts[0].first:
-        parts = _before(parts[0].first, elementary, len(parts))
+        earlier = [parts[0]]
+        while len(earlier) <= len(parts):
+            earlier.insert(0, Period.around(earlier[0].first - datetime.timedelta(days=1), elementary))
+        parts = tuple(earlier[:-1])
     return parts
 
 
@@ -93,15 +94,3 @@ def _parts(year: Period, elementary: Length) -> tuple[Period, ...]:
             " 2001-W01--2001-W52",
         )
     return parts
-
-
-def _next(first: datetime.date, elementary: Length, number: int) -> tuple[Period, ...]:
-    return tuple(period for period, _ in zip(following(first, elementary), range(number), strict=False))
-
-
-def _before(end: datetime.date, elementary: Length, number: int) -> tuple[Period, ...]:
-    parts: list[Period] = []
-    while len(parts) < number:
-        parts.insert(0, Period.around(end - datetime.timedelta(days=1), elementary))
-        end = parts[0].first
-    return tuple(parts)

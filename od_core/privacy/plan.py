@@ -149,10 +149,8 @@ class Plan(ABC):
         """Return the budget that some draws of the steps have spent.
 
         This base class adds up the epsilons and the deltas of the draws. Plans that charge rho override the method.
-
-        Args:
-            draws: how often each charged step was drawn, including lost draws, in the order of :attr:`charged_steps`. A
-                damaged certificate may state a fraction.
+        ``draws`` states how often each of :attr:`charged_steps` was drawn, including lost draws. A damaged certificate
+        may state a fraction.
         """
         charges = [(number, step.charge) for number, step in zip(draws, self.charged_steps, strict=True)]
         return SpentDirectly(
@@ -373,7 +371,7 @@ class UncountedStep(Step):
 
     @property
     def number(self) -> int:
-        """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
+        """Number of the step within the release; see :attr:`Step.number`."""
         return self.own_number
 
     @property

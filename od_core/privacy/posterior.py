@@ -51,6 +51,8 @@ _GUARD = Fraction(1, 10**30)
 class Guarantee:
     """The promise of a release for one privacy unit, with what else is known of its privacy loss.
 
+    Raises OdError if epsilon is not above 0, delta is not in [0, 1), or rho is not above 0.
+
     Attributes:
         epsilon: promised epsilon.
         delta: promised delta; 0 for a pure epsilon.
@@ -59,9 +61,6 @@ class Guarantee:
             None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
         aside: probability of the outcomes for which ``rho`` promises nothing; 0 unless a cap covers charges with a
             delta.
-
-    Raises:
-        OdError: epsilon is not above 0, delta is not in [0, 1), or rho is not above 0.
     """
 
     epsilon: Fraction
@@ -124,9 +123,7 @@ class Guarantee:
         """Return the smallest and the largest probability of a hypothesis after the release, but for rare outcomes.
 
         Rare outcomes have the probability that :attr:`odds` states. The first number is rounded down, the second up.
-
-        Raises:
-            OdError: the prior is not between 0 and 1.
+        Raises OdError if the prior is not between 0 and 1.
         """
         _check_prior(prior)
         if self.odds is None:
@@ -137,10 +134,8 @@ class Guarantee:
     def best_guess(self, prior: Fraction = Fraction(1, 2)) -> Fraction:
         """Return the largest probability that a guess between two hypotheses is right, rounded up.
 
-        Without the release, the best guess is right with the larger one of ``prior`` and 1 - ``prior``.
-
-        Raises:
-            OdError: the prior is not between 0 and 1.
+        Without the release, the best guess is right with the larger one of ``prior`` and 1 - ``prior``. Raises OdError
+        if the prior is not between 0 and 1.
         """
         _check_prior(prior)
         less = min(prior, 1 - prior)

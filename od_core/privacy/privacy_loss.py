@@ -191,15 +191,12 @@ def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
 
 
 def _step(counts: Counter[float]) -> float:
-    """Return the distance between neighbouring points of the grid of losses.
+    """Return the distance between neighbouring points of the grid of losses; ``counts`` has the cells by variance.
 
     If it is 1/64 of the root mean square of the standard deviations of the cells' losses, the grid adds less than 2^-14
     to the variance of the loss, relative to this variance (2^-12 / 6 if the losses are random between the points). The
     distance is larger if the variances differ so much that there would be too many points, or if all variances are
     equal and the values of a cell's loss are further apart.
-
-    Args:
-        counts: number of cells, by variance.
     """
     mean_square = sum(times / variance for variance, times in counts.items()) / counts.total()
     widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
@@ -251,18 +248,10 @@ def _times(distribution: _Distribution, times: int) -> _Distribution:
 
 
 def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float, start: int) -> int:
-    """Return an integer n above 0 with delta_at(n) <= delta < delta_at(n + 1).
+    """Return an integer n above 0 with delta_at(n) <= delta < delta_at(n + 1). Raises OdError if there is none.
 
     The search uses the secant method on the logarithms. After eight steps, it continues by doubling and bisection.
-
-    Args:
-        delta_at: function to search.
-        delta: largest allowed value of delta_at(n).
-        slope: first estimate of the derivative of ln(delta_at(n)) with respect to ln(n).
-        start: first n to try.
-
-    Raises:
-        OdError: delta_at(1) is above delta.
+    ``slope`` is a first estimate of the derivative of ln(delta_at(n)) with respect to ln(n).
     """
     low, high = 0, 0  # high is 0 until it is found
     guess, tries = start, 0

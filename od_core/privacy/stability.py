@@ -17,7 +17,7 @@ from flint import arb
 from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
-from od_core.privacy.accounting import LARGEST, SMALLEST
+from od_core.privacy.accounting import check_epsilon
 from od_core.privacy.neighbours import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
@@ -32,15 +32,11 @@ _BITS = 128
 
 
 def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """Return the noise scale: the L1 sensitivity of the leaf counts divided by epsilon.
+    """Return the noise scale: :func:`sensitivity_of_leaves` divided by epsilon.
 
-    The sensitivity is the contribution bound, or twice that for bounded neighbours.
-
-    Raises:
-        OdError: epsilon is outside the range of a budget.
+    Raises OdError if epsilon is outside the range of a budget.
     """
-    if not SMALLEST <= epsilon <= LARGEST:
-        raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
+    check_epsilon(epsilon)
     return sensitivity_of_leaves(unit) / epsilon
 
 
@@ -74,10 +70,8 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
     largest if all pairs but one have 1 trip each: f(m - k + 1) + (k - 1) f(1). This is convex in k and so largest for k
     = 1 or k = m: all trips on one pair, or each trip on a separate pair.
 
-    The result is proven with ball arithmetic. The time does not depend on m.
-
-    Raises:
-        OdError: epsilon is outside the range of a budget, or delta is not in (0, 1).
+    The result is proven with ball arithmetic. The time does not depend on m. Raises OdError if epsilon is outside the
+    range of a budget, or delta is not in (0, 1).
     """
     if not 0 < delta < 1:
         raise OdError(
@@ -94,12 +88,7 @@ def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
 
     Z is discrete Laplace noise with a scale between ``scale`` and (1 + ``SCALE_SLACK``) ``scale``. For a fixed k, P(Z <
     k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
-    them.
-
-    Args:
-        scale: planned scale.
-        pairs: number of independent draws.
-        delta: above 0 and below 1.
+    them. ``pairs`` is the number of independent draws.
     """
     return max(_least_reach_at(each, pairs, delta) for each in (scale, scale * (1 + SCALE_SLACK)))
 

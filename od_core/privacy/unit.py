@@ -57,39 +57,28 @@ class PrivacyUnit:
         ):
             refuse_unknown(what, name, known, code="OD-UNIT-UNKNOWN", next_step="correct the privacy unit")
         if self.kind != "user_year" and (self.max_trips_year, self.id_pattern) != (None, None):
-            raise _fault(
-                "OD-UNIT-OPTIONS",
-                f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'",
-            )
+            raise _fault(f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'")
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
-                raise _fault("OD-UNIT-OPTIONS", "unit 'trip' does not take a user column or max_trips; use unit 'user'")
-            if self.max_weight is not None and not _is_weight(self.max_weight):
-                raise _fault("OD-UNIT-MAX-WEIGHT", "max_weight must be a whole number from 1 to 2^20, or left out")
+                raise _fault("unit 'trip' does not take a user column or max_trips; use unit 'user'")
+            weight = self.max_weight
+            if weight is not None and not (_is_count(weight, least=1) and weight <= LARGEST_WEIGHT):
+                raise _fault("max_weight must be a whole number from 1 to 2^20, or left out", "OD-UNIT-MAX-WEIGHT")
             return
         if self.max_weight is not None:
-            raise _fault(
-                "OD-UNIT-OPTIONS", f"unit {self.kind!r} does not take max_weight: each record of a user counts 1"
-            )
+            raise _fault(f"unit {self.kind!r} does not take max_weight: each record of a user counts 1")
         if not isinstance(self.column, str) or not self.column.strip():
-            raise _fault("OD-UNIT-OPTIONS", f"unit {self.kind!r} needs the column of user ids")
+            raise _fault(f"unit {self.kind!r} needs the column of user ids")
         if not _is_count(self.max_trips, least=1):
-            raise _fault("OD-UNIT-MAX-TRIPS", f"unit {self.kind!r} needs max_trips, a whole number of at least 1")
-        if self.kind == "user_year":
-            self._check_year()
-
-    def _check_year(self) -> None:
+            raise _fault(f"unit {self.kind!r} needs max_trips, a whole number of at least 1", "OD-UNIT-MAX-TRIPS")
+        if self.kind != "user_year":
+            return
         if not _is_count(self.max_trips_year, least=self.contribution_bound):
-            raise _fault(
-                "OD-UNIT-MAX-TRIPS-YEAR",
-                f"unit 'user_year' needs max_trips_year, a whole number of at least max_trips, {self.max_trips}",
-            )
+            message = f"unit 'user_year' needs max_trips_year, a whole number of at least max_trips, {self.max_trips}"
+            raise _fault(message, "OD-UNIT-MAX-TRIPS-YEAR")
         if not isinstance(self.id_pattern, str) or not _is_pattern(self.id_pattern):
-            raise _fault(
-                "OD-UNIT-ID-PATTERN",
-                "unit 'user_year' needs id_pattern, a regular expression that every user id matches, such as"
-                " '[0-9a-f]{16}'",
-            )
+            message = "unit 'user_year' needs id_pattern, a regular expression that every user id matches, such as"
+            raise _fault(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     @property
     def contribution_bound(self) -> int:
@@ -107,21 +96,12 @@ class PrivacyUnit:
         return self.kind in ("user", "user_year")
 
     def refuse_users(self, code: str, reason: str) -> None:
-        """Raise OdError if the unit is not ``trip``. Releases that can protect only single trips call this.
-
-        Args:
-            code: code of the error.
-            reason: message of the error.
-        """
+        """Raise OdError if the unit is not ``trip``. Releases that can protect only single trips call this."""
         if self.kind != "trip":
             raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
 
     def refuse_weights(self, what: str) -> None:
-        """Raise OdError if ``max_weight`` is set. Releases that count every record as 1 call this.
-
-        Args:
-            what: plural name of the released tables, with which the error message begins.
-        """
+        """Raise OdError if ``max_weight`` is set. Releases of tables that count every record as 1 call this."""
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
@@ -130,11 +110,7 @@ class PrivacyUnit:
             )
 
     def refuse_year(self, what: str) -> None:
-        """Raise OdError if the unit is ``user_year``. Releases whose loss is not that of Gaussian noise call this.
-
-        Args:
-            what: plural name of the released tables, with which the error message begins.
-        """
+        """Raise OdError if the unit is ``user_year``. Releases whose loss is not that of Gaussian noise call this."""
         if self.kind == "user_year":
             raise OdError(
                 "OD-UNIT-YEAR",
@@ -162,10 +138,6 @@ TRIP = PrivacyUnit("trip")
 """Unit ``trip`` under bounded neighbours."""
 
 
-def _is_weight(value: object) -> bool:
-    return _is_count(value, least=1) and value <= LARGEST_WEIGHT
-
-
 def _is_count(value: object, *, least: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
@@ -186,5 +158,5 @@ def whole_match(pattern: str) -> str:
     return rf"\A(?:{pattern})\z"
 
 
-def _fault(code: str, message: str) -> OdError:
+def _fault(message: str, code: str = "OD-UNIT-OPTIONS") -> OdError:
     return OdError(code, message, next_step="correct the privacy unit")

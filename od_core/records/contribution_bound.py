@@ -106,11 +106,7 @@ def users_of(placed: str, allowances: Allowances) -> str:
 
     The SQL reads the relations ``secret`` and ``allowances``, the table of the same name. Its columns are person, the
     two columns of :data:`od_core.ledger.user_counters.USER`, allowed (the largest number of trips to count), counted
-    (the number of trips to count) and trips (the number of valid trips).
-
-    Args:
-        placed: SQL of the records, as for :func:`bounded`.
-        allowances: how many trips of each user may be counted.
+    (the number of trips to count) and trips (the number of valid trips). ``placed`` is as for :func:`bounded`.
     """
     places = zip(USER, (1, 16), strict=True)
     digits = [f"CAST(conv(substr(hash, {first}, 15), 16, 10) AS BIGINT) AS {name}" for name, first in places]
@@ -139,10 +135,7 @@ def secret_table(key: bytes, period: str) -> pa.Table:
     """Confidential: return the relation ``secret``, which has one row with the key and the period.
 
     The SQL reads them from this relation, so they appear in no query text and no query plan. The key is stored as the
-    two padded keys of HMAC.
-
-    Raises:
-        OdError: the key is shorter than 32 bytes, or longer than 64.
+    two padded keys of HMAC. Raises OdError if the key is shorter than 32 bytes, or longer than 64.
     """
     if not 32 <= len(key) <= _BLOCK:
         raise OdError(
@@ -223,8 +216,7 @@ def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
 def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Return the user id of each record as text, and whether it is valid for the unit; shape (records,) each.
 
-    Raises:
-        OdError: the column contains neither text nor whole numbers.
+    Raises OdError if the column contains neither text nor whole numbers.
     """
     if pd.api.types.is_integer_dtype(column.dtype):
         ids = pa.array(column).cast(pa.large_string())
@@ -237,14 +229,7 @@ def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:
-    """Raise OdError if records lack the column of user ids, or have a column of numbers of trips.
-
-    Args:
-        column: the name of the column of user ids.
-        unit: a user unit.
-        names: columns that the records have.
-        trips: name of the column of numbers of trips.
-    """
+    """Raise OdError if records with columns ``names`` lack that of user ids, or have one of numbers of trips."""
     if column not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",

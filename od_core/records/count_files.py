@@ -135,12 +135,8 @@ class CountFiles:
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
         there. Only one row group of the files and the nodes that have trips are in memory. If the trips are counted by
-        segment, the result also has the trips of each node by segment.
-
-        Args:
-            tree: the flow tree that the trips were counted in.
-            level: a level of that tree.
-            ranks: first rank, and last rank plus 1, of the leaf pairs of whole nodes of that level; all by default.
+        segment, the result also has the trips of each node by segment. ``ranks`` are the first rank, and the last rank
+        plus 1, of the leaf pairs of whole nodes of that level; all by default.
         """
         first, end = (0, self._end) if ranks is None else ranks
         rows = [self._none]
@@ -188,17 +184,10 @@ class CountFiles:
 
 
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
-    """Write consecutive counts into files, and return the descriptions of the files.
+    """Write counts in order of rank into files, and return the descriptions of the files.
 
-    Readers see the files only after :func:`finish_count_files` has listed them.
-
-    Args:
-        store: store to write to.
-        stem: beginning of the names of the files; the rest is a number.
-        batches: counts in order of rank.
-
-    Raises:
-        OdError: a file of one of these names exists.
+    The names of the files are ``stem`` and a number. Readers see the files only after :func:`finish_count_files` has
+    listed them. Raises OdError if a file of one of these names exists.
     """
     written = []
     for number, rows in enumerate(_cut(batches)):
@@ -213,16 +202,9 @@ def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> lis
 def finish_count_files(
     store: Store, folder: str, files: Sequence[CountFile], breakdowns: Sequence[Breakdown] = ()
 ) -> CountFiles:
-    """Write the list of all files, which completes the counts of a folder, and return these counts.
+    """Write the list of all files of :func:`write_count_files`, which completes a folder, and return its counts.
 
-    Args:
-        store: store that contains the files.
-        folder: folder of the files in the store.
-        files: results of all calls of :func:`write_count_files`.
-        breakdowns: breakdowns of the segments in these files; none if they have no segments.
-
-    Raises:
-        OdError: the ranks of two files overlap, or the folder is complete already.
+    Raises OdError if the ranks of two files overlap, or the folder is complete already.
     """
     ordered = sorted(files, key=lambda file: file.first)
     apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
@@ -276,10 +258,7 @@ def _by_rank(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> Ranked:
 
 
 def _by_rank_and_code(rank: NDArray[np.int64], trips: NDArray[np.int64], code: NDArray[np.int64]) -> Ranked:
-    """Return ascending pairs of rank and code without repetitions, and the sum of the trips of each; at least one pair.
-
-    The result has the arrays ranks, trips and codes.
-    """
+    """Return ascending pairs of rank and code without repetitions, each with the sum of its trips; at least one."""
     order = np.lexsort((code, rank))
     rank, trips, code = rank[order], trips[order], code[order]
     starts = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(code, prepend=-1) != 0))

@@ -159,10 +159,8 @@ class CountQuery:
         """Return SQL whose result has one row per rank, in any order: rank, trips, and the number of faulty trips.
 
         If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
-        number of all records. With breakdowns, there is one row per rank and segment, with both.
-
-        Args:
-            ranked: the SQL :attr:`ranked` in brackets, or the name of a relation with its result.
+        number of all records. With breakdowns, there is one row per rank and segment, with both. ``ranked`` is the SQL
+        :attr:`ranked` in brackets, or the name of a relation with its result.
         """
         each = "CAST(trips AS BIGINT)" if self.is_flows or self.unit.max_weight is not None else "1"
         trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
@@ -290,22 +288,14 @@ def count_records(
             in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
             (text) if the unit needs them. DuckDB writes data that do not fit in memory to a temporary folder beside
             this file.
-        tree: the public flow tree.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
-        unit, key, period: as in :func:`od_core.records.trip_counts.count_trips`. The user id is always in column
-            ``user``.
-        fault_threshold: largest share of the trips that may be faulty.
-        breakdowns: breakdowns by which trips are also counted, as in
-            :func:`od_core.records.trip_counts.count_trips`. Each has a column ``segment_`` and its name (text).
-        counters: as in :func:`od_core.records.trip_counts.count_trips`.
+        breakdowns: as in ``count_trips``. Each has a column ``segment_`` and its name (text).
+        tree, unit, key, period, fault_threshold, counters: as in ``count_trips``. The user id is in column ``user``.
 
     Raises:
-        OdError: a count is missing, negative, fractional, not finite or above 2^53; too many trips are faulty; the unit
-            is a user, and the records have no column of user ids or have a column of trips; the records have weights
-            and the unit has no ``max_weight``, or the reverse; they have no column of a breakdown; they cannot be read;
-            memory or disk space does not suffice; or a method of ``counters`` raised it. No message contains a value of
-            a record.
+        OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be
+            read; or memory or disk space does not suffice. No message contains a value of a record.
     """
     try:
         with scratch_database(records.parent, records) as connection:
@@ -315,7 +305,13 @@ def count_records(
             if unit.kind != "trip":
                 check_user_column("user", unit, columns)
                 set_secret(connection, key, period)
-            _check_breakdowns(breakdowns, columns)
+            for one in breakdowns:
+                if loaded_column(one.name) not in columns:
+                    raise OdError(
+                        "OD-TRIPS-COLUMN",
+                        f"the loaded records have no categories of breakdown {one.name!r}",
+                        next_step="declare where its categories are read from, and read the records again",
+                    )
             is_flows = "trips" in columns
             if is_flows:
                 _check_counts(connection, source)
@@ -356,16 +352,6 @@ def trip_counts_of(records: Path, tree: FlowTree, **settings: Any) -> TripCounts
         return count_records(records, tree, store, folder, **settings).whole()
     finally:
         store.remove(folder)
-
-
-def _check_breakdowns(breakdowns: Sequence[Breakdown], columns: Sequence[str]) -> None:
-    for one in breakdowns:
-        if loaded_column(one.name) not in columns:
-            raise OdError(
-                "OD-TRIPS-COLUMN",
-                f"the loaded records have no categories of breakdown {one.name!r}",
-                next_step="declare where its categories are read from, and read the records again",
-            )
 
 
 def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:

@@ -23,15 +23,8 @@ FRACTION = "a fraction"
 SUM_TOO_LARGE = "numbers that sum to more than 2^53"
 
 
-def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int | None = None) -> OdError:
-    """Return the OdError for a column of invalid counts.
-
-    Args:
-        what: description of the fault, such as ``MISSING``.
-        column: name of the column.
-        row: position of the first faulty row, from 0; confidential.
-        rows: number of rows; confidential.
-    """
+def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
+    """Return the OdError for a column with a fault such as ``MISSING``; ``row`` of ``rows``, from 0, is the first."""
     return OdError(
         "OD-TRIPS-COUNT",
         f"column {column!r} holds {what}",
@@ -51,12 +44,7 @@ def usual_length(codes: Sequence[str]) -> int:
 
 
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
-    """Return SQL that pads shorter codes of a column with leading zeros to the usual length. Other codes become NULL.
-
-    Args:
-        column: SQL of the column.
-        codes: listed codes, whose most frequent length is the usual length.
-    """
+    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL."""
     length = usual_length(codes)
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 

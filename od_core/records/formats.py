@@ -28,6 +28,8 @@ ColumnName = str | tuple[str, ...]
 class RecordColumns:
     """The names of the columns of a file, by their content.
 
+    Raises OdError if both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
+
     Attributes:
         origin, destination: zone codes, text.
         date: date of the trip; None if a file holds a single period.
@@ -36,9 +38,6 @@ class RecordColumns:
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
-
-    Raises:
-        OdError: both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
     """
 
     origin: ColumnName = "origin"
@@ -200,14 +199,13 @@ class RecordFormat:
             raise _fault(f"the option {stated[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
-        if self.encoding is not None and self.encoding not in get_args(Encoding):
-            raise _fault(f"there is no encoding {self.encoding!r} ({nearest_known(self.encoding, get_args(Encoding))})")
-        if self.timestamps is not None and self.timestamps not in get_args(Timestamps):
-            known = nearest_known(self.timestamps, get_args(Timestamps))
-            raise _fault(f"timestamps cannot be {self.timestamps!r} ({known})")
-        if self.outside_period not in get_args(OutsidePeriod):
-            known = nearest_known(self.outside_period, get_args(OutsidePeriod))
-            raise _fault(f"outside_period cannot be {self.outside_period!r} ({known})")
+        for what, value, known in (
+            ("there is no encoding", self.encoding, get_args(Encoding)),
+            ("timestamps cannot be", self.timestamps, get_args(Timestamps)),
+            ("outside_period cannot be", self.outside_period, get_args(OutsidePeriod)),
+        ):
+            if value is not None and value not in known:
+                raise _fault(f"{what} {value!r} ({nearest_known(value, known)})")
         chosen = [column for column, _ in self.categories]
         if len(set(chosen)) < len(chosen):
             raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
@@ -247,15 +245,10 @@ class RecordFormat:
         one_row_a_trip: bool = False,
         **options: str | None,
     ) -> RecordFormat:
-        """Return a copy of this format with the options of a declaration.
+        """Return a copy of this format with the options of a declaration. Raises OdError if they are not valid.
 
-        Args:
-            categories, nowhere: values to add to those of the format.
-            one_row_a_trip: True to set it; False leaves it unchanged.
-            options: delimiter, encoding, table, timestamps, outside_period; None leaves the value unchanged.
-
-        Raises:
-            OdError: the options are not valid, as described for the class.
+        ``categories`` and ``nowhere`` are added to those of the format. The other options are delimiter, encoding,
+        table, timestamps and outside_period. None, and False for ``one_row_a_trip``, leave the value unchanged.
         """
         stated = {option: value for option, value in options.items() if value is not None}
         return replace(
@@ -267,13 +260,9 @@ class RecordFormat:
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:
-        """Return the columns of the format, with some of them replaced.
+        """Return the columns of the format, with other names for some of them; None leaves a name unchanged.
 
-        Args:
-            stated: new column names, by field of :class:`RecordColumns`; None leaves a column unchanged.
-
-        Raises:
-            OdError: the column of trips contains estimates.
+        Raises OdError if the column of trips contains estimates.
         """
         columns = replace(self.columns, **{name: value for name, value in stated.items() if value is not None})  # type: ignore[arg-type]  # not stops
         self.refuse_estimates(columns)

@@ -33,15 +33,9 @@ _NUMBER = r"[\s\p{Z}]*[-+]?\p{Nd}[\p{Nd}\p{Z}\s.,''\x{2019}_]*"
 
 
 def count_columns(source: Path, columns: list[str], form: RecordFormat) -> list[str]:
-    """Confidential: return the columns that look like counts, as most of their first values are numbers.
+    """Confidential: return the columns of a file that look like counts, as most of their first values are numbers.
 
-    Args:
-        source: the file of records.
-        columns: the columns to look at, named as in the file.
-        form: format of the records in the file.
-
-    Raises:
-        OdError: the file cannot be read.
+    ``columns`` are those to look at, named as in the file. Raises OdError if the file cannot be read.
     """
     texts = [f"nullif(trim({quoted_name(name)}::VARCHAR), '')" for name in columns]
     are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
@@ -55,13 +49,7 @@ def count_columns(source: Path, columns: list[str], form: RecordFormat) -> list[
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether the first rows, at least 100, each have another pair of places, as tables of flows.
 
-    Args:
-        source: the file of records.
-        columns: the columns that are read. Origin and destination must be there.
-        form: format of the records in the file.
-
-    Raises:
-        OdError: the file cannot be read.
+    The columns of origins and destinations must be there. Raises OdError if the file cannot be read.
     """
     there = list(record_schema(source, form))
     ends = [quoted_name(str(column_in(end, there))) for end in (columns.origin, columns.destination)]
@@ -83,13 +71,8 @@ _ANY_ZONE = "UTC"
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     """Return whether one of the first records of a file has a date in a column, or whether there is no record.
 
-    Args:
-        source: the file.
-        column: name of the column, as the file writes it.
-        form: format of the records in the file.
-
-    Raises:
-        OdError: the file cannot be read, or does not state whether the times of the column have a zone.
+    The column is named as the file writes it. Raises OdError if the file cannot be read, or does not state whether the
+    times of the column have a zone.
     """
     with opened(source, form) as file:
         if file.types[column] == UNSTATED_TIME:

@@ -17,6 +17,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 import pyarrow.parquet as pq
+import yaml
 
 from od_core.errors import InputError, OdError, nearest_known, nearest_only, raise_alone
 from od_core.files.data_frame import shown_columns
@@ -49,14 +50,9 @@ def file_fault(
     next_step: str = CORRECT,
     detail: str | None = None,
 ) -> OdError:
-    """Return an OdError about a file. Its message begins with the names of the file and the reader.
+    """Return an OdError about a file. ``message`` is the rest of a sentence about it, such as "is empty".
 
-    Args:
-        source: the file.
-        form: format of the records, which has the name of the reader.
-        code, next_step: as in :class:`OdError`.
-        message: rest of the sentence about the file, such as "is empty".
-        detail: confidential detail.
+    The sentence begins with the names of the file and of the reader; ``detail`` is the confidential detail.
     """
     named = f"{source.name} (reader {form.name!r}) {message}"
     return OdError(code, named, next_step=next_step, confidential_detail=detail)
@@ -67,11 +63,6 @@ def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
 
     Loaded records have columns of fixed names, but the user knows only those of the file. An error that does not
     concern the records, such as one of the counters of users, is returned as it is.
-
-    Args:
-        error: error of counting loaded records.
-        file: name of the file.
-        columns: names of the columns in the file.
     """
     if not isinstance(error, InputError) and error.code != "OD-SPARK-FAILED":  # Spark may not find the records
         return error
@@ -137,56 +128,19 @@ def _other_encoding(source: Path, form: RecordFormat) -> str:
 _NOT_LATIN_1 = re.compile(rb"[\x80-\x9f]")
 
 
-# First bytes of kinds of files, which serve only to refuse a file of the wrong kind. The declaration or the name
-# decides how a file is read, because otherwise one record could change how others are read.
+_KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
+PARQUET, WORKBOOK, _DUCKDB = "a Parquet file", "an Excel workbook", "a DuckDB file"
+_GZIP, _ZIP = "compressed with gzip", "a zip archive"
 
-
-PARQUET, _DUCKDB, _GZIP, _ZIP = "a Parquet file", "a DuckDB file", "compressed with gzip", "a zip archive"
-WORKBOOK = "an Excel workbook"
-_HTML, _POINTER = "a web page (HTML)", "a pointer of Git LFS, without the content of the file"
-_MARKS = {
-    rb"PAR1": PARQUET,
-    rb"\x1f\x8b": _GZIP,
-    rb"PK\x03\x04": _ZIP,
-    rb"\xd0\xcf\x11\xe0": WORKBOOK,
-    rb".{8}DUCK": _DUCKDB,
-    rb"\x28\xb5\x2f\xfd": "compressed with Zstandard",
-    rb"\xfd7zXZ\0": "compressed with xz",
-    rb"BZh[1-9]1AY&SY": "compressed with bzip2",
-    rb"\x04\x22\x4d\x18": "compressed with LZ4",
-    rb"7z\xbc\xaf\x27\x1c": "a 7-Zip archive",
-    rb"SQLite format 3\0": "a database of SQLite",
-    rb"ARROW1\0\0": "a Feather (Arrow) file",
-    rb"\xff\xff\xff\xff.{3}\0": "a stream of Arrow",
-    rb"ORC.{0,12}[\0-\x08]": "an ORC file",
-    rb"Obj\x01": "an Avro file",
-    rb"\x89HDF\r\n": "an HDF5 file",
-    rb"\$FL[23]@": "a file of SPSS",
-    rb"%PDF-": "a PDF document",
-    rb"[\x03\x83\x8b\xf5].[\x01-\x0c][\x01-\x1f]": "a dBASE file (.dbf)",
-    rb"version https://git-lfs\.": _POINTER,
-    rb"(?i:\s*<(!doctype html|html|head|body))": _HTML,
-    rb"\s*<\?xml": "an XML document",
-    rb"""\s*(\[\s*)?[{\[]\s*(["{\[\]}]|\Z)""": "JSON",
-}
-"""Pattern of the first bytes of each kind."""
 _TEXT_MARKS = {b"\xff\xfe": "utf-16", b"\xfe\xff": "big-endian utf-16", b"\xef\xbb\xbf": "utf-8"}
-
-WHAT_TO_DO = {
-    PARQUET: "give it a name that ends in .parquet",
-    _DUCKDB: "write table: and the name of its table next to the path of the files",
-    _GZIP: "give it a name that ends in .gz",
-    WORKBOOK: "save its sheet as CSV UTF-8, with codes that keep their leading zeros",
-    _POINTER: "fetch the content: git lfs pull",
-    _HTML: "download the file itself: a server may answer with a page that asks for a login or reports an error",
-}
-"""What to do with a file of a kind; for other kinds, see :func:`what_to_do`."""
 
 
 def what_to_do(kind: str) -> str:
     """Return the next step for a file of a kind that is not read."""
     is_packed = kind.startswith("compressed") or "archive" in kind
-    return WHAT_TO_DO.get(kind, "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text")
+    usual = "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text"
+    step: str = _KINDS[kind].get("step", usual)
+    return step
 
 
 def kind_of(source: Path) -> str | None:
@@ -197,7 +151,7 @@ def kind_of(source: Path) -> str | None:
     """
     with source.open("rb") as file:
         first = file.read(64)
-    found = next((what for mark, what in _MARKS.items() if re.match(mark, first, re.DOTALL)), None)
+    found = next((kind for kind, of in _KINDS.items() if re.match(of["marks"].encode(), first, re.DOTALL)), None)
     if found == _ZIP:
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
             return WORKBOOK if any(name.startswith("xl/workbook.") for name in archive.namelist()) else _ZIP
@@ -263,29 +217,21 @@ def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
     container = form.container_of(source)
     wanted = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(container, _GZIP if is_compressed(source) else None)
     if found != wanted:
-        raise _other_kind(source, form, found, wanted)
+        message = f"is not {wanted}" if found is None else f"is {found}"
+        step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
+        if form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
+            step = "use the file as it is published, or reader: table"
+        raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=step)
     if container in ("csv", "lines"):
         with open_bytes(source) as text:
             _refuse_other_encoding(source, form, text.read(3))
 
 
-def _other_kind(source: Path, form: RecordFormat, found: str | None, wanted: str | None) -> OdError:
-    message = f"is not {wanted}" if found is None else f"is {found}"
-    next_step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
-    if form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
-        next_step = "use the file as it is published, or reader: table"
-    return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)
-
-
 def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
-    """Raise OdError if the byte order mark of a text belongs to another encoding than that of its format.
+    """Raise OdError if the byte order mark in the first bytes of a text is not that of the encoding of its format.
 
     A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report no
     error.
-
-    Args:
-        source, form: as for :func:`file_fault`.
-        first: first bytes of the text.
     """
     mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
     wanted = form.text_encoding
@@ -367,10 +313,6 @@ class OpenFile(NamedTuple):
 
         The message lists the columns of the file. If the file is CSV and has none of the expected columns, the message
         does not list them: the header may be missing, and the names may be values of the first record.
-
-        Args:
-            name: name of the missing column.
-            expected: names of all columns that are needed.
         """
         columns = self.relation.columns
         if (repeated := self.repeated(name)) is not None:
@@ -416,61 +358,35 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
     An exception in the context that an unreadable file may cause becomes an OdError, without a cause or a context: its
     text may quote a record. It is raised when rows are read, which may be after others were read.
 
-    Args:
-        source: the file.
-        form: format of its records.
-        folder: folder of DuckDB's temporary files; None for a new one.
-        whole: whether to check that the file is complete, which reads a text to its end.
+    DuckDB's temporary files are in ``folder``, or in a new one. ``whole`` states whether to check that the file is
+    complete, which reads a text to its end.
 
     Raises:
-        OdError: the file is of another kind; it has no header, or a column twice; the DuckDB file lacks the table; the
-            file cannot be read; or memory or disk space does not suffice.
+        OdError: the file is of another kind; it is incomplete; it has no header, or a column twice; the DuckDB file
+            lacks the table; the file cannot be read; or memory or disk space does not suffice.
     """
+    log = source.with_name(f"{source.name}.wal")  # which a database file may have
     try:
         with (
             nullcontext(folder) if folder else TemporaryDirectory() as scratch,
-            scratch_database(Path(scratch), *files_read(source)) as connection,
+            scratch_database(Path(scratch), source, log) as connection,
         ):
-            yield open_records(connection, source, form, whole=whole)
+            refuse_other_kinds(source, form)
+            if whole:
+                refuse_incomplete(source, form)
+            unstated: tuple[str, ...] = ()
+            match form.container_of(source):
+                case "parquet":
+                    relation, unstated = _parquet(connection, source, form)
+                case "duckdb":
+                    relation = _table(connection, source, form)
+                case "lines":
+                    relation = connection.sql(_lines_query(source, form))
+                case "csv":
+                    relation = connection.sql(_csv_query(source, form))
+            yield OpenFile(source, form, relation, connection, unstated)
     except reading_errors() as error:
         raise_alone(unreadable(source, form, error))
-
-
-def open_records(
-    connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat, *, whole: bool = False
-) -> OpenFile:
-    """Open a file of records as a DuckDB relation. Its rows are read later.
-
-    Args:
-        connection: a connection that may read the paths of :func:`files_read`.
-        source: the file.
-        form: format of its records.
-        whole: as in :func:`opened`.
-
-    Raises:
-        OdError: the file is of another kind; it is incomplete; it has no header, or a column twice; or the DuckDB file
-            lacks the table.
-        Exception: one of :func:`reading_errors`; the file cannot be read. It may also be raised while rows are read.
-    """
-    refuse_other_kinds(source, form)
-    if whole:
-        refuse_incomplete(source, form)
-    unstated: tuple[str, ...] = ()
-    match form.container_of(source):
-        case "parquet":
-            relation, unstated = _parquet(connection, source, form)
-        case "duckdb":
-            relation = _table(connection, source, form)
-        case "lines":
-            relation = connection.sql(_lines_query(source, form))
-        case "csv":
-            relation = connection.sql(_csv_query(source, form))
-    return OpenFile(source, form, relation, connection, unstated)
-
-
-def files_read(source: Path) -> list[Path]:
-    """Return the paths that DuckDB reads: the source, and the write-ahead log that a database file may have."""
-    return [source, source.with_name(f"{source.name}.wal")]
 
 
 def _header(source: Path, form: RecordFormat) -> list[str]:
@@ -580,10 +496,8 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
     """Return the DuckDB type of every column, by column name.
 
     Treat the names as confidential if the file is CSV. If its header is missing, the names are the values of the first
-    record. They are safe to show once one of them matches an expected column name.
-
-    Raises:
-        OdError: the file cannot be opened in its format.
+    record. They are safe to show once one of them matches an expected column name. Raises OdError if the file cannot be
+    opened in its format.
     """
     with opened(source, form) as file:
         return file.types
@@ -605,9 +519,7 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
     has a digit, but the first line has none. A first record would have to be written unlike all others to pass. Not
     every header passes.
 
-    Args:
-        first: fields of the first line.
-        rows: fields of the next rows; None for an empty one.
+    ``rows`` are the fields of the next rows; None for an empty one.
 
     >>> is_header(["date", "origin"], [["2001-01-03", "Z00"]])
     True
@@ -624,10 +536,6 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
 
 
 def has_header(source: Path, form: RecordFormat) -> bool:
-    """Return whether the first line of a CSV file of records is certainly a header, and not a record.
-
-    Raises:
-        OdError: the file cannot be read.
-    """
+    """Return whether the first line of a CSV file is certainly a header. Raises OdError if it cannot be read."""
     with opened(source, form) as file:
         return is_header(file.relation.columns, file.relation.limit(_FIRST_ROWS).fetchall())

@@ -30,26 +30,14 @@ from od_core.records.weights import no_weights
 
 
 def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return the columns that are not read and by which no rows are selected, in the order of the records.
-
-    Args:
-        there: names of all columns of the records.
-        columns: the columns that are read.
-        form: format of the records.
-    """
+    """Return those of all columns that are not read and by which no rows are selected, in the same order."""
     names = list(there)
     used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
     return [name for name in names if name not in used]
 
 
 def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
-    """Raise OdError if there are unused columns.
-
-    Args:
-        unused: names of the unused columns.
-        table: description of the table, with which the message begins.
-        next_step: next step of the error, which says how to state the meaning of a row.
-    """
+    """Raise OdError if a table has unused columns. ``next_step`` says how to state the meaning of a row."""
     if unused:
         columns = "column" if len(unused) == 1 else "columns"
         raise OdError(
@@ -66,6 +54,8 @@ Types = tuple[str, ...]
 
 class RecordQuery(ABC):
     """A query with one record for each row of a table whose content nobody has checked.
+
+    Raises OdError if a column is missing, or there are unused columns and nothing states what a row is.
 
     Args:
         types: type of every column of the table, by name.
@@ -85,9 +75,6 @@ class RecordQuery(ABC):
         iso_weekday: SQL of the function from a date to the number of its day in the week, 1 for Monday.
         match: name of the function that searches a text for a regular expression.
         place: beginning of messages on weights and user ids.
-
-    Raises:
-        OdError: a column is missing, or there are unused columns and nothing states what a row is.
     """
 
     text: Types
@@ -363,9 +350,8 @@ class FileQuery(RecordQuery):
     def _time_and_day(self, name: ColumnName) -> tuple[str, str]:
         """Return the SQL of :func:`local_time_and_day` for a column.
 
-        Raises:
-            OdError: the column has another type; or has times with a time zone and no time zone is declared, or times
-                for which the file does not state whether they have one.
+        Raises OdError if the column has another type; or has times with a time zone and no time zone is declared, or
+        times for which the file does not state whether they have one.
         """
         column, found, kind = self._column(name)
         if kind == UNSTATED_TIME:
@@ -396,15 +382,7 @@ def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[s
 
     Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the day
     is read from the column itself, or from its whole microseconds: the cast to TIMESTAMP rounds and may move a time to
-    the next day.
-
-    Args:
-        column: quoted name of the column.
-        kind: its type.
-        time_zone: declared time zone; None if there is none.
-
-    Returns:
-        The expressions; None for another type, or for times with a time zone if no time zone is declared.
+    the next day. Return None for another type, or for times with a time zone if no time zone is declared.
     """
     if kind == "TIMESTAMP_NS":  # whole microseconds: DuckDB 2.0 rounds the cast to DATE, too
         column = f"make_timestamp(epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT)"
@@ -428,10 +406,6 @@ def as_count(column: str, kind: str = "VARCHAR") -> str:
 
     A number above 2^53 becomes infinity, and a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be
     2^53, and the decimal 2.00000000000000000001 would be 2.
-
-    Args:
-        column: SQL of the column.
-        kind: its type.
     """
     exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"
     fraction = {"DECIMAL": f"{column} <> trunc({column})", "VARCHAR": f"regexp_full_match({column}, '{_FRACTION}')"}

@@ -74,6 +74,7 @@ class Breakdown:
                 f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MOST_CATEGORIES}",
                 "list at least two categories, and combine those that are rarely used",
             )
+        known: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
         for category in self.categories:
             if not category.strip() or category != category.strip() or not category.isprintable():
                 raise _fault(
@@ -86,26 +87,19 @@ class Breakdown:
                     f"category {category!r} of breakdown {self.name!r} could be run as a formula by a spreadsheet",
                     "choose another text, without a sign at its beginning or after a comma",
                 )
-        self._refuse_duplicates()
-        if self.unknown is not None and self.unknown not in self.categories:
-            raise _fault(
-                f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r}"
-                f" ({nearest_known(self.unknown, self.categories)})",
-                "add it to the list of categories, or name one of them",
-            )
-
-    def _refuse_duplicates(self) -> None:
-        """Raise OdError if two categories are caseless equal, because records could not be told apart reliably."""
-        known: dict[str, str] = {}
-        for category in self.categories:
-            other = known.get(caseless(category))
-            if other is not None:
+            if (other := known.get(caseless(category))) is not None:
                 raise _fault(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
             known[caseless(category)] = category
+        if self.unknown is not None and self.unknown not in self.categories:
+            raise _fault(
+                f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r}"
+                f" ({nearest_known(self.unknown, self.categories)})",
+                "add it to the list of categories, or name one of them",
+            )
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""
@@ -188,12 +182,8 @@ def _fault(message: str, next_step: str) -> OdError:
 def segment_codes(columns: Sequence[pd.Series], breakdowns: Sequence[Breakdown], records: int) -> NDArray[np.int32]:
     """Return the code of each record, or -1 if a category is missing or not listed; shape (records,).
 
-    If its breakdown has a category ``unknown``, such a record has this category instead.
-
-    Args:
-        columns: for each breakdown, the categories of the records.
-        breakdowns: the breakdowns, at most ``MOST_BREAKDOWNS``.
-        records: number of records.
+    If its breakdown has a category ``unknown``, such a record has this category instead. ``columns`` are the categories
+    of the records for each breakdown.
     """
     code, is_listed = np.zeros(records, dtype=np.int32), np.ones(records, dtype=np.bool_)
     for column, breakdown in zip(columns, breakdowns, strict=True):
@@ -208,12 +198,9 @@ def segment_codes(columns: Sequence[pd.Series], breakdowns: Sequence[Breakdown],
 def by_category(
     code: NDArray[np.integer[Any]], at: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield, for each category of a breakdown, the positions of its records in ascending order.
+    """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
 
-    Args:
-        code: code of each record, at least 0; shape (records,).
-        at: position of the breakdown.
-        breakdowns: all breakdowns.
+    ``code`` is the code of each record, at least 0; shape (records,).
     """
     sizes = [len(one.categories) for one in breakdowns]
     category = (code // prod(sizes[at + 1 :]) % sizes[at]).astype(np.uint8)  # NumPy sorts bytes in linear time
@@ -240,6 +227,9 @@ _FIXED = {"hour": HOURS, "day_type": tuple(dict.fromkeys(DAY_TYPES)), "day_of_we
 class SegmentSource:
     """Where a record's category of a breakdown comes from.
 
+    Raises OdError if the name cannot be that of a breakdown; ``derive`` is unknown; ``lookup`` states a text twice or
+    one that is never derived; the breaks do not ascend; or the options do not apply to ``derive``.
+
     Attributes:
         breakdown: name of the breakdown.
         column: exact name of the column of a file of records.
@@ -253,10 +243,6 @@ class SegmentSource:
         breaks: for ``number``, the ascending limits between the bands. A limit belongs to the band above it.
         bands: for ``number``, the categories from the lowest to the highest band, one more than ``breaks``. The first
             has no lower limit, and the last no upper limit. A value that is not a finite number is a missing category.
-
-    Raises:
-        OdError: the name cannot be that of a breakdown; ``derive`` is unknown; ``lookup`` states a text twice or one
-            that is never derived; the breaks do not ascend; or the options do not apply to ``derive``.
     """
 
     breakdown: str
@@ -300,12 +286,7 @@ class SegmentSource:
         return facts
 
     def check(self, breakdown: Breakdown) -> None:
-        """Check that the source gives categories of its breakdown.
-
-        Raises:
-            OdError: a category of ``lookup`` or ``bands`` is not listed; or a listed category, other than ``unknown``,
-                is never derived from a time or date.
-        """
+        """Raise OdError if a category of ``lookup`` or ``bands`` is not listed, or a listed one is never derived."""
         if self.given is None:
             return
         is_chosen = bool(self.lookup or self.bands)
@@ -351,11 +332,7 @@ class SegmentSource:
 
 
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
-    """Check that each breakdown has a source that gives its categories, and each source a breakdown.
-
-    Raises:
-        OdError: a breakdown has no source, a source is of no breakdown, or :meth:`SegmentSource.check` raised it.
-    """
+    """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
     declared = {one.name: one for one in breakdowns}
     read = {one.breakdown: one for one in sources}
     for name in declared:

@@ -5,8 +5,7 @@ No message quotes a value of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +21,7 @@ from od_core.files.durable import absence
 from od_core.records.contribution_bound import texts
 from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
 from od_core.records.formats import TABLE, column_in
-from od_core.records.open_file import OpenFile, opened
+from od_core.records.open_file import opened
 from od_core.records.record_query import as_count
 
 IN_PERIOD = "in_period"
@@ -149,17 +148,23 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
 def _read_file(
     source: Path, needed: Sequence[str], optional: Sequence[str], numbers: Sequence[str], code: str
 ) -> ReadTable:
-    with _opened(source) as file:
-        types = file.types
-        for name in needed:
-            if column_in(name, list(types)) is None:
-                raise file.missing(name, needed).changed(code=code)
-        for name in optional:
-            if name not in types and (repeated := file.repeated(name)) is not None:
-                raise repeated.changed(code=code)
-        wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-        fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
-        frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
+    """Read a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
+    if (absent := absence(source)) is not None:
+        raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
+    try:
+        with opened(source, TABLE, whole=True) as file:
+            types = file.types
+            for name in needed:
+                if column_in(name, list(types)) is None:
+                    raise file.missing(name, needed).changed(code=code)
+            for name in optional:
+                if name not in types and (repeated := file.repeated(name)) is not None:
+                    raise repeated.changed(code=code)
+            wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
+            fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
+            frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
+    except InputError as fault:
+        raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))
     return ReadTable(frame, list(types), source.name)
 
 
@@ -168,15 +173,3 @@ def _field(name: str, kind: str, is_number: bool) -> str:
     if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
         return column
     return f"{as_count(column) if is_number else f'TRY_CAST({column} AS BOOLEAN)'} AS {column}"
-
-
-@contextmanager
-def _opened(source: Path) -> Iterator[OpenFile]:
-    """Open a file with the pipeline's reader of tables. Its faults get a next step that a caller can take."""
-    if (absent := absence(source)) is not None:
-        raise OdError("OD-FILE-MISSING", absent, next_step="correct the path")
-    try:
-        with opened(source, TABLE, whole=True) as file:
-            yield file
-    except InputError as fault:
-        raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))

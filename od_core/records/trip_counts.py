@@ -33,101 +33,67 @@ from od_core.records.contribution_bound import bounded_counts, check_user_column
 from od_core.records.faults import MAX_COUNT, SUM_TOO_LARGE, bad_count, refuse_too_many_faults, usual_length
 from od_core.records.record_query import refuse_unused
 from od_core.records.segments import Breakdown, by_category, segment_codes
-from od_core.records.table_file import IN_PERIOD, ReadTable, read_table, whole_numbers
+from od_core.records.table_file import IN_PERIOD, read_table, whole_numbers
 from od_core.records.weights import check_weight_column, weighed
 
 ROLES = ("origin", "destination", "trips", "weight")
 """Roles of columns, which are also their default names. The unit names the column of user ids."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
 class TripTable:
-    """Confidential: trips as a table in memory.
+    """Confidential: the trips of a table that a caller passes.
 
-    Attributes:
-        table: the table. Its columns have the names of the caller.
-        names: name of the column of each role.
-        unit: the privacy unit.
-        breakdowns: breakdowns by which the trips are counted.
+    Raises OdError if the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or
+    contradicts the unit; zone codes are numbers; or a column of categories contains no text, or is also the column of
+    user ids or of ``in_period``.
+
+    Args:
+        flows: table or path of a file; see :func:`od_core.records.table_file.read_table`.
+        unit: the privacy unit, which names the column of user ids.
+        columns: names of columns by role (``origin``, ``destination``, ``trips``, ``weight``, or the name of a
+            breakdown). Other roles have the default name.
+        breakdowns: breakdowns by which the trips are counted. Each has a column.
     """
 
-    table: ReadTable
-    names: Mapping[str, str]
-    unit: PrivacyUnit
-    breakdowns: Sequence[Breakdown] = ()
-
-    def __repr__(self) -> str:
-        return "TripTable(confidential)"
-
-    def __len__(self) -> int:
-        return len(self.table.frame)
-
-    @classmethod
-    def of(
-        cls,
+    def __init__(
+        self,
         flows: TableOrFile,
         unit: PrivacyUnit = TRIP,
         columns: Mapping[str, str] | None = None,
         breakdowns: Sequence[Breakdown] = (),
-        *,
-        whole: bool,
-    ) -> TripTable:
-        """Take the trips of a table.
-
-        Args:
-            flows: table or path of a file; see :func:`od_core.records.table_file.read_table`.
-            unit: the privacy unit, which names the column of user ids.
-            columns: names of columns by role (``origin``, ``destination``, ``trips``, ``weight``, or the name of a
-                breakdown). Other roles have the default name.
-            breakdowns: breakdowns by which the trips are counted. Each has a column.
-            whole: whether the columns that the unit requires must be there: weights and user ids.
-
-        Raises:
-            OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or
-                contradicts the unit; zone codes are numbers; or a column of categories contains no text, or is also
-                the column of user ids or of ``in_period``.
-        """
+    ) -> None:
+        self.unit, self.breakdowns = unit, breakdowns
         segments = [one.name for one in breakdowns]
-        names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
+        names = self.names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
         _refuse_shared(names, segments, unit)
         always = ("origin", "destination", *segments, *(columns or {}))
-        needed = [name for role, name in names.items() if role in always]
         user = [] if unit.column is None else [unit.column]
-        table = read_table(
+        self.table = read_table(
             flows,
-            needed,
+            [name for role, name in names.items() if role in always],
             [names["trips"], names["weight"], IN_PERIOD, *user],
             numbers=[names["trips"]],
             named="the records",
             code="OD-TRIPS-COLUMN",
         )
-        taken = cls(table, names, unit, breakdowns)
-        if whole:
-            present = table.columns
-            check_weight_column(unit, present, weight=names["weight"], trips=names["trips"])
-            for column in user:
-                check_user_column(column, unit, present, trips=names["trips"])
-        for role in ("origin", "destination"):
-            taken._refuse_numbers(role)
-        for role in segments:
-            taken._refuse_no_text(role)
-        return taken
+        check_weight_column(unit, self.table.columns, weight=names["weight"], trips=names["trips"])
+        for column in user:
+            check_user_column(column, unit, self.table.columns, trips=names["trips"])
+        for role in ("origin", "destination", *segments):
+            self._refuse_no_text(role)
+
+    def __len__(self) -> int:
+        return len(self.table.frame)
 
     def column(self, role: str) -> pd.Series:
         """Return the column of a role."""
         return self.table.frame[self.names[role]]
 
     @property
-    def user(self) -> pd.Series:
-        """Column of user ids of a user unit."""
-        return self.table.frame[self.unit.column]
-
-    @property
     def trips(self) -> NDArray[np.int64]:
         """Number of trips of each row; shape (rows,).
 
-        Raises:
-            OdError: they, or their sum, are not whole numbers from 0 to 2^53.
+        Raises OdError if they, or their sum, are not whole numbers from 0 to 2^53.
         """
         if self.names["trips"] not in self.table.frame.columns:
             return np.ones(len(self), dtype=np.int64)
@@ -158,40 +124,34 @@ class TripTable:
         )
         refuse_unused(unused, self.table.named, f"{step} of trips of a row")
 
-    def _refuse_numbers(self, role: str) -> None:
-        column, name = self.column(role), self.names[role]
-        if len(column) and pd.api.types.is_numeric_dtype(column.dtype) and column.notna().any():
-            raise OdError(
-                "OD-TRIPS-NOT-TEXT",
-                f"column {name!r} holds numbers; zone codes must be text, because numbers lose leading zeros",
-                next_step=f"read column {name!r} as text: {READ_AS_TEXT}",
-            )
-
     def _refuse_no_text(self, role: str) -> None:
+        """Raise OdError if a column of codes holds numbers, or a column of categories holds no text."""
         column, name = self.column(role), self.names[role]
-        if column.notna().any() and not may_hold_text(column):
-            raise OdError(
-                "OD-TRIPS-NOT-TEXT",
-                f"column {name!r} holds {base_name(column.dtype)}; the categories of a breakdown must be text",
-                next_step=f"give column {name!r} the listed categories as text: {READ_AS_TEXT}",
-            )
+        if not column.notna().any():
+            return
+        if role not in ROLES and not may_hold_text(column):
+            message = f"{base_name(column.dtype)}; the categories of a breakdown must be text"
+            step = f"give column {name!r} the listed categories as text: {READ_AS_TEXT}"
+        elif role in ROLES and pd.api.types.is_numeric_dtype(column.dtype):
+            message = "numbers; zone codes must be text, because numbers lose leading zeros"
+            step = f"read column {name!r} as text: {READ_AS_TEXT}"
+        else:
+            return
+        raise OdError("OD-TRIPS-NOT-TEXT", f"column {name!r} holds {message}", next_step=step)
 
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
     """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
+    taken = {
+        IN_PERIOD: ("that marks the records of the period", "name another column"),
+        unit.column: ("of user ids", "name another column, or give the breakdown another name"),
+    }
     for role in segments:
         shared = role if unit.column == role else names[role]
-        if shared == unit.column:
-            what, step = "of user ids", "name another column, or give the breakdown another name"
-        elif shared == IN_PERIOD:
-            what, step = "that marks the records of the period", "name another column"
-        else:
-            continue
-        raise OdError(
-            "OD-TABLE-COLUMNS",
-            f"column {shared!r} is both the column of breakdown {role!r} and that {what}",
-            next_step=step,
-        )
+        if shared in taken:
+            what, step = taken[shared]
+            message = f"column {shared!r} is both the column of breakdown {role!r} and that {what}"
+            raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
 
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
@@ -199,9 +159,8 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     name = str(column.name)
 
     def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
-        if faulty is None:
-            return bad_count(what, column=name)
-        return bad_count(what, column=name, row=int(np.argmax(faulty)), rows=len(faulty))
+        row = None if faulty is None else int(np.argmax(faulty))
+        return bad_count(what, column=name, row=row, rows=len(column))
 
     counts = whole_numbers(column, fault)
     if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
@@ -217,15 +176,14 @@ FEW_PAIRS = 16
 class TripCounts:
     """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in tree order.
 
+    Raises OdError if the arrays have other shapes, or do not ascend; or the categories of a breakdown have other trips.
+
     Attributes:
         rank: position of each leaf pair in tree order; strictly ascending; shape (pairs,).
         before: number of trips of all earlier pairs, for each pair, then the number of all trips; strictly ascending;
             shape (pairs + 1,).
         by_segment: for each breakdown, by its name, the trips of each category, in the order of the categories. The
             trips of all categories of a breakdown sum to ``total``. Empty without breakdowns.
-
-    Raises:
-        OdError: the arrays have other shapes, or do not ascend; or the categories of a breakdown have other trips.
     """
 
     rank: NDArray[np.int64]
@@ -272,15 +230,10 @@ class TripCounts:
         return int(self.before[-1])
 
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
-        """Add the true trips of each child to its noise, in place. After this call, the values are measurements.
+        """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
 
         The leaf pairs below a parent are a range of ranks, in the order of its children. If there are few pairs, each
         is added to its child. If there are many, a search finds the last pair of each child.
-
-        Args:
-            noise: noise of each child, in tree order; shape (children,).
-            tree: the flow tree in which the trips were counted.
-            expansion: parents and their children.
         """
         level, side = expansion.level, 0 if expansion.splits_origin else 1
         sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
@@ -401,7 +354,7 @@ def count_trips(
             weights and the unit has no ``max_weight``, or the reverse; nothing states what a row is; a
             column of categories contains no text, or is also another column; or a method of ``counters`` raised it.
     """
-    table = TripTable.of(flows, unit, columns, breakdowns, whole=True)
+    table = TripTable(flows, unit, columns, breakdowns)
     if not one_row_a_trip:
         table.refuse_unstated_rows()
     code = table.segment_codes
@@ -410,7 +363,7 @@ def count_trips(
         weights, has_weight = weighed(table.column("weight"), unit.max_weight)
         is_whole &= has_weight
     elif unit.kind != "trip":
-        ids, is_id = user_ids(table.user, unit)
+        ids, is_id = user_ids(table.table.frame[unit.column], unit)
         is_whole &= is_id
     origin, destination, trips, placed = _placed(table, tree, fault_threshold, is_whole)
     ranks, code = tree.first_rank(Pairs(tree.depth, origin[placed], destination[placed])), code[placed]
@@ -425,7 +378,7 @@ def count_trips(
 
 
 def _placed(
-    table: TripTable, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_] | bool = True
+    table: TripTable, tree: FlowTree, fault_threshold: Fraction, is_whole: NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers, NDArray[np.int64], NDArray[np.bool_]]:
     """Return each record's origin zone, destination zone, trips and whether it is counted; shape (records,) each.
 

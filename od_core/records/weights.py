@@ -43,12 +43,7 @@ def counted_trips(max_weight: int) -> str:
 def weighed(column: pd.Series, max_weight: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Confidential: return the trips that each record counts, and whether its weight is valid; shape (records,) each.
 
-    Args:
-        column: the weights: numbers, or text as in a file of records.
-        max_weight: the bound on weights.
-
-    Raises:
-        OdError: the column contains neither numbers nor text.
+    The weights are numbers, or text as in a file of records. Raises OdError if the column contains neither.
     """
     kind = pd.api.types
     if kind.is_numeric_dtype(column.dtype) and not (
@@ -74,13 +69,7 @@ def weighed(column: pd.Series, max_weight: int) -> tuple[NDArray[np.int64], NDAr
 
 
 def check_weight_column(unit: PrivacyUnit, names: Sequence[str], *, weight: str = WEIGHT, trips: str = "trips") -> None:
-    """Raise OdError if records have weights without a declared bound, or no weights although a bound is declared.
-
-    Args:
-        unit: the privacy unit.
-        names: columns that the records have.
-        weight, trips: names of the columns of weights and of numbers of trips.
-    """
+    """Raise OdError if records with columns ``names`` have weights without a declared bound, or the reverse."""
     if unit.max_weight is None:
         if weight in names:
             raise OdError(

@@ -124,17 +124,12 @@ class ZoneList:
 
 
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
-    """Return the geography in a table of zones or areas.
+    """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
     Args:
         zones: content of the zone list's file.
         listed: the zone list. Its files are not read.
         boundaries: boundaries of zones by their codes, if the list names a file of boundaries.
-
-    Raises:
-        OdError: one of these functions raised it: :func:`od_core.geography.hierarchy.with_prefixes`,
-            :func:`od_core.geography.hierarchy.with_joined`, :func:`od_core.geography.hierarchy.with_unknown_area` and
-            the class methods of :class:`Geography`.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
@@ -180,10 +175,9 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
     path, *of_boundaries = paths
-    zones = read_zones(path)
-    boundaries = (
-        read_boundaries(of_boundaries[0], listed.boundaries[1]) if of_boundaries and listed.boundaries else None
-    )
+    zones, boundaries = read_zones(path), None
+    if of_boundaries and listed.boundaries:
+        boundaries = read_boundaries(of_boundaries[0], listed.boundaries[1])
     try:
         return geography_from(zones, listed, boundaries)
     except OdError as error:
@@ -191,10 +185,9 @@ def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | N
 
 
 def read_zones(path: Path) -> pd.DataFrame:
-    """Return the table in a public file. CSV columns are text, and blank fields stay blank. Parquet columns keep types.
+    """Return the table in a public file: .csv (commas, UTF-8), .csv.gz (the same, compressed by gzip) or .parquet.
 
-    Args:
-        path: a .csv file (commas, UTF-8), a .csv.gz file (the same, compressed by gzip) or a .parquet file.
+    CSV columns are text, and blank fields stay blank. Parquet columns keep types.
 
     Raises:
         OdError: the file is missing, may not be read, is not UTF-8, uses a delimiter other than the comma, or is not a

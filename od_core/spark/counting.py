@@ -15,9 +15,8 @@ from __future__ import annotations
 import json
 import secrets
 import traceback
-from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, ClassVar
@@ -73,7 +72,9 @@ _DAY_MICROSECONDS = 86_400_000_000
 class SparkQuery(RecordQuery):
     """A query that reads the records in a Spark data frame.
 
-    Type names of text with a collation are longer than ``string``, whose texts are compared byte by byte.
+    Type names of text with a collation are longer than ``string``, whose texts are compared byte by byte. Raises
+    OdError if a column is missing, the column of trips contains estimates, or a column that ``columns`` does not name
+    may contain the trips of a row.
 
     Args:
         frame: the data frame, with one row per record.
@@ -81,10 +82,6 @@ class SparkQuery(RecordQuery):
         form: format of the records; see ``record_format`` of :func:`od_core.spark.counting.count_in_spark`.
         is_file: whether the data frame is read from Parquet files. Spark then gives type TIMESTAMP to INT96, too, which
             holds instants or local times, so the format must say ``timestamps: utc``.
-
-    Raises:
-        OdError: a column is missing, the column of trips contains estimates, or a column that ``columns`` does not name
-            may contain the trips of a row.
     """
 
     text = zone_numbers = category_texts = ("string",)
@@ -226,15 +223,14 @@ def count_in_spark(
             whole numbers or Booleans. A column with ``derive: number`` must have a numeric type.
         period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
             are counted.
-        tree: the public flow tree.
         store: store for the files of counts. Details of failed tasks go to its folder ``errors``.
         folder: folder in the store. Each attempt needs a new folder. After every exception, this function removes it.
-        unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
+        tree, unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
         breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
-        counters: as in :func:`od_core.records.count_records.count_records`. This process reads and stores their files.
+        counters: as in ``count_records``. This process reads and stores their files.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
@@ -246,7 +242,7 @@ def count_in_spark(
     check_weight_column(unit, names)
     if unit.kind != "trip":
         check_user_column("user", unit, names)
-    secret = secret_table(key, period) if unit.kind != "trip" else None
+    secret = {"secret": secret_table(key, period)} if unit.kind != "trip" else {}
     is_flows = columns.trips is not None
     try:
         with _spark_errors_stay_inside():
@@ -263,172 +259,122 @@ def count_in_spark(
             if is_flows:
                 _check_counts(records)
             count = CountQuery(tree, unit, breakdowns, is_flows, counters is not None)
-            with _Relations(session, records, count.relations, secret) as relations:
-                if counters is not None:
-                    allowances = counters.allowances()
-                    relations.add("allowances", session.createDataFrame(allowances.table))
-                    relations.add("users", relations.sql(users_of(count.placed, allowances)))
-                ranked = relations.named("ranked", relations.sql(count.ranked).repartitionByRange("rank"))
-                counts = session.sql(count.by_rank(ranked)).sortWithinPartitions("rank")
-                outcomes = counts.mapInArrow(_WriteCounts(store, folder), "outcome STRING").collect()
-                files, tally = _written(store, folder, [row.outcome for row in outcomes])
+            public = {name: session.createDataFrame(table) for name, table in (count.relations | secret).items()}
+            relations = {"records": records, **public}
+            if counters is not None:
+                allowances = counters.allowances()
+                relations["allowances"] = session.createDataFrame(allowances.table)
+                relations["users"] = _asked(session, relations, users_of(count.placed, allowances))
+            ranked = _asked(session, relations, count.ranked).repartitionByRange("rank")
+            counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
+            files, tally = _counts(counts, store, folder)
 
-                def has_lost_zeros() -> bool:
-                    return bool(relations.sql(count.lost_zeros).collect()[0].lost)
+            def has_lost_zeros() -> bool:
+                return bool(_asked(session, relations, count.lost_zeros).collect()[0].lost)
 
-                refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
-                if counters is not None:
-                    counters.keep(_counters(relations.sql(COUNTERS), store, f"{folder}/{_USERS}").to_batches())
+            refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
+            if counters is not None:
+                kept = _asked(session, relations, COUNTERS)
+                counters.keep(_counters(kept, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, breakdowns)
     except BaseException:
         store.remove(folder)
         raise
 
 
-class _Relations:
-    """Temporary views of the relations that the SQL of :mod:`od_core.records.count_records` reads.
+def _asked(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
+    """Return the result of a query that reads relations by their names. Spark puts views in place of the braces."""
+    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
+    return session.sql(f"WITH {named} {text}", None, **relations)
 
-    No other query uses the names of the views. The views are dropped at the end of the context.
-    """
 
-    def __init__(
-        self, session: SparkSession, records: DataFrame, public: Mapping[str, pa.Table], secret: pa.Table | None
-    ) -> None:
-        self._session, self._prefix = session, f"od_{secrets.token_hex(8)}"
-        self._relations = {"records": records}
-        for name, table in public.items():
-            self._relations[name] = session.createDataFrame(table)
-        if secret is not None:
-            self._relations["secret"] = session.createDataFrame(secret)
-        self._views: list[str] = []
-
-    def __enter__(self) -> _Relations:
-        self._common: list[str] = []
-        for name, frame in self._relations.items():
-            self.add(name, frame)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for view in self._views:
-            with suppress(Exception):  # the session may be gone
-                self._session.catalog.dropTempView(view)
-
-    def named(self, name: str, frame: DataFrame) -> str:
-        """Register a data frame as a temporary view, and return the name of the view."""
-        view = f"{self._prefix}_{name}"
-        frame.createOrReplaceTempView(view)
-        self._views.append(view)
-        return view
-
-    def add(self, name: str, frame: DataFrame) -> None:
-        """Let later queries use a data frame under the name of its relation in ``count_query``."""
-        self._common.append(f"{name} AS (SELECT * FROM {self.named(name, frame)})")  # noqa: S608  # our own SQL
-
-    def sql(self, text: str) -> DataFrame:
-        """Return the result of a query that uses the relations' names in ``count_query``, such as ``records``."""
-        return self._session.sql(f"WITH {', '.join(self._common)} {text}")
+_Batches = Iterator[pa.RecordBatch]
 
 
 @dataclass(frozen=True, repr=False)
-class _Task(ABC):
+class _Task:
     """A task that writes one partition to the store and returns one word, which states whether it succeeded.
 
     Attributes:
         store: store to write to.
         folder: folder of the files in the store.
+        write: function that writes the rows of the partition with a number to the folder of a store.
     """
 
     store: Store
     folder: str
+    write: Callable[[Store, str, _Batches, int], None]
 
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, batches: _Batches) -> _Batches:
         yield pa.record_batch({"outcome": pa.array([self._outcome(batches)], pa.string())})
 
-    def _outcome(self, batches: Iterator[pa.RecordBatch]) -> str:
+    def _outcome(self, batches: _Batches) -> str:
         try:
             from pyspark import TaskContext
 
-            self.write(batches, TaskContext().partitionId())
+            self.write(self.store, self.folder, batches, TaskContext().partitionId())
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
             return _TASK_FAILED
         return _DONE
 
-    @abstractmethod
-    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
-        """Write the rows of the partition with number ``part``."""
+
+def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFile]:
+    """Run a task on each partition of a data frame, and yield the files that the tasks wrote to a folder, opened.
+
+    Raises OdError if a task failed, or there is not one file of each task.
+    """
+    outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
+    files = task.store.list(f"{folder}/")
+    if any(outcome != _DONE for outcome in outcomes) or len(files) != len(outcomes):
+        raise OdError(
+            _TASK_FAILED,
+            "a task of Spark could not write the counts of its part",
+            next_step=f"{read_details(task.store)}, then run the release again",
+        )
+    for name in files:
+        with task.store.read(name) as file:
+            yield file
 
 
-class _WriteCounts(_Task):
-    """A task that writes the counts of one partition to files, and last a summary that lists them.
+def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> None:
+    """Write the counts of one partition to files, and last a summary that lists them.
 
     If a partition is processed twice, only the first summary is stored, and only the files in this summary are used.
     """
-
-    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
-        """See :meth:`_Task.write`."""
-        tally, stem = Tally(), f"{self.folder}/{part:06d}.{secrets.token_hex(6)}."
-        files = write_count_files(self.store, stem, tally.take(batches))
-        summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
-        self.store.create_if_absent(f"{self.folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+    tally, stem = Tally(), f"{folder}/{part:06d}.{secrets.token_hex(6)}."
+    files = write_count_files(store, stem, tally.take(batches))
+    summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
+    store.create_if_absent(f"{folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
 
 
-class _WriteCounters(_Task):
-    """A task that writes the counters of the users in one partition to a file.
-
-    If a partition is processed twice, the first file is kept, since both have the same users.
-    """
-
-    def write(self, batches: Iterator[pa.RecordBatch], part: int) -> None:
-        """See :meth:`_Task.write`."""
-        sink = pa.BufferOutputStream()
-        pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
-        self.store.create_if_absent(f"{self.folder}/{part:06d}.parquet", sink.getvalue())
-
-
-def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
-    """Return the counters of users, sorted by user. Tasks write them to files in the store, which are then removed.
-
-    Raises:
-        OdError: a task failed or wrote no file.
-    """
-    outcomes = users.mapInArrow(_WriteCounters(store, folder), "outcome STRING").collect()
-    files = store.list(f"{folder}/")
-    _refuse_failed([row.outcome for row in outcomes], files, store)
-    tables = []
-    for name in files:
-        with store.read(name) as file:
-            tables.append(pq.read_table(file, schema=SCHEMA))
-    store.remove(folder)
-    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
-
-
-def _written(store: Store, folder: str, outcomes: list[str]) -> tuple[list[CountFile], Tally]:
-    """Return the descriptions of the files that all tasks wrote, and the total numbers of counted and faulty trips.
-
-    Raises:
-        OdError: a task failed or wrote no summary.
-    """
-    summaries = store.list(f"{folder}/{_SUMMARIES}/")
-    _refuse_failed(outcomes, summaries, store)
+def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
+    """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
-    for name in summaries:
-        with store.read(name) as file:
-            summary = json.loads(file.read())
+    for file in _written(ranked, _Task(store, folder, _write_counts), f"{folder}/{_SUMMARIES}"):
+        summary = json.loads(file.read())
         tally.counted += summary["counted"]
         tally.faulty += summary["faulty"]
         files += [CountFile(**facts) for facts in summary["files"]]
     return files, tally
 
 
-def _refuse_failed(outcomes: Sequence[str], files: Sequence[str], store: Store) -> None:
-    """Raise OdError if a task failed, or if there is not one file of each task."""
-    if any(outcome != _DONE for outcome in outcomes) or len(files) != len(outcomes):
-        raise OdError(
-            _TASK_FAILED,
-            "a task of Spark could not write the counts of its part",
-            next_step=f"{read_details(store)}, then run the release again",
-        )
+def _write_counters(store: Store, folder: str, batches: _Batches, part: int) -> None:
+    """Write the counters of the users in one partition to a file.
+
+    If a partition is processed twice, the first file is kept, since both have the same users.
+    """
+    sink = pa.BufferOutputStream()
+    pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
+    store.create_if_absent(f"{folder}/{part:06d}.parquet", sink.getvalue())
+
+
+def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
+    """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
+    files = _written(users, _Task(store, folder, _write_counters), folder)
+    tables = [pq.read_table(file, schema=SCHEMA) for file in files]
+    store.remove(folder)
+    return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
 
 
 def _refuse_unstable(source: DataFrame) -> None:

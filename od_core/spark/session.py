@@ -84,7 +84,10 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
     """
     require("spark")
     quiet_spark()
-    chosen = (_REMOTE if address.startswith("sc://") else _SAFE | _of_master(address)) | dict(settings or {})
+    usual = _REMOTE if address.startswith("sc://") else {**_SAFE, "spark.master": address}
+    if address.startswith("local"):  # it accepts connections from this machine only
+        usual = usual | {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    chosen = usual | dict(settings or {})
     _refuse_repetition(chosen.get)
     with _scratch(folder) as scratch:
         session = _started(address, scratch, chosen)
@@ -116,14 +119,10 @@ def _scratch(folder: Path) -> Iterator[Path]:
 
 
 def check_session(session: SparkSession) -> None:
-    """Check that a session does not repeat tasks by itself, as far as its settings can be read.
+    """Raise OdError if a session starts a task twice or retries a failed one, as far as its settings can be read.
 
     If a task is repeated, :mod:`od_core.flows.parts` prevents a second draw of the noise. But the first draw of the
     part may then be lost, and a new draw costs budget (``docs/explanation/parts.md``).
-
-    Raises:
-        OdError: the session starts a task twice (``OD-SPARK-SPECULATION``) or retries a failed task
-            (``OD-SPARK-RETRIES``).
     """
     quiet_spark()
     _refuse_repetition(_settings_of(session))
@@ -164,12 +163,6 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
             next_step="check that Spark runs and is reachable; a master needs Java 17 or later on this machine",
             confidential_detail=f"{type(error).__name__}: {error}",
         ) from None
-
-
-def _of_master(address: str) -> dict[str, str]:
-    """Return the Spark settings for a master. A ``local`` master accepts connections from this machine only."""
-    here = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    return {"spark.master": address} | (here if address.startswith("local") else {})
 
 
 def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
@@ -227,13 +220,10 @@ _Batches = Iterator[pa.RecordBatch]
 class SparkWorkers:
     """Workers that run tasks on the executors of a Spark session, classic or Spark Connect.
 
-    The executors must have this package installed.
+    The executors must have this package installed. Raises OdError if the session repeats tasks by itself.
 
     Attributes:
         session: the session, which must not repeat tasks (:func:`od_core.spark.session.check_session`).
-
-    Raises:
-        OdError: the session repeats tasks by itself.
     """
 
     session: SparkSession = field(repr=False)

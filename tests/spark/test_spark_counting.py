@@ -34,7 +34,7 @@ from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
 from od_core.records.trip_counts import TripCounts
-from od_core.spark.counting import _Relations, count_in_spark
+from od_core.spark.counting import _asked, count_in_spark
 from tests.od_core.ledger.person_years import PersonYear
 
 pytestmark = [
@@ -521,16 +521,17 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
         pa.table({"origin": [CANARY], "destination": ["A"], "in_period": [True], "person": [f"{CANARY}-person"]})
     )
     count = CountQuery(tree, WAYS["users"][1])
-    with _Relations(session, records, count.relations, secret_table(KEY, period)) as relations:
-        ranked = relations.sql(count.ranked).repartitionByRange("rank")
-        counts = session.sql(count.by_rank(relations.named("ranked", ranked))).sortWithinPartitions("rank")
-        counts.collect()
-        plans = str(counts._jdf.queryExecution().toString()) + "".join(
-            counts._jdf.queryExecution().explainString(
-                session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
-            )
-            for mode in ("extended", "codegen", "formatted", "cost")
+    public = count.relations | {"secret": secret_table(KEY, period)}
+    frames = {name: session.createDataFrame(table) for name, table in public.items()}
+    ranked = _asked(session, {"records": records, **frames}, count.ranked).repartitionByRange("rank")
+    counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
+    counts.collect()
+    plans = str(counts._jdf.queryExecution().toString()) + "".join(
+        counts._jdf.queryExecution().explainString(
+            session._jvm.org.apache.spark.sql.execution.ExplainMode.fromString(mode)
         )
+        for mode in ("extended", "codegen", "formatted", "cost")
+    )
     assert "inner_key" in plans
     table = secret_table(KEY, period)
     hidden = [KEY, *(table[name][0].as_py() for name in ("inner_key", "outer_key")), period.encode(), CANARY.encode()]

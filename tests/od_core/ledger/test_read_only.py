@@ -65,7 +65,7 @@ def test_a_ledger_that_nobody_has_open(folder: Path) -> None:
 def test_a_ledger_that_its_owner_has_open(folder: Path) -> None:
     """Its newest entries are in the log, which is read, too."""
     path = folder / "ledger.sqlite"
-    with closing(chain._connect(path)) as owner:
+    with closing(chain.SqliteChain(path)._connect()) as owner:
         owner.execute("SELECT count(*) FROM entries").fetchall()  # the log stays as long as it is open
         Ledger(path).declare(domain(2, "more"))
         assert (folder / "ledger.sqlite-wal").stat().st_size > 0
@@ -75,7 +75,7 @@ def test_a_ledger_that_its_owner_has_open(folder: Path) -> None:
 def test_a_log_without_its_index_is_not_left_out(folder: Path) -> None:
     """A backup of a stopped process may have one. SQLite cannot read it here, and without it entries would be lost."""
     path = folder / "ledger.sqlite"
-    with closing(chain._connect(path)) as owner:
+    with closing(chain.SqliteChain(path)._connect()) as owner:
         owner.execute("SELECT count(*) FROM entries").fetchall()
         Ledger(path).declare(domain(2, "more"))
         (folder / "copy" / "confidential").mkdir(parents=True)

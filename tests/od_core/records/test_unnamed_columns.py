@@ -89,7 +89,7 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     source = written([("origin", "destination", name, "sex"), *(("aa", "ba", value, "m") for value in values * 3)])
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
-        TripTable.of(source, whole=True).refuse_unstated_rows()
+        TripTable(source).refuse_unstated_rows()
     assert count_columns(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
     assert count_columns(marked, [name], TABLE) == [name]
