@@ -504,9 +504,8 @@ def _words(name: str, description: str, text: str) -> BundleFile:
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
-def _write(path: Path, write: Callable[[BinaryIO], object]) -> Written:
-    """Write a file, check that it has the intended bytes, and return its size and digest."""
-    return write_checked(path, write, mode=PUBLIC_FILE_MODE, from_disk=True)
+_write = partial(write_checked, mode=PUBLIC_FILE_MODE, from_disk=True)
+"""Function that writes a file, checks that it has the intended bytes, and returns its size and digest."""
 
 
 def json_text(content: Mapping[str, Any]) -> bytes:

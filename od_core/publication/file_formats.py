@@ -64,14 +64,6 @@ def _read_csv(path: Path) -> None:
             pass
 
 
-def _read_json(path: Path) -> None:
-    json.loads(path.read_bytes())
-
-
-def _read_text(path: Path) -> None:
-    path.read_bytes().decode("utf-8")
-
-
 def _read_html(path: Path) -> None:
     page = _Page()
     page.feed(path.read_bytes().decode("utf-8"))
@@ -105,10 +97,6 @@ def _read_matrices(path: Path) -> None:
             node.read()
 
 
-def _read_xml(path: Path) -> None:
-    ParserCreate().Parse(path.read_bytes(), True)
-
-
 def _read_workbook(path: Path) -> None:
     with ZipFile(path) as archive:
         for name in archive.namelist():
@@ -131,18 +119,18 @@ def _geopackage(path: Path) -> Iterator[sqlite3.Connection]:
         yield connection
 
 
-_READERS: dict[str, Callable[[Path], None]] = {
+_READERS: dict[str, Callable[[Path], object]] = {
     ".parquet": _read_parquet,
     ".csv": _read_csv,
-    ".json": _read_json,
-    ".geojson": _read_json,
+    ".json": lambda path: json.loads(path.read_bytes()),
+    ".geojson": lambda path: json.loads(path.read_bytes()),
     ".gpkg": _read_geopackage,
     ".html": _read_html,
-    ".md": _read_text,
-    ".txt": _read_text,
+    ".md": lambda path: path.read_bytes().decode(),
+    ".txt": lambda path: path.read_bytes().decode(),
     ".omx": _read_matrices,
     ".xlsx": _read_workbook,
-    ".xml": _read_xml,
+    ".xml": lambda path: ParserCreate().Parse(path.read_bytes(), True),
 }
 
 

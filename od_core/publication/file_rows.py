@@ -308,15 +308,11 @@ def _read_atlas(path: Path) -> _Read:
     return table.column_names, table
 
 
-def _read_parquet(path: Path) -> _Read:
-    return pq.read_schema(path).names, quoted_name(path.stem)
-
-
 _EAGER = (".omx", ".geojson", ".json", ".xml")
 """Extensions of files that are parsed whole before their rows are compared, even if these are only counted."""
 
 _READERS: dict[str, Callable[[Path], _Read]] = {
-    ".parquet": _read_parquet,
+    ".parquet": lambda path: (pq.read_schema(path).names, quoted_name(path.stem)),
     ".csv": _read_csv,
     ".omx": _read_matrices,
     ".xlsx": _read_workbook,

@@ -84,7 +84,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}{kind.suffix}"
     make_folder(releases)
-    with locked(releases / f".{name}.lock", _held(name), seconds=_LOCK_SECONDS):
+    held = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
+    with locked(releases / f".{name}.lock", held, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         certificate, folder = derived_certificate(kind, key, flows, sources), releases / key.folder
         is_new = not folder.exists()
@@ -178,10 +179,6 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
                 return key
             newest = key.revision
     return ReleaseKey(first.release, first.period, newest + 1)
-
-
-def _held(name: str) -> OdError:
-    return OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
 
 
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:

@@ -9,10 +9,10 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, Release, sum_releases
-from od_core.flows.distance_bands import distance_bands
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import Estimates, dropped_trips
 from od_core.flows.estimation.intervals import bounds_of
+from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows

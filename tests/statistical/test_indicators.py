@@ -19,7 +19,7 @@ from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.synthetic import italy, random_tree
 from od_core.flows import confidence
 from od_core.flows import indicators as module
-from od_core.flows.distance_bands import distance_bands
+from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

@@ -9,7 +9,7 @@ from typing import BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from od_core.files.table_writers import Sheet, write_batches, write_workbook
+from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import has_distances
 from od_core.flows.indicators import has_indicators
@@ -54,6 +54,7 @@ from od_core.publication.tables import (
     write_parquet,
 )
 from od_core.publication.templates import filled, filled_data
+from od_core.publication.workbook import Sheet, write_workbook
 
 BUNDLE_FORMAT = 5
 """Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.

@@ -17,9 +17,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.distance_bands import distance_bands
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import indicators
+from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.release import Release, measured_cells, measured_segments
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
@@ -211,7 +210,7 @@ class FlowTables:
 
     @cached_property
     def distance_bands(self) -> pa.Table:
-        """Trips by distance, computed once; see :func:`od_core.flows.distance_bands.distance_bands`.
+        """Trips by distance, computed once; see :func:`od_core.flows.indicators.distance_bands`.
 
         They are those of all areas or, if there are more than ``MOST_LISTED`` pairs of zones, of the whole space.
         """

@@ -15,8 +15,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.distance_bands import distance_bands
-from od_core.flows.indicators import has_indicators, indicators
+from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text

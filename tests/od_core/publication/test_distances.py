@@ -14,12 +14,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Release, open_release
-from od_core.flows.distance_bands import distance_bands
-from od_core.flows.indicators import indicators
-from tests.od_core.files.test_xlsx import read_workbook
+from od_core.flows.indicators import distance_bands, indicators
 from tests.od_core.geography.test_places import haversine
 from tests.od_core.publication import examples
 from tests.od_core.publication.test_names import ZONES, released
+from tests.od_core.publication.test_workbook import read_workbook
 
 PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
 BANDS = {"distance_bands.csv", "distance_bands.parquet"}

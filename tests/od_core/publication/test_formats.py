@@ -42,9 +42,9 @@ from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
 from od_core.publication.codebook import datapackage
-from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+from tests.od_core.publication.test_workbook import read_workbook
 
 KEY = ReleaseKey("us_flights", "2001-06")
 LEVELS = ["all", "region", "division", "state", "airport"]

@@ -17,8 +17,8 @@ from od_core import Budget, Geography, PrivacyUnit, Release, open_release, relea
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication import examples
+from tests.od_core.publication.test_workbook import read_workbook
 
 HOSTILE = "<b>Cook</b> & 'Will'"
 ZONES = pd.DataFrame(

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from od_core.flows.publishing import flow_files
 from od_core.flows.publishing.flow_files import write_flow_workbook
 from od_core.flows.publishing.flow_tables import FlowTables, largest
-from tests.od_core.files.test_xlsx import read_workbook
 from tests.od_core.publication.examples import facts, release
+from tests.od_core.publication.test_workbook import read_workbook
 
 LEVELS = ("all", "region", "county", "zone")
 

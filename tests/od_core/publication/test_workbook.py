@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from od_core.files.table_writers import Sheet, write_workbook
+from od_core.publication.workbook import Sheet, write_workbook
 
 SPACE = {"m": "http://schemas.openxmlformats.org/spreadsheetml/2006/main"}
 RELATION = "{http://schemas.openxmlformats.org/officeDocument/2006/relationships}id"
