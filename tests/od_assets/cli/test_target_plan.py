@@ -327,7 +327,7 @@ def test_other_kinds_have_no_targets(empty):
     settings = component.checked()
     plan = settings.plan(settings.read_geography(), planned_period(component, None))
     with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*group sizes"):
-        target_plan(settings, plan, [STATES], None)
+        target_plan(settings, plan, [STATES], None, 0)
 
 
 def test_records_of_a_broken_declaration_with_a_variable_are_left_alone(tmp_path):
