@@ -194,7 +194,7 @@ def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month
         (panel.origin[chosen], panel.destination[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         for chosen in (is_now, is_now & kept)
     )
-    truth, counts = Truth.from_pairs(tree, *true), TripCounts.from_pairs(tree, *counted)
+    truth, counts = Truth.of_counts(tree, TripCounts.from_pairs(tree, *true)), TripCounts.from_pairs(tree, *counted)
     trips = len(true[0])
     releases = [run_plan(plan, counts, noise, MemoryMeasurements()).leaves for _ in range(runs)]
     errors = np.array([[level["mean_abs_error"] for level in truth.errors(leaves)] for leaves in releases])

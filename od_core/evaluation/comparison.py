@@ -303,8 +303,11 @@ TABLE_COLUMNS = [
 ]
 """Columns of the result of :func:`table`, in order."""
 
-_DATA_SETS = (*synthetic_data_sets(), "us_flights")
-_LABELS = tuple(contender.label for contender in CONTENDERS)
+_KNOWN = {
+    "data_set": (*synthetic_data_sets(), "us_flights"),
+    "contender": tuple(contender.label for contender in CONTENDERS),
+}
+"""Known data sets and contenders, in the order in which they are listed."""
 
 
 def table(folder: Path) -> pd.DataFrame:
@@ -357,17 +360,11 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
 
 def _place(record: dict[str, Any]) -> tuple[Any, ...]:
-    data_set, label = record["data_set"], record["contender"]
-    return (
-        *_position(data_set, _DATA_SETS),
-        *_position(label, _LABELS),
-        Fraction(record["epsilon"]),
-        record["number"],
-    )
-
-
-def _position(name: str, known: tuple[str, ...]) -> tuple[int, str]:
-    return (known.index(name) if name in known else len(known), name)
+    places = [
+        (known.index(record[name]) if record[name] in known else len(known), record[name])
+        for name, known in _KNOWN.items()
+    ]
+    return (*places, Fraction(record["epsilon"]), record["number"])
 
 
 def _levels(record: dict[str, Any]) -> list[dict[str, Any]]:

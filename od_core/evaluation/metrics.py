@@ -16,7 +16,6 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
-from od_core.geography.geography import Numbers
 from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
@@ -44,17 +43,6 @@ class Truth:
 
     def __repr__(self) -> str:
         return "Truth(confidential)"
-
-    @classmethod
-    def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Truth:
-        """Create the true flows at every level from leaf pairs in any order. The trips of equal pairs are summed.
-
-        Args:
-            tree: the flow tree of the releases.
-            origin, destination: zone numbers of each pair; shape (pairs,).
-            trips: true trips of each pair; shape (pairs,).
-        """
-        return cls(tree, tuple(sums_by_level(tree, tree.summed_leaves(origin, destination, trips))))
 
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:

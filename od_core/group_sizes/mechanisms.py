@@ -24,18 +24,14 @@ from od_core.group_sizes.estimation.merging import Runs, check_noisy, merge, tab
 from od_core.group_sizes.estimation.posterior import NoisyAreas
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.parallel import in_order
+from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry, refuse_unknown
 
 
 @runtime_checkable
-class GroupSizeMechanism(Protocol):
+class GroupSizeMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which defines the query of each area and estimates a table from noisy values."""
-
-    @property
-    def name(self) -> str:
-        """Name of the mechanism in plans and certificates."""
-        ...
 
     @property
     def options(self) -> dict[str, str]:

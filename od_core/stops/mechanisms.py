@@ -27,6 +27,7 @@ from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.sources import LaplaceSource, checked_noise
 from od_core.noise.table import at_precision, rational
 from od_core.privacy.budget import exact_fraction
+from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
 from od_core.stops.cuts import choice_scale, equal_parts, heterogeneity, noisy_minimum, random_parts
 from od_core.stops.geometry import (
@@ -133,13 +134,8 @@ def _cube_root(number: int) -> int:
 
 
 @runtime_checkable
-class StopsMechanism(Protocol):
+class StopsMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
-
-    @property
-    def name(self) -> str:
-        """Name of the mechanism in plans and certificates."""
-        ...
 
     @property
     def options(self) -> dict[str, str]:

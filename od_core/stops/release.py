@@ -21,7 +21,7 @@ from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, MapGrid, Range, checked_ranges, query_fault
-from od_core.stops.mechanisms import Drawn, Path, StopsMechanism
+from od_core.stops.mechanisms import Path, StopsMechanism
 from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
 from od_core.stops.trajectories import Trajectories
 
@@ -211,7 +211,13 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
-    refuse_uncharged(drawn, plan)
+    if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
+        raise OdError(
+            "OD-STOPS-CHARGE",
+            f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}",
+            next_step="report this defect",
+            spent=STAYS_CHARGED,
+        )
     yield flat_boxes(drawn.boxes)
 
 
@@ -220,17 +226,6 @@ def flat_boxes(boxes: Boxes) -> Counts:
     flat = np.hstack([boxes.lower, boxes.upper, boxes.noisy[:, np.newaxis]], dtype=np.int64).ravel()
     flat.flags.writeable = False  # measured values do not change
     return flat
-
-
-def refuse_uncharged(drawn: Drawn, plan: StopsPlan) -> None:
-    """Raise OdError unless every path to a box spent exactly the budget of the plan."""
-    if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
-        raise OdError(
-            "OD-STOPS-CHARGE",
-            f"a path of {plan.mechanism.name} did not spend exactly epsilon {plan.step.epsilon}",
-            next_step="report this defect",
-            spent=STAYS_CHARGED,
-        )
 
 
 def estimated(

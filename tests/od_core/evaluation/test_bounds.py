@@ -30,6 +30,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.table import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.trip_counts import TripCounts
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
@@ -180,7 +181,9 @@ def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """
     geography = binary(1, levels=2, trips=20).geography
     tree = FlowTree(geography, geography, order)
-    truth = Truth.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
+    truth = Truth.of_counts(
+        tree, TripCounts.from_pairs(tree, *(np.zeros(1, dtype=np.int32),) * 2, np.zeros(1, dtype=np.int64))
+    )
     leaves = all_leaves(tree, np.zeros(16, dtype=np.int64))
     bounds, exceeded = np.array(proposition_1_gauss(tree, Fraction(25), HALF)), 0
     noise = TableNoise().draw(Fraction(25), 4, 0, RUNS * 16).reshape(RUNS, 16)
@@ -216,7 +219,7 @@ def test_the_second_part_of_proposition_1_follows_from_the_largest_noise(world, 
     trips = sum(positive.values())
     largest = max((abs(value) for value in noise.values()), default=0)
     true = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
-    truth = Truth.from_pairs(tree, true.origin, true.destination, true.trips)
+    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, true.origin, true.destination, true.trips))
     in_order = [leaf for leaf in world.trees(order)[1].levels()[-1] if leaf in kept]
     leaves = world.nodes(tree, tree.depth, in_order, [kept[leaf] for leaf in in_order])
     scale, beta = scale_whose_bound_is(tree, largest, trips if known_total else None)
@@ -247,7 +250,7 @@ def test_runs_that_exceed_the_second_part_of_proposition_1():
     bounds = proposition_1_stability(tree, scale, threshold, HALF)
     count = int(bounds[-1]) + 1
     true = all_leaves(tree, np.full(64, count))
-    truth = Truth.from_pairs(tree, true.origin, true.destination, true.trips)
+    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, true.origin, true.destination, true.trips))
     exceeded = 0
     for values in TableNoise().draw_laplace(scale, RUNS * 64).reshape(RUNS, 64):
         released = np.where(values + count >= threshold, values + count, 0)

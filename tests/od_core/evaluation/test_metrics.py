@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from od_core import Budget, FlowTree, PrivacyUnit, evaluate, release_flows
 from od_core.evaluation.metrics import Truth
 from od_core.geography.flow_tree import Nodes
+from od_core.records.trip_counts import TripCounts
 from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 
@@ -67,7 +68,7 @@ def test_numbers_below_zero_are_errors_but_no_discoveries(world, order, data):
     released_values = {leaf: value for leaf, value in zip(levels[-1], values, strict=True) if value != 0}
     leaves = world.nodes(tree, tree.depth, list(released_values), list(released_values.values()))
     pairs = world.nodes(tree, tree.depth, list(world.flows), list(world.flows.values()))
-    truth = Truth.from_pairs(tree, pairs.origin, pairs.destination, pairs.trips)
+    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, pairs.origin, pairs.destination, pairs.trips))
     tables = world.frame, frame_of(released_values)
     expected = [by_hand(world, tree, *tables, level, public) for level, public in enumerate(levels)]
     pd.testing.assert_frame_equal(
@@ -79,7 +80,7 @@ def test_a_small_case_below_zero_by_hand():
     """Truth a>a 4, b>b 2 against a>a -1, a>b 3, b>a -3, b>b 1: row a is 2, row b is -2, all of it 0."""
     tree = FlowTree(geography_of([("a",), ("b",)]), geography_of([("a",), ("b",)]), "origin")  # level 1: origins
     areas = np.array([0, 1, 0, 0, 1, 1], dtype=np.int32)
-    truth = Truth.from_pairs(tree, areas[:2], areas[:2], np.array([4, 2]))
+    truth = Truth.of_counts(tree, TripCounts.from_pairs(tree, areas[:2], areas[:2], np.array([4, 2])))
     leaves = Nodes(2, areas[2:], np.array([0, 1, 0, 1], dtype=np.int32), np.array([-1, 3, -3, 1]))
     table = pd.DataFrame(truth.errors(leaves))
     assert table["max_abs_error"].tolist() == [6, 4, 5]
