@@ -82,10 +82,10 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
             f"the matrix of {' by '.join(pair.level_names)} has more than {MOST_CELLS:,} cells",
             next_step="read the flows of this pair of levels from flows.parquet",
         )
-    tree = pair.tables.tree
+    tree, places = pair.tables.tree, _places(pair, pair.flows)
     with _file(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
-            add(name, _places(pair, pair.flows), pair.flows[name])
+            add(name, places, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
             origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
             add(DISTANCE.name, ..., distances_at(tree, pair.levels, origin, destination).reshape(pair.shape))
