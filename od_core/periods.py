@@ -96,13 +96,13 @@ class Period:
 
 
 def check_time_zone(name: str) -> None:
-    """Raise OdError if there is no time zone with this name."""
+    """Raise OdError if there is no time zone with this name. ``localtime`` is refused: each machine has its own."""
     try:
-        ZoneInfo(name)
+        ZoneInfo("" if name == "localtime" else name)
     except (ValueError, OSError, KeyError):  # ZoneInfoNotFoundError is a KeyError
         raise OdError(
             "OD-TIME-ZONE",
-            f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones()))}",
+            f"there is no time zone {name!r}{nearest_only(name, tuple(available_timezones() - {'localtime'}))}",
             next_step="use a name such as Europe/Rome or America/New_York",
         ) from None
 
