@@ -8,7 +8,7 @@ import pytest
 
 from tests.slow_folders import FIRST, FOLDERS, KNOWN, SPREAD, TESTS, group, is_unwanted, markers, turn
 
-FAST = {"od_core", "od_assets"}
+FAST = {"od_core", "od_assets", "mutants"}
 
 
 def test_every_folder_is_slow_or_fast():

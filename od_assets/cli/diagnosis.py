@@ -502,8 +502,9 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
     look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
     if refused:
-        fault = f"the input would be refused. {refused[0].code}: {refused[0].message}"
-        return [*findings, Finding(what, fault, f"{refused[0].next_step}; {look}")]
+        first = refused[0]
+        fault = f"the input would be refused. {first.code}: {first.message}"
+        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
     return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
 
 

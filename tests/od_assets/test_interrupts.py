@@ -12,7 +12,7 @@ import pytest
 
 from od_assets.cli import app as cli
 from od_assets.interrupts import Interrupted, interruptible
-from od_assets.resources import verify
+from od_assets.resources import warehouse
 from od_assets.runs import period_status, run_period
 from od_assets.series import reading
 from od_core.errors import OdError
@@ -83,9 +83,9 @@ def test_no_release_is_verified_after_an_interrupt(
 ) -> None:
     number, code = interrupt
     ledger = SimpleNamespace(published=lambda: [ReleaseKey("trips", period) for period in PERIODS])
-    monkeypatch.setattr(verify.Warehouse, "existing_ledger", lambda _: ledger)
-    monkeypatch.setattr(verify.Warehouse, "public_releases", lambda _: [])
-    monkeypatch.setattr(verify.Warehouse, "published", lambda *_: signal.raise_signal(number))
+    monkeypatch.setattr(warehouse.Warehouse, "existing_ledger", lambda _: ledger)
+    monkeypatch.setattr(warehouse.Warehouse, "public_releases", lambda _: [])
+    monkeypatch.setattr(warehouse.Warehouse, "published", lambda *_: signal.raise_signal(number))
     output, errors = said_by(capsys, monkeypatch, code, "verify")
     assert output == ""
     assert errors.startswith(f"OD-INTERRUPTED: stopped by {number.name}: 3 of 3 releases were not verified [")

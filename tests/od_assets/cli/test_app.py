@@ -232,5 +232,5 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
     for delta in ("1e-8", "1.0e-8", "'1e-8'", "0.00000001"):
         text = US_FLIGHTS.read_text(encoding="utf-8").replace('"1e-8"', delta)
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
-        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).checked().budget)
-    assert budgets == {declaration("us_flights").checked().budget}
+        budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).checked().privacy.budget)
+    assert budgets == {declaration("us_flights").checked().privacy.budget}

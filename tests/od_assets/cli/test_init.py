@@ -528,7 +528,7 @@ def test_a_path_that_is_given_twice_is_of_files_that_come_later(empty: Project, 
     """Though it looks misspelt."""
     said = typed(records="{period}.parquet\n{period}.parquet", origin="origin")
     assert "There is no file {period}.parquet yet." in said
-    assert declaration("mine").checked().records == "{period}.parquet"
+    assert declaration("mine").checked().trips.files == "{period}.parquet"
 
 
 def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Project, typed: Callable[..., str]) -> None:
@@ -613,7 +613,7 @@ def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))
     result = init(records=odd, zones="zones.csv")
     assert result.exit_code == 0, result.exception
-    assert declaration("mine").checked().records == odd
+    assert declaration("mine").checked().trips.files == odd
 
 
 def test_a_section_of_yaml_has_one_line_unless_it_is_too_long() -> None:

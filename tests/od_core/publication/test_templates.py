@@ -99,7 +99,7 @@ def test_every_template_can_be_read() -> None:
     for path in FOLDER.rglob("*.*"):
         name, ending = path.relative_to(FOLDER).as_posix(), path.suffix[1:]
         if ending == "yaml":
-            assert isinstance(templates._read(name), dict)
+            assert isinstance(templates._read(name), dict | list)
         else:
             templates._environment(ending).get_template(name)
 
