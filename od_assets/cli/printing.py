@@ -133,7 +133,7 @@ def print_outcome(outcome: Outcome) -> None:
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
     console.print()
-    say("run.spent", spent=released.spent, **facts)
+    say("run.spent", **facts | {"spent": released.spent})
     if facts["lost_draws"]:
         lost = {"lost": facts["lost_draws"], "spent": released.spent, "planned": released.planned}
         console.print(text("run.lost", **lost), soft_wrap=True)

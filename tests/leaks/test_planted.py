@@ -180,7 +180,7 @@ def test_group_sizes_that_are_published_and_refused_hold_nothing_planted(
     assert not refused.success
     assert found() == []
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_core.group_sizes.publishing.estimated", quoting)
+        context.setattr("od_core.group_sizes.publishing.GroupSizeKind.estimate", quoting)
         kept_project.write_records(planted().drop(columns="trips"))
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(kept_project.group_sizes()))
     show(kept_project, kept_project.group_sizes())
@@ -370,7 +370,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
     monkeypatch.setattr(od_assets.engines.steps, "count_records", quoting)
-    monkeypatch.setattr(od_assets.assets.inputs, "failures_without_values", lambda _: nullcontext())
+    monkeypatch.setattr(od_assets.resources.release_work, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert '"FAIL"' in tell(lineage)
     places = found()
@@ -381,17 +381,13 @@ def test_an_error_that_is_not_scrubbed_is_found(
 def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, found: Callable[[], list[str]]) -> None:
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
-    settings, partitions = component.checked(), component.periods.definition()
-    sound = next(
-        asset
-        for asset in od_assets.assets.inputs.input_assets(settings, partitions, {})
-        if asset.key.path[-1] == "raw_trips"
-    )
+    series, partitions = component.checked(), component.periods.definition()
+    sound = next(asset for asset in od_assets.assets.inputs.source_assets(series) if asset.key.path[-1] == "raw_trips")
 
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, od_warehouse: Warehouse):  # without a type of what it returns, as the defect needs
-        target = FlowWork(od_warehouse, settings, settings.key(context.partition_key)).staged.records
-        load_records(settings.records_path("2001-01"), settings.columns, context.partition_key, target)
+        target = FlowWork(od_warehouse, series, series.key(context.partition_key)).staged.records
+        load_records(series.records_path("2001-01"), series.columns, context.partition_key, target)
         return pd.read_parquet(target)
 
     storage = dg.FilesystemIOManager(base_dir=str(kept_project.root / "dagster" / "storage"))
