@@ -51,7 +51,7 @@ def declaration_file(name: str) -> Path:
     Raises:
         OdError: Several folders of the project have this name.
     """
-    files = [path for path in declarations_of(*RELEASES, COMPARISON) if path.parent.name == name]
+    files = [path for path in _named(name) if component_type(path) in {*RELEASES, COMPARISON}]
     if len(files) > 1:
         defs = current_project().defs
         folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
@@ -67,6 +67,11 @@ def declaration_files(project: Project | None = None) -> list[Path]:
     defs = (project or current_project()).defs
     names = glob.glob(f"**/{DECLARATION}", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
     return [defs / name for name in sorted(names)]
+
+
+def _named(name: str) -> list[Path]:
+    """Return the declarations in folders with a name; the others are not read."""
+    return [path for path in declaration_files() if path.parent.name == name]
 
 
 def component_type(path: Path) -> str:
@@ -98,10 +103,9 @@ def declaration(name: str) -> Series[Any, Any]:
         OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
             file, and a wrong field.
     """
-    if name not in declared_releases():
-        for path in declaration_files():
-            if path.parent.name == name:
-                refuse_wrong_type(path)
+    if not any(component_type(path) in RELEASES for path in _named(name)):
+        for path in _named(name):
+            refuse_wrong_type(path)
         raise OdError(
             "OD-RELEASE-UNKNOWN",
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
