@@ -22,6 +22,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import partial
+from io import FileIO
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -52,15 +53,34 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._keeps = False
+        self._kept: FileIO | None = None
+
+    @contextmanager
+    def kept_open(self) -> Iterator[None]:
+        """Open the file for writing only once in this context. It is still read whenever it is checked or renewed."""
+        self._keeps = True
+        try:
+            yield
+        finally:
+            self._keeps = False
+            self._close()
+
+    def _close(self) -> None:
+        if self._kept is not None:
+            self._kept.close()
+        self._kept = None
 
     def check(self, entries: Entries) -> tuple[int, str]:
         """Check that the entries contain the entry that the head names, and return its number and hash.
 
-        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned. Raises
-        OdError if they lack that entry, or the head is damaged or missing, or cannot be read.
+        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
+
+        Raises:
+            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
-            head = self._path.read_bytes()
+            head = _content(self._kept) if self._kept is not None and self._is_kept() else self._path.read_bytes()
         except FileNotFoundError:
             head = None
         except PermissionError:
@@ -94,13 +114,29 @@ class Head:
             make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
             return
-        with self._path.open("rb+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)  # until it is closed
-            if file.read().decode() < newest:
+        if self._kept is None or not self._is_kept():
+            self._close()
+            self._kept = self._path.open("rb+", buffering=0)
+        fcntl.flock(self._kept, fcntl.LOCK_EX)
+        try:
+            if _content(self._kept).decode() < newest:
                 written, head = 0, newest.encode()
                 while written < len(head):  # one call may write only a part
-                    written += os.pwrite(file.fileno(), head[written:], written)
-                os.fdatasync(file.fileno())
+                    written += os.pwrite(self._kept.fileno(), head[written:], written)
+                os.fdatasync(self._kept.fileno())
+        finally:
+            fcntl.flock(self._kept, fcntl.LOCK_UN)
+            if not self._keeps:
+                self._close()
+
+    def _is_kept(self) -> bool:
+        """Return whether the open file is still the one at the path. A backup that is restored replaces it."""
+        return self._kept is not None and os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat())
+
+
+def _content(file: FileIO) -> bytes:
+    """Return the content of an open head, or the beginning of a longer file."""
+    return os.pread(file.fileno(), 4096, 0)
 
 
 WAIT_SECONDS = 60.0
@@ -161,7 +197,8 @@ class Chain(ABC):
             self._kept = self._connect()
             self._kept_by = self._holder()
         try:
-            yield
+            with self._head.kept_open():
+                yield
         finally:
             if self._kept is not None:
                 self._kept.close()

@@ -262,6 +262,19 @@ def test_a_file_damaged_under_an_open_ledger_is_named(ledger, key):
     assert code_of(refused) == "OD-LEDGER-BROKEN"
 
 
+def test_a_run_opens_the_head_once_for_all_its_entries(ledger, key, monkeypatch):
+    """Once more to read it, before its first entry."""
+    opened, sound = [], Path.open
+    monkeypatch.setattr(
+        Path, "open", lambda path, *how, **named: opened.append(path.name) or sound(path, *how, **named)
+    )
+    with ledger.kept_open():
+        for level in (1, 2, 3):
+            ledger.start_draw(key, level)
+    assert opened.count("ledger.head") <= 2
+    assert [row["level"] for row in rows(ledger.path)][-3:] == [1, 2, 3]
+
+
 def test_a_look_counts_the_entries_and_changes_nothing(history):
     before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
     assert Ledger(history, whole=False).verify() == len(rows(history))
