@@ -83,7 +83,9 @@ def test_the_example_prints_intervals_where_they_hold_and_says_where_none_does(
     monkeypatch.setattr("sys.argv", ["example", str(var / "releases" / NEW), str(AIRPORTS)])
     example.main()
     power, distance, pairs = capsys.readouterr().out.splitlines()
-    value, low, high, bias = map(float, re.findall(r"-?\d+\.\d+(?:e-\d+)?", power))
+    found = re.fullmatch(r".*: (\S+), 90 % interval (\S+) to (\S+); bias (\S+)", power)
+    assert found is not None
+    value, low, high, bias = map(float, found.groups())
     assert low < value < high < 0
     assert abs(bias) < (high - low) / 6
     assert "90 % interval" in distance
