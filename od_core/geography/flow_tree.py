@@ -263,18 +263,6 @@ class FlowTree:
             self._terms[level] = (sides[0], sides[1])
         return self._terms[level]
 
-    def summed_leaves(self, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> Nodes:
-        """Return leaves in tree order from pairs of zones in any order, and their trips; shape (pairs,) each.
-
-        The trips of equal pairs are summed. Pairs without trips are left out.
-        """
-        rank = self.first_rank(Pairs(self.depth, origin, destination))
-        order = np.argsort(rank, kind="stable")
-        first = np.flatnonzero(np.diff(rank[order], prepend=-1))
-        summed = np.add.reduceat(trips[order], first)
-        first, summed = order[first][summed > 0], summed[summed > 0]
-        return Nodes(self.depth, origin[first], destination[first], summed)
-
     def first_rank(self, nodes: Pairs) -> NDArray[np.int64]:
         """Return the rank (position among all leaf pairs) of the first leaf pair below each node; shape (nodes,)."""
         rank = np.empty(len(nodes), dtype=np.int64)

@@ -14,14 +14,13 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import OdError, raise_alone
+from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile, column_names
-from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.faults import MISSING, NOT_NUMBERS, not_counted, reading_errors, refuse_too_many_faults
+from od_core.records.faults import MISSING, NOT_NUMBERS, sound_records
 from od_core.records.table_file import read_table, whole_numbers
 from od_core.records.zone_lists import read_zones
 
@@ -234,27 +233,15 @@ class Grouping(ABC):
             OdError: too many records are faulty, or the records cannot be read.
         """
         codes, group, area = self.placed(geography, Period(period))
-        try:
-            with scratch_database(records.parent, records) as connection:
-                connection.register("codes", codes)
-                placed = f"""
-                    SELECT {group} AS place, in_period IS TRUE AS in_period, unlisted
-                    FROM (
-                        SELECT date, in_period, listed.code IS NULL AS unlisted,
-                            coalesce(listed.number, (SELECT number FROM codes WHERE code IS NULL)) AS number
-                        FROM {parquet_rows(records)} AS records
-                        LEFT JOIN codes AS listed ON records.origin = listed.code)
-                """  # noqa: S608  # our own SQL, and the checked file name
-                counted, faulty = connection.execute(
-                    f"SELECT count(*), count(*) FILTER (WHERE unlisted OR NOT in_period) FROM ({placed})"  # noqa: S608  # our own SQL
-                ).fetchall()[0]
-                refuse_too_many_faults(faulty, counted, fault_threshold)
-                found = connection.sql(
-                    f"SELECT place, count(*) AS records FROM ({placed})"  # noqa: S608  # our own SQL
-                    " WHERE in_period AND place IS NOT NULL GROUP BY ALL"
-                ).to_arrow_table()
-        except reading_errors() as error:
-            raise_alone(not_counted(error))
+        placed = f"""
+            SELECT {group} AS place, in_period IS TRUE AS in_period, unlisted
+            FROM (
+                SELECT date, in_period, listed.code IS NULL AS unlisted,
+                    coalesce(listed.number, (SELECT number FROM codes WHERE code IS NULL)) AS number
+                FROM records LEFT JOIN codes AS listed ON records.origin = listed.code)
+        """  # noqa: S608  # our own SQL
+        wanted = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
+        found = sound_records(records, {"codes": codes}, placed, "unlisted OR NOT in_period", wanted, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
         sizes[found["place"].to_numpy()] = found["records"].to_numpy()
         return GroupSizes.of(area, sizes)

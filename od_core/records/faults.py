@@ -5,13 +5,14 @@ from __future__ import annotations
 import csv
 import zlib
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
+from pathlib import Path
 
 import pyarrow as pa
 
-from od_core.errors import OdError
-from od_core.files.duckdb_session import of_machine
+from od_core.errors import OdError, raise_alone
+from od_core.files.duckdb_session import of_machine, parquet_rows, scratch_database
 
 MAX_COUNT = 1 << 53
 
@@ -104,3 +105,32 @@ def not_counted(error: Exception) -> OdError:
         next_step="run the release again from its first step, which reads the file of records",
         confidential_detail=str(error),
     )
+
+
+def sound_records(
+    records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
+) -> pa.Table:
+    """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
+
+    Args:
+        records: Parquet file written by :func:`od_core.records.load.load_records`.
+        lists: public tables that ``placed`` reads, by name.
+        placed: SQL with one row for each row of ``records``.
+        faulty: SQL condition of the faulty rows of ``placed``.
+        wanted: SQL of the result, which reads ``placed``.
+        fault_threshold: largest accepted share of faulty records.
+
+    Raises:
+        OdError: too many records are faulty, or the records cannot be read.
+    """
+    both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
+    numbers = "SELECT count(*), count(*) FILTER (WHERE"
+    try:
+        with scratch_database(records.parent, records) as connection:
+            for name, table in lists.items():
+                connection.register(name, table)
+            counted, faults = connection.execute(f"{both} {numbers} {faulty}) FROM placed").fetchall()[0]
+            refuse_too_many_faults(faults, counted, fault_threshold)
+            return connection.sql(f"{both} {wanted}").to_arrow_table()
+    except reading_errors() as error:
+        raise_alone(not_counted(error))

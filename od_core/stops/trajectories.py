@@ -17,12 +17,11 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.errors import OdError, raise_alone
+from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
-from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.faults import not_counted, reading_errors, refuse_too_many_faults
+from od_core.records.faults import sound_records
 from od_core.records.record_query import refuse_unused
 from od_core.records.table_file import read_table
 from od_core.stops.geometry import Counts, Grid, MapGrid, Points, cells_of, keys
@@ -390,19 +389,10 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
         f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)
     )
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
-    try:
-        with scratch_database(records.parent, records) as connection:
-            codes = pa.array(places.codes, pa.string())
-            connection.register("places", pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)}))
-            placed = f"SELECT in_period, {numbers} FROM {parquet_rows(records)} AS records {joins}"  # noqa: S608  # checked names
-            counted, faulty = connection.execute(
-                f"SELECT count(*), count(*) FILTER (WHERE NOT ({sound})) FROM ({placed})"  # noqa: S608  # our own SQL
-            ).fetchall()[0]
-            refuse_too_many_faults(faulty, counted, fault_threshold)
-            table = connection.sql(
-                f"SELECT {', '.join(stages)} FROM ({placed}) WHERE {sound}"  # noqa: S608  # our own SQL
-            ).to_arrow_table()
-    except reading_errors() as error:
-        raise_alone(not_counted(error))
+    codes = pa.array(places.codes, pa.string())
+    listed = pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)})
+    placed = f"SELECT in_period, {numbers} FROM records {joins}"  # noqa: S608  # checked names
+    wanted = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
+    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", wanted, fault_threshold)
     cells = [places.cells[table[stage].to_numpy()] for stage in stages]
     return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

@@ -16,6 +16,7 @@ from od_core.flows.derived_flows import rule_of
 from od_core.geography.flow_tree import Nodes
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY
 from tests.od_core.flows.test_assisted_flows import releases_of
+from tests.od_core.strategies import leaves_of
 
 SEEDS = st.integers(0, 2**32 - 1)
 TABLES = st.integers(2, 9).flatmap(lambda n: arrays(np.int64, (n, n), elements=st.integers(0, 99)))
@@ -62,7 +63,7 @@ def test_a_seed_alters_tables_alike_in_tree_order(way):
     tree = FlowTree(data.geography, data.geography)
     table = np.random.default_rng(2).integers(0, 3, (8, 8))
     origin, destination = np.nonzero(table)
-    leaves = tree.summed_leaves(origin, destination, table[origin, destination])
+    leaves = leaves_of(tree, origin, destination, table[origin, destination])
     double = Nodes(leaves.level, leaves.origin, leaves.destination, 2 * leaves.trips)
     found, twice, other = altered(tree, leaves, way, 3), altered(tree, double, way, 3), altered(tree, leaves, way, 4)
     assert np.array_equal(twice.trips, 2 * found.trips)

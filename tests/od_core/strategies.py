@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
 from od_core.geography.codes import TEXT
-from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes, Pairs
 from tests.od_core.oracles.inftda import Area, Node, Tree, areas
 
 TREES = ("destination", "origin")
@@ -116,3 +116,10 @@ def worlds(draw: st.DrawFn, max_trips: int = 12) -> World:
 def noises(reach: int = 15) -> st.SearchStrategy[list[int]]:
     """Values for ListedNoise."""
     return st.lists(st.integers(-reach, reach), min_size=1, max_size=12)
+
+
+def leaves_of(tree: FlowTree, origin: np.ndarray, destination: np.ndarray, trips: np.ndarray) -> Nodes:
+    """Leaves in tree order from different pairs of zones in any order, without those of no trips."""
+    pairs = Pairs(tree.depth, *(np.asarray(side, dtype=np.int32)[trips > 0] for side in (origin, destination)))
+    order = np.argsort(tree.first_rank(pairs))
+    return Nodes(tree.depth, pairs.origin[order], pairs.destination[order], trips[trips > 0][order])

@@ -13,7 +13,7 @@ from od_core.evaluation.targets import Target, TargetClass, values_of
 from od_core.flows.allocation import Quantity
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import breakdowns
-from tests.od_core.strategies import geography_of
+from tests.od_core.strategies import geography_of, leaves_of
 
 ZONES = [("A", "a", "1"), ("A", "a", "2"), ("A", "b", "3"), ("B", "c", "4"), ("B", "c", "5")]
 TREE = FlowTree(geography_of(ZONES), geography_of(ZONES))
@@ -26,7 +26,7 @@ def table(seed: int = 1) -> tuple[Nodes, np.ndarray, pd.DataFrame]:
     generator = np.random.default_rng(seed)
     trips = generator.integers(0, 60, (5, 5)) * (generator.random((5, 5)) < 0.6)
     origin, destination = np.nonzero(trips)
-    leaves = TREE.summed_leaves(origin.astype(np.int32), destination.astype(np.int32), trips[origin, destination])
+    leaves = leaves_of(TREE, origin, destination, trips[origin, destination])
     car = generator.binomial(leaves.trips, 0.4)
     segments = np.column_stack([car, leaves.trips - car])
     zones = pd.DataFrame(ZONES, columns=[FIRST, SECOND, LAST])
@@ -115,7 +115,7 @@ def test_tolerances_are_shares_or_trips():
 
 def one_flow(trips: int) -> Nodes:
     places = np.array([2], dtype=np.int32)
-    return TREE.summed_leaves(places, places, np.array([trips]))
+    return leaves_of(TREE, places, places, np.array([trips]))
 
 
 @pytest.mark.parametrize(
