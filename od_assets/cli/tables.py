@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from jinja2 import Environment, StrictUndefined, Template
+from jinja2 import DictLoader, Environment, StrictUndefined
 from rich.table import Table
 
 from od_assets.terminal import console
@@ -53,19 +53,19 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _template(name: str) -> Template:
-    """Return a sentence of ``texts.toml``, such as ``plan.spends``."""
-    environment = Environment(undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
+def sentences() -> Environment:
+    """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
+    groups = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+    texts = {f"{group}.{name}": each for group, named in groups.items() for name, each in named.items()}
+    environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     promise = {"promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
     environment.filters |= {"above": text_above, "below": text_below, "quoted": repr, **promise}
-    texts = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
-    group, _, sentence = name.partition(".")
-    return environment.from_string(texts[group][sentence])
+    return environment
 
 
 def text(name: str, /, **values: object) -> str:
     """Return a sentence of ``texts.toml``, filled in with values."""
-    return " ".join(_template(name).render(values).split())
+    return " ".join(sentences().get_template(name).render(values).split())
 
 
 def say(name: str, ending: str = "", /, **values: object) -> None:

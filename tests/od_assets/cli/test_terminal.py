@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from rich.table import Table
 import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_outcome
-from od_assets.cli.tables import print_frame
+from od_assets.cli.tables import print_frame, sentences
 from od_assets.runs.run_period import Outcome, by_step, followed, number_of_steps, silent
 from od_assets.terminal import PlainConsole, printable
 
@@ -134,3 +135,14 @@ def test_there_is_no_other_console() -> None:
     with_a_console = {path.name for path in folder.rglob("*.py") if "Console(" in path.read_text(encoding="utf-8")}
     assert with_a_console == {"terminal.py", "run_period.py"}
     assert "rich.console" not in (folder / "runs" / "run_period.py").read_text(encoding="utf-8")
+
+
+def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
+    used = {
+        name
+        for file in Path(od_assets.__file__).parent.rglob("*.py")
+        for name in re.findall(r"""\b(?:say|text)\(\s*["'](\w+\.\w+)""", file.read_text(encoding="utf-8"))
+    }
+    templates = sentences()
+    assert used == {*templates.list_templates()}
+    assert all(templates.get_template(name) for name in used)
