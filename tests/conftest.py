@@ -172,11 +172,9 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     import duckdb
 
     from od_core.files.duckdb_session import THREADS, spill_folder
-    from od_core.group_sizes import groups
-    from od_core.records import count_records, open_file
-    from od_core.stops import trajectories
+    from od_core.records import count_records, faults, open_file
 
-    reading = (count_records, groups, open_file, trajectories)
+    reading = (count_records, faults, open_file)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 
