@@ -37,7 +37,7 @@ def _is_of_no_test() -> bool:
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
-    for argument in arguments:
+    for argument in arguments[:1] if event == "open" else arguments:  # the second is a mode
         if isinstance(argument, (str, bytes, os.PathLike)):
             place = os.fsdecode(argument).removeprefix("file:")
             if place.startswith("/") and not place.startswith(str(VAR)) and not _RELATIVE.search(place):

@@ -172,9 +172,6 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     import duckdb
 
     from od_core.files.duckdb_session import THREADS, spill_folder
-    from od_core.records import count_records, faults, open_file
-
-    reading = (count_records, faults, open_file)
 
     with duckdb.connect(config={"threads": THREADS}) as database:
 
@@ -191,18 +188,33 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
         @contextmanager
         def patched() -> Iterator[None]:
             with pytest.MonkeyPatch.context() as patch:
-                for module in reading:
-                    patch.setattr(module, "scratch_database", scratch)
+                _set_scratch_database(patch, scratch)
                 yield
 
         yield patched
 
 
+def _set_scratch_database(patch: pytest.MonkeyPatch, opened: object) -> None:
+    from od_core.ledger import user_counters
+    from od_core.records import count_records, faults, open_file
+
+    for module in (count_records, faults, open_file, user_counters):
+        patch.setattr(module, "scratch_database", opened)
+
+
 @pytest.fixture(scope="module")
 def one_scratch_database(in_one_database: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
-    """The same for all tests of a file."""
+    """The same for all tests of a file, but for those with ``own_scratch_databases``."""
     with in_one_database():
         yield
+
+
+@pytest.fixture
+def own_scratch_databases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each database is opened anew, with its limits, in a test of a file whose others share one."""
+    from od_core.files.duckdb_session import scratch_database
+
+    _set_scratch_database(monkeypatch, scratch_database)
 
 
 @pytest.fixture(scope="session")

@@ -36,6 +36,8 @@ from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import NoiseNotWanted, no_noise
 from tests.projects import make_dg_project
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 CANARY = "QX-CANARY-7731"
 NUMBER = 7731
 LEVELS = ["region", "zone"]

@@ -16,6 +16,8 @@ from od_assets.cli.diagnosis import Finding, inspected
 from od_assets.failures import asset_of, failure_lines
 from tests.od_assets.conftest import ZONES, Project, records, states
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 
 def input_of(project: Project, component: Any = None) -> tuple[Finding, str]:
     """What is said of January, and the file of details; nothing else is there but that file."""

@@ -13,6 +13,8 @@ from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.records.published import istat_line
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 ISTAT = FORMATS["istat"]
 
 CODES = st.integers(1, 110).flatmap(lambda province: st.integers(1, 316).map(lambda one: f"{province:03}{one:03}"))

@@ -21,6 +21,8 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 ZONES = pd.DataFrame([("a", "aa"), ("a", "ab"), ("b", "ba")], columns=["region", "zone"], dtype="str")
 TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
 DATED = RecordColumns(date="day")
@@ -227,6 +229,7 @@ def test_the_target_is_for_its_owner_and_nothing_is_left_beside_it(loaded, writt
         assert trip_counts_of(target, TREE).total == n
 
 
+@pytest.mark.usefixtures("own_scratch_databases")
 def test_records_that_do_not_fit_the_memory_stay_in_the_confidential_folder(loaded, written, target, monkeypatch):
     """And not for longer than they are needed; DuckDB's own choice is the working folder, open to all."""
     folders, connect = [], duckdb.connect

@@ -30,6 +30,8 @@ from od_core.records.trip_counts import count_trips
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 CANARY = "QX-CANARY-7731"
 ZONES = pd.DataFrame([("a", "aa"), ("b", "ba")], columns=["region", "zone"], dtype="str")
 TREE = FlowTree(Geography.from_frame(ZONES, ["region", "zone"]), Geography.from_frame(ZONES, ["region", "zone"]))
@@ -442,6 +444,7 @@ def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code,
     assert unreadable(source, TABLE, error).code == "OD-FILE-MISSING"
 
 
+@pytest.mark.usefixtures("own_scratch_databases")
 def test_a_file_for_which_the_memory_does_not_suffice(tmp_path, loaded, target, monkeypatch):
     monkeypatch.setattr(duckdb_session, "MEMORY_LIMIT", "1MB")
     (tmp_path / "trips.csv").write_bytes(GOOD + b"aa,ba\n" * 300_000)

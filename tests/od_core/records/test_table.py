@@ -32,6 +32,8 @@ from od_core.stops.trajectories import Trajectories
 from tests.od_core.files.workbooks import WORKBOOKS, zipped
 from tests.od_core.records.published import istat_line
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 ISTAT = FORMATS["istat"]
 
 TABLE = FORMATS["table"]
@@ -172,6 +174,7 @@ def test_a_file_that_is_not_what_is_stated(tmp_path, name):
     assert name != "no header" or CANARY in error.confidential_detail
 
 
+@pytest.mark.usefixtures("own_scratch_databases")
 def test_a_table_of_a_duckdb_file(tmp_path, loaded):
     """By its name, with its schema where it has one; a view reads what stands in the file, and nothing beside it."""
     source, other = tmp_path / "trips.duckdb", tmp_path / "other.csv"

@@ -19,6 +19,8 @@ from od_core.records.table_file import read_table
 from od_core.records.trip_counts import TripTable
 from od_core.records.zone_lists import read_zones
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 TLC = FORMATS["tlc"]
 
 CODES = {"origin": ["aa", "ab", "aa"], "destination": ["ba", "ba", "ab"]}

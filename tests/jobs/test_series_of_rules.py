@@ -23,7 +23,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
 from tests.od_core.published.test_series_rule import shown
 
-from .conftest import Project, failure_text, projects_in
+from tests.od_assets.conftest import Project, failure_text, projects_in
 
 Months = Callable[[int], Project]
 """Return the project in which so many months are published."""
