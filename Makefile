@@ -53,6 +53,7 @@ SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_r
 	tests/jobs/test_group_size_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
 	tests/jobs/test_stops_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
 	tests/jobs/test_series_of_rules.py::test_a_series_changes_its_rule_when_its_evidence_is_clear_and_keeps_it \
+	tests/jobs/test_assisted.py::test_each_month_learns_from_the_months_before_and_spends_nothing \
 	tests/jobs/test_cli_runs.py::test_run_publishes_reads_back_and_status_tells \
 	tests/statistical/test_noise_law.py \
 	tests/leaks/test_planted.py::test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted

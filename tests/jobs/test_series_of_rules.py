@@ -21,9 +21,8 @@ from od_core.flows.estimation import held_out
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_core.published.test_series_rule import shown
-
 from tests.od_assets.conftest import Project, failure_text, projects_in
+from tests.od_core.published.test_series_rule import shown
 
 Months = Callable[[int], Project]
 """Return the project in which so many months are published."""

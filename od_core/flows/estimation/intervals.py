@@ -197,7 +197,7 @@ class Intervals:
         estimated = [fit.cells(*levels) for fit in self.fits]
         numbers = [_numbered(*cells[:2], width) for cells in estimated]
         zeros = numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
-        zeros = zeros[~np.isin(zeros, _numbered(origin, destination, width))]
+        zeros = zeros[np.isin(zeros, _numbered(origin, destination, width), assume_unique=True, invert=True)]
         places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
         upper = bounds_of(self._estimates(levels, estimated, *places))[1]
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]

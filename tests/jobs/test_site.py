@@ -18,8 +18,7 @@ from od_assets.resources.dead_runs import PROCESS_TAG, SITE_TAG
 from od_assets.series.reading import declared_site
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
-
-from .conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import ATTRIBUTES, SILENT, Project, failure_text, public_bytes, records
 
 SITE = dg.AssetKey(["od", "site"])
 URL = "https://statistics.example/od"

@@ -21,8 +21,7 @@ from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse, verified
 from od_core import OdError, Release, open_release
-
-from .conftest import Project, failure_text
+from tests.od_assets.conftest import Project, failure_text
 
 HOMES = ["0101", "0102", "0201", "0202", "0203"]
 WORKS = {"n1": ("N", "Na"), "n2": ("N", "Nb"), "s1": ("S", "Sa"), "0101": ("S", "Sa")}

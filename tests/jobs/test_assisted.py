@@ -13,8 +13,7 @@ import pytest
 from od_core import AssistedFlows, open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-
-from .conftest import Project, failure_text, projects_in
+from tests.od_assets.conftest import Project, failure_text, projects_in
 
 ASSISTED = dg.AssetKey(["trips", "assisted"])
 
