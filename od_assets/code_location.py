@@ -19,7 +19,6 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 from od_assets.components.declarations import broken_declarations
 from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_at
-from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import declaration_files
 from od_assets.series.section import yaml_documents
 from od_core.errors import OdError
@@ -65,12 +64,6 @@ def load_definitions() -> dg.Definitions:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
         raise unloadable(error) from None
-    warehouse = (definitions.resources or {}).get("od_warehouse")
-    if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
-        raise unloadable(
-            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
-            f" to {project.var}"
-        )
     return definitions
 
 
@@ -100,8 +93,15 @@ def _place(error: Exception) -> str:
 
 
 def _stated(project: Project) -> dg.Definitions:
-    """Return the definitions in the module of a project. Raises OdError if it has none."""
-    found = getattr(importlib.import_module(project.module), "defs", None)
+    """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
+    module = importlib.import_module(project.module)
+    place = Path(str(module.__file__)).resolve()
+    root = next((folder for folder in project.defs.resolve().parents if project_at(folder)), None)
+    if root is not None and not place.is_relative_to(root):
+        raise unloadable(
+            f"Python imports {project.module} from another copy of the project, {place}, and not from {root}"
+        )
+    found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
     if not isinstance(definitions, dg.Definitions):
         raise unloadable(f"{project.module} has no definitions named defs")

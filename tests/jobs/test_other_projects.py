@@ -66,11 +66,13 @@ def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Ca
     assert not list(elsewhere.rglob("*.parquet"))
 
 
+@pytest.mark.parametrize("stated", [False, True], ids=["its own var", "a stated var"])
 def test_another_copy_of_the_package_is_not_taken_for_the_project(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stated: bool
 ) -> None:
     """Python imports the definitions of this checkout, whichever folder the command is called in."""
-    monkeypatch.delenv("OD_VAR")
+    if not stated:
+        monkeypatch.delenv("OD_VAR")
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     make_dg_project(tmp_path)
     with pytest.raises(OdError, match=r"OD-CODE-LOCATION: Python imports od_assets\.definitions from another copy"):
