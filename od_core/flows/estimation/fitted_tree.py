@@ -436,12 +436,12 @@ class FittedTree:
             below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
         return Estimates.of_sums(sums, self.levels[0].variance)
 
-    def largest_dropped(self, origin_level: int, destination_level: int) -> int:
-        """Return the largest upper bound of a dropped node above the cells of a pair of levels, or 0."""
+    def largest_dropped(self, origin_level: int, destination_level: int) -> int | None:
+        """Return the largest upper bound of the dropped nodes above a pair of levels; None if none was dropped."""
         hub, finest = self.span(origin_level, destination_level)
         above = range(hub if hub == finest else hub + 1)
-        dropped = [np.delete(self.levels[k].bound, self.levels[k].divided).max(initial=0) for k in above]
-        return int(max([0, *dropped]))
+        dropped = (np.delete(self.levels[k].bound, self.levels[k].divided) for k in above)
+        return max((int(bounds.max()) for bounds in dropped if len(bounds)), default=None)
 
     def span(self, origin_level: int, destination_level: int) -> tuple[int, int]:
         """Return the positions in ``levels`` of two levels of the flow tree that enclose a pair of levels.

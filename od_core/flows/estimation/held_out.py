@@ -84,6 +84,9 @@ _MOST_POOLED = 24
 _UNIT = 1_000_000
 """Evidence is in whole millionths: it can be added without rounding, and is the same on every machine."""
 
+_MOST_SHOWN = 1e9
+"""Limit of each number that one release shows, so that sums fit 64 bits: rounding may leave an error of 0 at 1e-15."""
+
 _MOST_COMPARED = 1 << 21
 """Largest number of leaves of which all are compared. If there are more, about half as many are drawn at random."""
 
@@ -142,7 +145,8 @@ class Evidence:
         spread = np.sqrt(losses.increase[1])
         increase = np.divide(losses.increase[0], spread, out=np.zeros_like(spread), where=spread > 0)
         saved = np.divide(base - errors, base, out=np.zeros_like(base), where=base > 0)
-        return cls(1, np.rint(np.column_stack((saved, losses.false / 2, increase)) * _UNIT).astype(np.int64))
+        shown = np.clip(np.column_stack((saved, losses.false / 2, increase)), -_MOST_SHOWN, _MOST_SHOWN)
+        return cls(1, np.rint(shown * _UNIT).astype(np.int64))
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Evidence:

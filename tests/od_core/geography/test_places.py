@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Geography
@@ -93,6 +93,7 @@ def test_the_least_square_divides_the_distances(places, edge):
 def test_the_extent_is_that_of_all_pairs(places):
     found = extent(*[mean_places(zones_at(places), 2)] * 2)
     distances = np.array([[haversine(one, other) for other in places] for one in places])
+    assume(not ((distances > 0.0005) & (distances < 0.01)).any())  # two places within a metre are one
     near = [min((d for d in row if d > 0.01), default=None) for row in distances]
     known = [d for d in near if d is not None]
     assert found.farthest == pytest.approx(distances.max(), abs=1)

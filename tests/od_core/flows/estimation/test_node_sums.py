@@ -122,8 +122,9 @@ def test_over_divided_children_sums_are_what_the_formula_says(random: Random, dr
     each = [[[random.randint(-8, 8) / 8 for _ in range(rows)] for _ in range(width)] for _, width in spans]
     unseen = np.array([[0 if is_kept else random.randint(1, 9) for is_kept in kept] for _ in range(3)])
     level = SimpleNamespace(offsets=offsets, own=np.array(own), siblings=siblings, divided=np.flatnonzero(kept))
+    widths = [width for (_, width), mine in zip(spans, kept, strict=True) if mine]
     sums = NodeSums(
-        np.concatenate([[0], np.cumsum([width for (_, width), mine in zip(spans, kept, strict=True) if mine])]),
+        np.concatenate([[0], np.cumsum(widths, dtype=np.int64)]),
         np.array([sum_ for mine, is_kept in zip(each, kept, strict=True) if is_kept for sum_ in mine])
         .reshape(-1, rows)
         .T.copy(),
