@@ -39,7 +39,7 @@ def releases_of(world: Any, seeds: range, **options: Any) -> list[Release]:
 
 
 @given(random=RANDOMS, learns=st.booleans())
-@example(Random(88263), True)  # least squares is without error, but for rounding
+@example(Random(88263), True)  # noqa: S311  # least squares is without error, but for rounding
 def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_release(
     random: Random, learns: bool
 ) -> None:

@@ -238,7 +238,7 @@ def test_sums_that_overlap_dropped_nodes_hold_none_to_all_of_their_trips(random:
 
 
 @given(random=RANDOMS, dropping=st.booleans())
-@example(Random(31272344), True)  # nodes dropped with a bound of 0 in one release, and with more in another
+@example(Random(31272344), True)  # noqa: S311  # nodes dropped with a bound of 0 in one release, and with more in another
 def test_the_bound_of_unlisted_pairs_is_that_of_the_pairs_released_as_zero(random: Random, dropping: bool) -> None:
     cases = cases_of(random, DROPPING if dropping else KEEPING)
     total, tree = sum_of(cases), cases[0].tree
