@@ -95,17 +95,20 @@ def _place(error: Exception) -> str:
 def _stated(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    place = Path(str(module.__file__)).resolve()
-    root = next((folder for folder in project.defs.resolve().parents if project_at(folder)), None)
-    if root is not None and not place.is_relative_to(root):
+    root, imported = _root_above(project.defs.resolve()), _root_above(Path(str(module.__file__)).resolve())
+    if None not in (root, imported) and root != imported:  # a module that was installed is in no project
         raise unloadable(
-            f"Python imports {project.module} from another copy of the project, {place}, and not from {root}"
+            f"Python imports {project.module} from another copy of the project, {imported}, not from {root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
     if not isinstance(definitions, dg.Definitions):
         raise unloadable(f"{project.module} has no definitions named defs")
     return definitions
+
+
+def _root_above(place: Path) -> Path | None:
+    return next((folder for folder in place.parents if project_at(folder)), None)
 
 
 def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
