@@ -12,7 +12,6 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from od_assets import definitions
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import app, main
 from od_assets.cli.diagnosis import Finding, diagnosis, of_declaration
@@ -90,7 +89,9 @@ def test_no_value_leaves_the_confidential_folder(
 ) -> None:
     """A planted zone, user and count: counted as unlisted and too large, then in a file that cannot be read."""
     project = declared(trips={"files": "{period}.csv", "columns": {"date": "date", "trips": "trips"}})
-    monkeypatch.setattr(definitions, "defs", dg.Definitions)  # those of this project are looked at elsewhere
+    monkeypatch.setattr(
+        installation, "load_definitions", dg.Definitions
+    )  # those of this project are looked at elsewhere
     project.write_records(pd.concat([planted(), planted()[:1].assign(trips=-COUNT)]))
     said = ""
     for arguments in (["doctor", "trips", "--period", "2001-01"], ["doctor", "--period", "2001-01", "--json"]):
@@ -119,7 +120,7 @@ def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
     declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Their path is wrong. By doctor and by the command, which keep what they quote in the confidential folder."""
-    monkeypatch.setattr(definitions, "defs", dg.Definitions)
+    monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
     project = declared(geography={"file": "2001-01.csv", "levels": ["date", "origin"]})
     for number, header in enumerate((True, False), start=1):
         planted()[::-1].to_csv(project.root / "2001-01.csv", index=False, header=header)
@@ -140,7 +141,7 @@ def test_zones_that_are_the_records_are_refused_without_a_word_of_them(
 def test_the_command_says_a_line_a_finding_and_exits_with_1_where_one_is_wrong(
     declared: Callable[..., Project], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(definitions, "defs", dg.Definitions)
+    monkeypatch.setattr(installation, "load_definitions", dg.Definitions)
     monkeypatch.setattr(installation, "LEAST_FREE", 1)
     declared(schedule="every monday")
     result = CliRunner().invoke(app, ["doctor", "trips"])
