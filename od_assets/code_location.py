@@ -18,7 +18,8 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
 from od_assets.components.declarations import broken_declarations
 from od_assets.metadata import source_of
-from od_assets.project import Project, current_project, project_at
+from od_assets.project import Project, current_project, project_above, project_at
+from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import declaration_files
 from od_assets.series.section import yaml_documents
 from od_core.errors import OdError
@@ -64,6 +65,12 @@ def load_definitions() -> dg.Definitions:
         raise
     except Exception as error:  # noqa: BLE001  # any exception of the project's code or YAML; no record is involved
         raise unloadable(error) from None
+    warehouse = (definitions.resources or {}).get("od_warehouse")
+    if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
+        raise unloadable(
+            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
+            f" to {project.var}"
+        )
     return definitions
 
 
@@ -95,20 +102,16 @@ def _place(error: Exception) -> str:
 def _stated(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    root, imported = _root_above(project.defs.resolve()), _root_above(Path(str(module.__file__)).resolve())
-    if None not in (root, imported) and root != imported:  # a module that was installed is in no project
+    own, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
+    if own is not None and other is not None and own.root != other.root:  # what was installed is in no project
         raise unloadable(
-            f"Python imports {project.module} from another copy of the project, {imported}, not from {root}"
+            f"Python imports {project.module} from another copy of the project, {other.root}, not from {own.root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
     if not isinstance(definitions, dg.Definitions):
         raise unloadable(f"{project.module} has no definitions named defs")
     return definitions
-
-
-def _root_above(place: Path) -> Path | None:
-    return next((folder for folder in place.parents if project_at(folder)), None)
 
 
 def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:

@@ -86,15 +86,19 @@ def current_project() -> Project:
 
 def _nearest_project() -> Project:
     here = Path.cwd().resolve()
-    for folder in (here, *here.parents, CHECKOUT):
-        found = project_at(folder)
-        if found is not None:
-            return found
+    found = project_above(here) or project_at(CHECKOUT)
+    if found is not None:
+        return found
     raise OdError(
         "OD-PROJECT-ABSENT",
         f"{here} is not in a Dagster project: no folder from there upwards has a pyproject.toml with [tool.dg.project]",
         next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
     )
+
+
+def project_above(place: Path) -> Project | None:
+    """Return the nearest Dagster project from a folder upwards; None if there is none."""
+    return next(filter(None, map(project_at, (place, *place.parents))), None)
 
 
 def project_at(root: Path) -> Project | None:

@@ -103,8 +103,9 @@ def declaration(name: str) -> Series[Any, Any]:
         OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
             file, and a wrong field.
     """
-    if not any(component_type(path) in RELEASES for path in _named(name)):
-        for path in _named(name):
+    named = _named(name)
+    if not any(component_type(path) in RELEASES for path in named):
+        for path in named:
             refuse_wrong_type(path)
         raise OdError(
             "OD-RELEASE-UNKNOWN",

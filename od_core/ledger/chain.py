@@ -80,7 +80,8 @@ class Head:
             OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
-            head = _content(self._kept) if self._kept is not None and self._is_kept() else self._path.read_bytes()
+            kept = self._still_kept()
+            head = self._path.read_bytes() if kept is None else _content(kept)
         except FileNotFoundError:
             head = None
         except PermissionError:
@@ -114,24 +115,27 @@ class Head:
             make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
             return
-        if self._kept is None or not self._is_kept():
+        file = self._still_kept()
+        if file is None:
             self._close()
-            self._kept = self._path.open("rb+", buffering=0)
-        fcntl.flock(self._kept, fcntl.LOCK_EX)
+            file = self._kept = self._path.open("rb+", buffering=0)
+        fcntl.flock(file, fcntl.LOCK_EX)
         try:
-            if _content(self._kept).decode() < newest:
+            if _content(file).decode() < newest:
                 written, head = 0, newest.encode()
                 while written < len(head):  # one call may write only a part
-                    written += os.pwrite(self._kept.fileno(), head[written:], written)
-                os.fdatasync(self._kept.fileno())
+                    written += os.pwrite(file.fileno(), head[written:], written)
+                os.fdatasync(file.fileno())
         finally:
-            fcntl.flock(self._kept, fcntl.LOCK_UN)
+            fcntl.flock(file, fcntl.LOCK_UN)
             if not self._keeps:
                 self._close()
 
-    def _is_kept(self) -> bool:
-        """Return whether the open file is still the one at the path. A backup that is restored replaces it."""
-        return self._kept is not None and os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat())
+    def _still_kept(self) -> FileIO | None:
+        """Return the open file if it is still the one at the path. A backup that is restored replaces it."""
+        if self._kept is None or not os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat()):
+            return None
+        return self._kept
 
 
 def _content(file: FileIO) -> bytes:

@@ -7,13 +7,12 @@ import shutil
 from pathlib import Path
 
 import dagster as dg
-import pandas as pd
 import pytest
 
 from od_core import AssistedFlows, open_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import Project, failure_text, projects_in
+from tests.od_assets.conftest import Project, failure_text, projects_in, with_two_flows
 
 ASSISTED = dg.AssetKey(["trips", "assisted"])
 
@@ -21,26 +20,17 @@ ASSISTED = dg.AssetKey(["trips", "assisted"])
 PERIODS = ("2001-01", "2001-02")
 
 
-def with_records(project: Project) -> Project:
-    for period in PERIODS:
-        records = pd.DataFrame(
-            {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
-        )
-        project.write_records(records, period)
-    return project
-
-
 @pytest.fixture
 def months(project: Project) -> Project:
     """Two months of records."""
-    return with_records(project)
+    return with_two_flows(project, PERIODS)
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[dg.ExecuteInProcessResult]]:
     """Return ``var`` with the two months published, and their runs. Not to be changed."""
     with projects_in(tmp_path_factory.mktemp("assisted")) as make:
-        project = with_records(make())
+        project = with_two_flows(make(), PERIODS)
         return project.var, [project.run(project.component(assisted=True), period) for period in PERIODS]
 
 

@@ -14,11 +14,13 @@ import pytest
 import yaml
 from dagster import ComponentTree
 
+from od_assets import code_location
 from od_assets.code_location import load_definitions
 from od_assets.components import OdWarehouse
 from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
+from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import RELEASES, declaration, declaration_file, declared_releases
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
@@ -76,6 +78,14 @@ def test_another_copy_of_the_package_is_not_taken_for_the_project(
     monkeypatch.setenv("OD_PROJECT", str(tmp_path))
     make_dg_project(tmp_path)
     with pytest.raises(OdError, match=r"OD-CODE-LOCATION: Python imports od_assets\.definitions from another copy"):
+        load_definitions()
+
+
+def test_a_module_that_writes_elsewhere_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an installed copy does, which is in no project."""
+    elsewhere = dg.Definitions(resources={"od_warehouse": Warehouse(folder=str(tmp_path / "elsewhere"))})
+    monkeypatch.setattr(code_location, "_stated", lambda project: elsewhere)
+    with pytest.raises(OdError, match=r"OD-CODE-LOCATION: .* which writes to .*elsewhere and not to"):
         load_definitions()
 
 

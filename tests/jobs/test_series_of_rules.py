@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from od_assets.cli.diagnosis import charged
@@ -21,7 +20,7 @@ from od_core.flows.estimation import held_out
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
-from tests.od_assets.conftest import Project, failure_text, projects_in
+from tests.od_assets.conftest import Project, failure_text, projects_in, with_two_flows
 from tests.od_core.published.test_series_rule import shown
 
 Months = Callable[[int], Project]
@@ -38,18 +37,9 @@ def near_the_limit() -> Iterator[None]:
         yield
 
 
-def with_records(project: Project) -> Project:
-    for period in PERIODS:
-        records = pd.DataFrame(
-            {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
-        )
-        project.write_records(records, period)
-    return project
-
-
 @pytest.fixture
 def months(project: Project) -> Project:
-    return with_records(project)
+    return with_two_flows(project, PERIODS)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +50,7 @@ def stages(near_the_limit: None, tmp_path_factory: pytest.TempPathFactory) -> Ca
     @functools.cache
     def stage(number: int) -> Path:
         with projects_in(folder / f"project_{number}") as make:
-            project = with_records(make())
+            project = with_two_flows(make(), PERIODS)
             if number > 1:
                 shutil.copytree(stage(number - 1), project.var)
             run(project, PERIODS[number - 1])

@@ -6,7 +6,7 @@ import copy
 import hashlib
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from pathlib import Path
@@ -280,6 +280,14 @@ def first_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dg.Execut
 def released(project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult]) -> Project:
     """The project where that month is published, in a folder of the test. Dagster knows nothing of the run."""
     shutil.copytree(first_run[0], project.var, dirs_exist_ok=True)
+    return project
+
+
+def with_two_flows(project: Project, periods: Iterable[str]) -> Project:
+    """Write the same records of several months: two flows of 60 trips."""
+    for period in periods:
+        records = {"date": f"{period}-03", "origin": ["Z00", "Z10"] * 60, "destination": ["Z11", "Z20"] * 60}
+        project.write_records(pd.DataFrame(records), period)
     return project
 
 

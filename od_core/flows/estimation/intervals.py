@@ -201,8 +201,8 @@ class Intervals:
         places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
         upper = bounds_of(self._estimates(levels, estimated, *places))[1]
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]
-        below_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
-        return int(max(upper.max(initial=0), below_none))
+        estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
+        return int(max(upper.max(initial=0), estimated_by_none))
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers

@@ -89,9 +89,7 @@ def test_no_value_leaves_the_confidential_folder(
 ) -> None:
     """A planted zone, user and count: counted as unlisted and too large, then in a file that cannot be read."""
     project = declared(trips={"files": "{period}.csv", "columns": {"date": "date", "trips": "trips"}})
-    monkeypatch.setattr(
-        installation, "load_definitions", dg.Definitions
-    )  # those of this project are looked at elsewhere
+    monkeypatch.setattr(installation, "load_definitions", dg.Definitions)  # those of this project are tested elsewhere
     project.write_records(pd.concat([planted(), planted()[:1].assign(trips=-COUNT)]))
     said = ""
     for arguments in (["doctor", "trips", "--period", "2001-01"], ["doctor", "--period", "2001-01", "--json"]):

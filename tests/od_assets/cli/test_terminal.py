@@ -114,6 +114,7 @@ def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
 
     run(transient=True)
     assert capsys.readouterr().err == ""  # no terminal
+    assert shown == []  # nor is the log followed, which takes time
     monkeypatch.setenv("FORCE_COLOR", "1")
     run(transient=False)
     assert "3/3" in capsys.readouterr().err
