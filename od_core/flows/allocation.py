@@ -264,7 +264,7 @@ def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Qu
         for o, origin in enumerate(origins)
         for d, destination in enumerate(destinations)
     ]
-    if tree.origin.digest == tree.destination.digest:
+    if tree.same_geography:
         for level, name in list(enumerate(origins))[1:]:
             parts: tuple[Part, ...] = ("within", "outflow", "inflow")
             found += [Quantity(f"{name} {part}", level, level, part) for part in parts]

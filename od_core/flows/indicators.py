@@ -40,7 +40,7 @@ _METRE = 3
 
 def has_indicators(flows: ReleasedFlows) -> bool:
     """Return whether indicators can be computed: if origins and destinations have the same areas."""
-    return flows.tree.origin.digest == flows.tree.destination.digest
+    return flows.tree.same_geography
 
 
 def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True) -> pd.DataFrame:

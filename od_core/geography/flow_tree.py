@@ -212,6 +212,11 @@ class FlowTree:
         """Number of levels below the root: twice the number of levels of each geography."""
         return 2 * self.origin.depth
 
+    @property
+    def same_geography(self) -> bool:
+        """Whether origins and destinations have the same areas, so that trips have an opposite direction."""
+        return self.origin.digest == self.destination.digest
+
     def level_pair(self, level: int) -> tuple[int, int]:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
         first, second = (level + 1) // 2, level // 2

@@ -16,21 +16,24 @@ move none at a level where all that it explains may be chance.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import bins
-from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, descend
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import in_order
+
+Result = TypeVar("Result")
 
 SIZES, _SIZE_OF_SIGMA = 96, 48
 """Number of sizes of cells, and the size that starts at sigma / 2. A size is half an octave: a cell predicted to have q
@@ -57,23 +60,27 @@ class Families:
     Attributes:
         offsets: The children of family ``f`` are ``offsets[f]:offsets[f + 1]``; shape (families + 1,).
         parents: Positions of the parents in the level above; shape (families,).
-        kept: Positions of the children that were not dropped, which have measured nodes below them or are leaves.
+        kept: Positions of the children that were not dropped, which have measured nodes below them; None if all are
+            kept, as leaves are.
         area: Area number of each child on the side that the level refines; shape (children,).
         areas: Number of areas of that side.
         siblings: Sum of v over the children of each family; shape (families,).
         v: Variance of the estimate of each child from itself and the levels below it; shape (children,).
-        h: Estimate of each child from all levels; shape (children,).
+        noisy: Noisy value of each child; shape (children,).
+        h: Estimate of each child from all levels; shape (children,). Empty for leaves, which are so many that their
+            estimates are computed again where they are needed.
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
         sigma: Standard deviation of the noise of the level.
     """
 
     offsets: Integers
     parents: Integers
-    kept: Integers
+    kept: Integers | None
     area: NDArray[np.int32]
     areas: int
     siblings: Reals
     v: Reals
+    noisy: Reals
     h: Reals
     parent_h: Reals
     parent_variance: Reals
@@ -82,7 +89,7 @@ class Families:
     @property
     def learns(self) -> bool:
         """Whether the level has enough cells to learn from."""
-        return len(self.h) >= _LEAST_LEARNED
+        return len(self.area) >= _LEAST_LEARNED
 
     def children_of(self, chosen: Integers) -> Integers:
         """Return the positions of the children of some families; ascending if ``chosen`` is."""
@@ -97,35 +104,68 @@ class Families:
             self,
             offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])]),
             parents=self.parents[chosen],
-            kept=np.arange(len(children)),
             area=self.area[children],
             siblings=self.siblings[chosen],
             v=self.v[children],
-            h=self.h[children],
+            noisy=self.noisy[children],
+            h=np.empty(0),
             parent_h=self.parent_h[chosen],
             parent_variance=self.parent_variance[chosen],
         )
 
-    def deviations(self, p: Reals, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
+    @property
+    def estimates(self) -> Reals:
+        """Estimate h of each child; shape (children,)."""
+        if len(self.h):
+            return self.h
+        estimate, z, v = np.empty_like(self.noisy), self.noisy, np.ascontiguousarray(self.v)
+        parents = self.parent_h, self.parent_variance, run_sums(z, self.offsets), self.siblings
+        descend(self.offsets, *parents, z, v, estimate, np.empty(0))
+        return estimate
+
+    @property
+    def kept_children(self) -> tuple[Integers, Integers]:
+        """Positions of the kept children, and the range of those of each family; shapes (kept,) and (families + 1,)."""
+        if self.kept is None:
+            return np.arange(len(self.area)), self.offsets
+        return self.kept, np.searchsorted(self.kept, self.offsets)
+
+    def deviations(self, p: Reals) -> tuple[Any, ...]:
         """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops.
 
-        Args:
-            p: Share of each child; shape (children,).
-            first, last: The families ``first:last``; all by default.
+        The shape of ``p`` is (children,).
         """
-        own, end = slice(first, last), None if last is None else last + 1
-        parents = self.siblings[own], p, self.parent_h[own], self.parent_variance[own]
-        return self.offsets[first:end], self.h, self.v, *parents, self.sigma
+        parents = self.siblings, p, self.parent_h, self.parent_variance
+        return self.offsets, self.estimates, np.ascontiguousarray(self.v), *parents, self.sigma
 
-    def in_blocks(self, work: Callable[[int, int], None]) -> None:
-        """Process the families ``first:last`` of consecutive blocks of about 2^18 children, in threads.
+    def in_blocks(self, work: Callable[[Families, slice], Result]) -> Iterator[Result]:
+        """Yield ``work(families, children)`` for consecutive families of about 2^18 children, processed in threads.
 
-        Each call of ``work(first, last)`` writes numbers of its own.
+        ``children`` has their positions. Each call writes numbers of its own.
         """
         ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
         blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
-        for _ in in_order(lambda block: work(*block), blocks):
-            pass
+        return in_order(lambda block: work(*self._block(*block)), blocks)
+
+    def _block(self, first: int, last: int) -> tuple[Families, slice]:
+        """Return the families ``first:last``, and the positions of their children."""
+        own, children, kept = slice(first, last), slice(*self.offsets[[first, last]].tolist()), self.kept
+        if kept is not None:
+            kept = kept[slice(*np.searchsorted(kept, self.offsets[[first, last]]))] - children.start
+        block = replace(
+            self,
+            offsets=self.offsets[first : last + 1] - children.start,
+            parents=self.parents[own],
+            kept=kept,
+            area=self.area[children],
+            siblings=self.siblings[own],
+            v=self.v[children],
+            noisy=self.noisy[children],
+            h=self.h[children] if len(self.h) else self.h,
+            parent_h=self.parent_h[own],
+            parent_variance=self.parent_variance[own],
+        )
+        return block, children
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
@@ -139,11 +179,12 @@ def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Fa
         yield Families(
             offsets=level.offsets,
             parents=above.divided,
-            kept=level.divided if level is not levels[-1] else np.arange(len(area)),
+            kept=level.divided if level is not levels[-1] else None,
             area=area,
             areas=refined.size(at),
             siblings=level.siblings,
             v=level.own,
+            noisy=level.noisy,
             h=level.estimate,
             parent_h=above.estimate[above.divided],
             parent_variance=above.variance[above.divided],
@@ -153,10 +194,16 @@ def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Fa
 
 def gravity_shares(families: Families) -> Reals:
     """Return the gravity share p of each child; shape (children,). The shares of a family sum to 1."""
-    rows = np.bincount(families.area, families.h, minlength=families.areas)
-    cells = np.bincount(families.area, minlength=families.areas)
-    shares = np.empty_like(families.h)
-    _divide(families.offsets, families.area, families.h, rows, cells, families.sigma / 2, shares)
+    rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
+    shares = np.empty(len(families.area))
+
+    for area, h in families.in_blocks(lambda own, _: (own.area, own.estimates)):
+        add_to_rows(area, h, rows)
+
+    def divide(own: Families, children: slice) -> None:
+        _divide(own.offsets, own.area, own.estimates, rows, cells, own.sigma / 2, shares[children])
+
+    deque(families.in_blocks(divide), maxlen=0)
     return shares
 
 
@@ -167,29 +214,30 @@ def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: No
         levels: All levels, top level first.
         table: Leaves with their trips, in tree order, at least one.
     """
-    at = _positions(plan, levels[-1].nodes, table)
-    return sums_of_leaves(levels, trips_at(at, table.trips))
+    return sums_of_leaves(levels, trips_at(_positions(plan, levels[-1].nodes, table), table.trips))
 
 
-def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers | None:
+def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers:
     """Return the position of the leaf in the opposite direction of each leaf, or -1 if it is not measured.
 
-    The shape is (leaves,). Return None if origins and destinations differ in their geographies.
+    The shape is (leaves,). Origins and destinations must have the same geography.
     """
-    if plan.tree.origin.digest != plan.tree.destination.digest:
-        return None
     leaves = levels[-1].nodes
     return _positions(plan, Pairs(plan.tree.depth, leaves.destination, leaves.origin), leaves)
 
 
 def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
-    asked, ranks = (
-        plan.tree.first_rank(wanted),
-        plan.tree.first_rank(Pairs(plan.tree.depth, table.origin, table.destination)),
-    )
-    at = np.minimum(np.searchsorted(ranks, asked), len(ranks) - 1)
-    at[ranks[at] != asked] = -1
+    ranks = plan.tree.first_rank(Pairs(plan.tree.depth, table.origin, table.destination))
+    at = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
+
+    def find(first: int) -> None:
+        own = slice(first, first + _BLOCK)
+        find_ranks(
+            plan.tree.first_rank(Pairs(wanted.level, wanted.origin[own], wanted.destination[own])), ranks, at[own]
+        )
+
+    deque(in_order(find, range(0, len(at), _BLOCK)), maxlen=0)
     return at
 
 
@@ -215,8 +263,12 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
             in its standard deviations [white1980heteroskedasticity], divided by the square root of their number.
     """
     (explained, whole, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
-    given = families.offsets, families.h, p, families.parent_h, families.sigma, other, weight
-    _regress(*given, explained, whole, squares, cells)
+
+    def given(own: Families, children: slice) -> tuple[Any, ...]:
+        return own.offsets, own.estimates, p[children], own.parent_h, own.sigma, other[children], weight
+
+    for own in families.in_blocks(given):
+        _regress(*own, explained, whole, squares, cells)
     bin_of = bins(cells, _LEAST_CELLS)
     explained, whole, squares = (np.bincount(bin_of, each).astype(np.float64) for each in (explained, whole, squares))
     score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
@@ -224,7 +276,12 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
         return p
     slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)[bin_of]
     shares = np.empty_like(p)
-    _blend(families.offsets, p, families.parent_h, families.sigma, other, weight, slope, shares)
+
+    def blend(own: Families, children: slice) -> None:
+        parents = own.parent_h, own.sigma, other[children], weight, slope
+        _blend(own.offsets, p[children], *parents, shares[children])
+
+    deque(families.in_blocks(blend), maxlen=0)
     return shares
 
 
@@ -240,6 +297,38 @@ def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
     """
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
+
+
+@kernel
+def find_ranks(asked, ranks, at):  # type: ignore[no-untyped-def]  # compiled
+    """Write the position of each of ``asked`` in the ascending ``ranks``, or -1 if it is absent, into ``at``.
+
+    The search for a rank starts where that for the one before ended, which is near for leaves of one family.
+    """
+    last, low = len(ranks), 0
+    for i in range(len(asked)):
+        if i == 0 or asked[i] < asked[i - 1]:
+            low = 0
+        step, high = 1, low
+        while high < last and ranks[high] < asked[i]:
+            low = high + 1
+            high += step
+            step *= 2
+        high = min(high, last)
+        while low < high:
+            middle = (low + high) // 2
+            if ranks[middle] < asked[i]:
+                low = middle + 1
+            else:
+                high = middle
+        at[i] = low if low < last and ranks[low] == asked[i] else -1
+
+
+@kernel
+def add_to_rows(area, h, rows):  # type: ignore[no-untyped-def]  # compiled
+    """Add h of every child to the row of its area, one after the other."""
+    for i in range(len(area)):
+        rows[area[i]] += h[i]
 
 
 @kernel

@@ -53,7 +53,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, with_returns
+from od_core.flows.estimation.shrinkage import Prediction, Rule, blended, predicted, trips_by_rule, trips_in_return
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
@@ -95,6 +95,9 @@ _EDGES = (0.0, 0.25, 1.0, 4.0)
 
 _LEAST_CELLS = 300
 """Smallest number of leaves of a group, unless there are fewer in all. Neighbouring sizes with fewer share a group."""
+
+_BLOCK = 1 << 18
+"""Number of noisy values to which W is added at once, which limits the memory."""
 
 _ITERATIONS = 150
 _SEED = 20010101
@@ -265,7 +268,8 @@ def _losses_by_rule(
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))
     turn = 0 if plan.earlier is None else plan.earlier["evidence"]["releases"]
-    back, sample = return_positions(plan, levels), _sampled_families(levels, turn)
+    sample = _sampled_families(levels, turn)
+    back = return_positions(plan, levels) if plan.tree.same_geography else None
     for half in _halves(levels, turn):
         fitted = fit(half, for_intervals=False)
         families = list(families_of(plan, fitted))
@@ -291,7 +295,13 @@ def _compared_trips(
     sample: Integers,
 ) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule; of the last level, only of the sampled families."""
-    given = with_returns(plan, levels, first, back, rule)
+    given = first
+    if not rule.learns:
+        given = Prediction.of(levels, first.families, ())
+    elif back is not None:
+        others = trips_in_return(levels, back, trips_by_rule(plan, first, rule)[-1])
+        given = Prediction.of(levels, first.families, blended(first.families, first.shares, others))
+        del others
     return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)
 
 
@@ -309,11 +319,11 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
     for sign in (1, -1):
         words, half = np.random.Philox(_SEED).jumped(turn), []
         for level in levels:
-            exact = level.noise == 0 or math.isinf(level.noise)
-            size = 0 if exact else len(level.noisy)
-            quantiles = normal_quantiles()[words.random_raw(size) >> np.uint64(48)]
-            w = np.rint(quantiles * math.sqrt(level.noise if size else 0.0))
-            noisy = level.noisy if exact else level.noisy + sign * w
+            noisy = level.noisy.copy()
+            for first in range(0, 0 if level.noise == 0 or math.isinf(level.noise) else len(noisy), _BLOCK):
+                block = noisy[first : first + _BLOCK]
+                quantiles = normal_quantiles()[words.random_raw(len(block)) >> np.uint64(48)]
+                block += sign * np.rint(quantiles * math.sqrt(level.noise))
             half.append(MeasuredLevel(level.nodes, level.offsets, level.divided, noisy, 2 * level.noise))
         yield half
 

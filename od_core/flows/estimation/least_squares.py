@@ -120,28 +120,29 @@ def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[
 
     Args:
         levels: All levels, top level first.
-        for_intervals: Whether to compute what only intervals need: upper bounds, and variances of the leaves. If not,
-            these arrays are empty.
+        for_intervals: Whether to compute what only intervals need: upper bounds, and estimates and variances of the
+            leaves. If not, these arrays are empty.
     """
     z, v, sums = upwards(levels)
     fitted: list[FittedLevel] = []
     for k, level in enumerate(levels):
-        has_variance = for_intervals or k < len(levels) - 1
+        siblings, estimate, variance = sums[k][1], np.empty(0), np.empty(0)
         if k == 0:
             siblings, estimate, variance = np.empty(0), z[0], np.maximum(v[0], 0)
-        else:
-            above, (total_z, siblings) = fitted[-1], sums[k]
+        elif for_intervals or k < len(levels) - 1:
+            above, total_z = fitted[-1], sums[k][0]
             parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total_z, siblings
-            estimate, variance = np.empty_like(z[k]), np.empty(len(z[k]) if has_variance else 0)
+            estimate, variance = np.empty_like(z[k]), np.empty_like(z[k])
             descend(*parents, z[k], v[k], estimate, variance)
         bound = np.empty(len(z[k]) if for_intervals else 0, dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
             bound[block] = upper_bound(estimate[block], variance[block])
+        own = v[k] if k < len(levels) - 1 else np.broadcast_to(level.noise, len(level.nodes))  # equal, without memory
         fitted.append(
-            FittedLevel(**vars(level), own=v[k], siblings=siblings, estimate=estimate, variance=variance, bound=bound)
+            FittedLevel(**vars(level), own=own, siblings=siblings, estimate=estimate, variance=variance, bound=bound)
         )
-        z[k] = np.empty(0)  # no longer needed
+        z[k] = v[k] = np.empty(0)  # no longer needed
     return fitted
 
 

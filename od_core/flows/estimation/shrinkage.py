@@ -64,6 +64,7 @@ The result is the same on every machine and for any number of threads: real numb
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
@@ -127,7 +128,14 @@ class Mixture:
 def deviation_mixture(families: Families, p: Reals) -> Mixture:
     """Return the distribution of the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
     cells = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
-    _tabulate(*families.deviations(p), cells)
+
+    def tabulated(own: Families, children: slice) -> Integers:
+        counts = np.zeros_like(cells)
+        _tabulate(*own.deviations(p[children]), counts)
+        return counts
+
+    for counts in families.in_blocks(tabulated):
+        cells += counts
     bin_of = bins(cells.sum(axis=1), _LEAST_CELLS)
     at_centres, at_points = _densities(1), _densities(0)
     kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
@@ -433,7 +441,16 @@ def shrink(
         return trips_by_rule(plan, Prediction.of(levels, families, ()), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
     first = predicted(levels, families, others)
-    return trips_by_rule(plan, with_returns(plan, levels, first, return_positions(plan, levels), rule), rule)
+    trips = trips_by_rule(plan, first, rule)
+    if not plan.tree.same_geography:
+        return trips
+    shares, leaves = first.shares, trips[-1]
+    del first, trips  # a third of the memory
+    others = trips_in_return(levels, return_positions(plan, levels), leaves)
+    del leaves
+    shares = blended(families, shares, others)
+    del others
+    return trips_by_rule(plan, Prediction.of(levels, families, shares), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -462,7 +479,7 @@ class Prediction:
             if k in dispersions:
                 sums, spread = _said_of_parents(each, shares[k], dispersions[k], z[0], v[0])
             else:
-                sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
+                sums, spread = run_sums(z[0], each.offsets), run_sums(np.ascontiguousarray(v[0]), each.offsets)
             own_z, own_v = combined(levels[k], sums, spread)
             z.insert(0, own_z)
             v.insert(0, own_v)
@@ -512,25 +529,15 @@ def predicted(
     return Prediction.of(levels, families, shares)
 
 
-def with_returns(
-    plan: ReleasePlan, levels: Sequence[FittedLevel], first: Prediction, back: Integers | None, rule: Rule
-) -> Prediction:
-    """Return the prediction from the shares of the first round, blended with the trips in the opposite direction.
+def trips_in_return(levels: Sequence[FittedLevel], back: Integers, leaves: Integers) -> list[Reals]:
+    """Return the trips in the opposite direction of each node of each level below the root; shape (nodes,) each.
 
     Args:
         levels: All levels, top level first.
-        first: The prediction of the first round. It is returned if there is no opposite direction; if the rule learns
-            nothing, what least squares say is returned instead.
         back: See :func:`od_core.flows.estimation.families.return_positions`.
-        rule: The rule by which the first round finds the trips of the leaves.
+        leaves: The trips of the leaves; shape (leaves,).
     """
-    if not rule.learns:
-        return Prediction.of(levels, first.families, ())
-    if back is None:
-        return first
-    leaves = trips_by_rule(plan, first, rule)[-1]
-    shares = blended(first.families, first.shares, sums_of_leaves(levels, trips_at(back, leaves)))
-    return Prediction.of(levels, first.families, shares)
+    return sums_of_leaves(levels, trips_at(back, leaves))
 
 
 def blended(
@@ -547,54 +554,47 @@ def blended(
 def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
     trips = [np.maximum(np.floor(given.z[0] + 0.5), 0).astype(np.int64)]
-    for k, each in enumerate(given.families):
-        trips.append(_trips_of_children(plan, given, k, rule, trips[-1][each.parents]))
+    for k in range(len(given.families)):
+        trips.append(_trips_of_children(plan, given, k, rule, trips[-1]))
     return trips
 
 
-def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, totals: Integers) -> Integers:
+def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule, above: Integers) -> Integers:
     """Return the trips of the children of each family of the level at position ``k``; shape (children,).
 
-    ``totals`` has the trips of the parents; shape (families,).
+    ``above`` has the trips of all nodes of the level above.
     """
-    each, z, v = given.families[k], given.z[k + 1], given.v[k + 1]
-    runs = np.searchsorted(each.kept, each.offsets)  # the kept children of family f are kept[runs[f]:runs[f + 1]]
-    if k in given.dispersions and rule.u is not None:
-        p, mixture, least = given.shares[k], given.mixtures[k], float(rule.u) * given.families[-1].sigma
-        furthest, trips = _FURTHEST[k == len(given.families) - 1], np.zeros(len(p), dtype=np.int64)
-        lumps = mixture.bin_of, mixture.kept, furthest, least, max(1, math.floor(least)), trips
+    level, trips = given.families[k], np.zeros(len(given.z[k + 1]), dtype=np.int64)
+    d, mixture = given.dispersions.get(k), given.mixtures[k] if k in given.dispersions and rule.u is not None else None
+    least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
 
-        def in_lumps(first: int, last: int) -> None:
-            own = runs[first : last + 1], z, v, totals[first:last]
-            descend_by_mixture(p, each.sigma, each.kept, *own, *lumps)
+    def divide(own: Families, children: slice) -> None:
+        (kept, runs), totals = own.kept_children, above[own.parents]
+        z, v = given.z[k + 1][children], np.ascontiguousarray(given.v[k + 1][children])
+        if mixture is not None:
+            lumps = furthest, least, max(1, math.floor(least)), trips[children]
+            by_size = mixture.bin_of, mixture.kept
+            descend_by_mixture(given.shares[k][children], own.sigma, kept, runs, z, v, totals, *by_size, *lumps)
+            return
+        if d is not None:
+            estimate = np.empty(len(kept))
+            descend(*own.deviations(given.shares[k][children]), d, kept, runs, z, v, totals, estimate)
+        else:
+            spread = v[kept]
+            lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
+            estimate = z[kept] + np.repeat(lacking, np.diff(runs)) * spread
+        rounded = np.floor(estimate + 0.5).astype(np.int64)
+        trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
 
-        each.in_blocks(in_lumps)
-        return trips
-    if k in given.dispersions:
-        p, estimate = given.shares[k], np.empty(len(each.kept))
-
-        def by_shares(first: int, last: int) -> None:
-            own = given.dispersions[k], each.kept, runs[first : last + 1], z, v, totals[first:last], estimate
-            descend(*each.deviations(p, first, last), *own)
-
-        each.in_blocks(by_shares)
-    else:
-        estimate, spread = z[each.kept], v[each.kept]
-        lacking = (totals - run_sums(estimate, runs)) / run_sums(spread, runs)
-        estimate = estimate + np.repeat(lacking, np.diff(runs)) * spread
-    estimate += 0.5
-    own = plan.mechanism.project(np.floor(estimate, out=estimate).astype(np.int64), totals, runs)
-    if len(own) == len(each.h):
-        return own
-    every = np.zeros(len(each.h), dtype=np.int64)
-    every[each.kept] = own
-    return every
+    deque(level.in_blocks(divide), maxlen=0)
+    return trips
 
 
 def _dispersion(families: Families, p: Reals) -> Reals:
     """Return d, the variance of the deviations from the shares p; shape (sizes,)."""
     excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    deviate(*families.deviations(p), excess, rest, cells)
+    for given in families.in_blocks(lambda own, children: own.deviations(p[children])):
+        deviate(*given, excess, rest, cells)
     excess, rest = pooled(cells, excess, rest)
     d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
     return np.maximum(d, _LEAST_DISPERSION * families.sigma**2)
@@ -602,10 +602,12 @@ def _dispersion(families: Families, p: Reals) -> Reals:
 
 def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
     """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
-    sums, spread = np.empty(len(families.parents)), np.empty(len(families.parents))
 
-    def combined_block(first: int, last: int) -> None:
-        combine(*families.deviations(p, first, last), d, z, v, sums[first:last], spread[first:last])
+    def said(own: Families, children: slice) -> tuple[Reals, Reals]:
+        sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
+        below = z[children], np.ascontiguousarray(v[children])
+        combine(*own.deviations(p[children]), d, *below, sums, spread)
+        return sums, spread
 
-    families.in_blocks(combined_block)
-    return sums, spread
+    sums, spread = zip(*families.in_blocks(said), strict=True)
+    return np.concatenate(sums), np.concatenate(spread)

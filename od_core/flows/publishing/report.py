@@ -121,7 +121,7 @@ def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
     """Return the flows from one zone to another; all flows if origins and destinations have different areas."""
-    if release.tree.origin.digest != release.tree.destination.digest:
+    if not release.tree.same_geography:
         return leaves
     return leaves[leaves["origin"] != leaves["destination"]]
 

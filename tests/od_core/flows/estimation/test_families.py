@@ -16,11 +16,12 @@ def level(true: np.ndarray, noise: np.ndarray) -> Families:
     return Families(
         offsets=np.arange(0, true.size + 1, CHILDREN),
         parents=np.arange(number),
-        kept=np.arange(true.size),
+        kept=None,
         area=np.tile(np.arange(CHILDREN, dtype=np.int32), number),
         areas=CHILDREN,
         siblings=none,
         v=np.ones(true.size),
+        noisy=(true + noise).ravel(),
         h=(true + noise).ravel(),
         parent_h=true.sum(axis=1).astype(float),
         parent_variance=none,
