@@ -61,12 +61,14 @@ from od_core.flows.accuracy import segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.confidence import DEVIATIONS, highest, lower_bound, upper_bound
 from od_core.flows.estimation.fitted_tree import (
+    FACTOR,
     MEASURED_ROWS,
+    OTHERS,
     Estimates,
     FittedTree,
     NodeSums,
+    Weights,
     ZoneFunction,
-    between_areas,
     find_pairs,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
@@ -91,7 +93,9 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     if not fit.nothing_dropped:
         return shared
     finest = fit.span(level, level)[1]
-    sides = [NodeSums.of_level(fit.levels[finest], between_areas(fit.levels[finest]), MEASURED_ROWS) for _ in range(2)]
+    nodes = fit.levels[finest].nodes
+    between_areas = NodeSums.of_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
+    sides = [between_areas, between_areas]
     node, product = _common(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         at = fit.levels[k]
@@ -122,12 +126,16 @@ def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> t
     node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.factors_at(node, areas - fit.areas_of(at, side, level)[0][node])
+        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(at, side, level)[0][node]]
     return node, product
 
 
 MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
+
+
+Cells = tuple[Numbers, Numbers, Estimates]
+"""Origins, destinations and estimates of cells of a pair of levels."""
 
 
 class AreaEstimates(NamedTuple):
@@ -220,11 +228,15 @@ class Intervals:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         none = np.zeros_like(areas)
+
+        def others(*levels: int) -> list[Cells]:
+            return [fit.cells(*levels, OTHERS, level) for fit in self.fits]
+
         return AreaEstimates(
-            within=self._estimates((level, level), [fit.within(level) for fit in self.fits], areas, areas),
+            within=self._estimates((level, level), [fit.cells(level, level) for fit in self.fits], areas, areas),
             begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
-            outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self.fits], areas, none),
-            inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self.fits], none, areas),
+            outflow=self._estimates((level, 0), others(level, 0), areas, none),
+            inflow=self._estimates((0, level), others(0, level), none, areas),
             exchange=np.sum([exchange_covariances(fit, level) for fit in self.fits], axis=0),
         )
 
@@ -244,14 +256,16 @@ class Intervals:
             every group.
         """
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
-        none = np.zeros_like(areas)
-        sums = [fit.begun(level, weight, group, groups) for fit in self.fits]
-        return [
-            self._estimates(
-                (level, 0), [(origin, destination, each[k]) for origin, destination, each in sums], areas, none
-            )
+        weights, zones = Weights(weight, group, groups), self._tree.origin.depth
+        sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
+        by_group = [
+            [
+                (origin, destination, each.at(np.arange(k, groups * len(origin), groups)))
+                for origin, destination, each in sums
+            ]
             for k in range(groups)
         ]
+        return [self._estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips from one set of zones to another.
@@ -267,11 +281,7 @@ class Intervals:
         return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
 
     def _estimates(
-        self,
-        levels: tuple[int, int],
-        estimated: Sequence[tuple[Numbers, Numbers, Estimates]],
-        origin: Numbers,
-        destination: Numbers,
+        self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
         sums, width = [], self._tree.destination.size(levels[1])
@@ -443,24 +453,22 @@ class SegmentIntervals:
         A cell below a dropped node has the bounds 0 and the upper bound of its nearest measured ancestor. For the
         arguments, see :meth:`Intervals.of_cells`.
         """
-        each = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
-        lower, upper = (np.stack(ends, axis=1) for ends in _bounds(each))
-        return lower, upper
+        return _bounds([fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits])
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Integers, Integers]:
         """Return the bounds that :meth:`Intervals.of_sum` does, of each category; shape (categories,) each."""
-        lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
-        return lower, upper
+        lower, upper = _bounds([fit.sum_between(origins, destinations) for fit in self._fits])
+        return lower[0], upper[0]
 
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[tuple[Integers, ...], tuple[Integers, ...]]:
-    """Return the lower and the upper bounds in each category, from the estimates of each release in each category."""
+def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
+    """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
     lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
-    return lower, upper
+    return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
 def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
@@ -561,7 +569,7 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) ->
         weight: returns the weights of pairs of zones, given their numbers.
         deviations: half-width of intervals, in standard deviations; None leaves out what dropped nodes may add.
     """
-    _, _, (cells,) = fit.begun(0, weight)  # the whole space; no cell if it was dropped
+    _, _, cells = fit.cells(0, 0, Weights(weight), fit.tree.origin.depth)  # the whole space; no cell if it was dropped
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )
