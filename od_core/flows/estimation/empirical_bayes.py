@@ -67,21 +67,31 @@ class Rows:
         sums: Sum of the noisy values of the row's leaves, for each area; shape (areas,).
         cells: Number of the row's leaves, for each area; shape (areas,).
         largest: Largest absolute noisy value of any of these leaves.
+        first: Number of the first of the areas.
     """
 
     sums: Integers
     cells: Integers
     largest: int
+    first: int = 0
 
     @classmethod
-    def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
-        """Return the sum of ``parts``, the rows over disjoint sets of leaves. ``areas`` is the number of areas."""
-        sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
+    def joined(cls, plan: ReleasePlan, parts: Iterable[Rows]) -> Rows:
+        """Return the sum of ``parts``, the rows over disjoint sets of leaves, for all areas."""
+        areas, largest = _row_areas(plan), 0
+        sums, cells = np.zeros((2, areas), dtype=np.int64)
         for part in parts:
-            sums += part.sums
-            cells += part.cells
+            own = slice(part.first, part.first + len(part.sums))
+            sums[own] += part.sums
+            cells[own] += part.cells
             largest = max(largest, part.largest)
         return cls(sums, cells, largest)
+
+    def trimmed(self) -> Rows:
+        """Return the rows without the areas before the first and after the last area that has leaves."""
+        there = np.flatnonzero(self.cells)
+        own = slice(there[0], there[-1] + 1) if len(there) else slice(0, 0)
+        return Rows(self.sums[own], self.cells[own], self.largest, int(own.start))
 
     def refuse_large(self) -> None:
         """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
@@ -108,7 +118,7 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Inte
 
 def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
     """Return the row sums of all areas (:class:`Rows`), over the leaves of one measurement."""
-    areas = row_areas(plan)
+    areas = _row_areas(plan)
 
     def read(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
@@ -116,10 +126,10 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
         _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    return Rows.joined(areas, in_order(read, leaf.expanded(plan)))
+    return Rows.joined(plan, in_order(read, leaf.expanded(plan)))
 
 
-def row_areas(plan: ReleasePlan) -> int:
+def _row_areas(plan: ReleasePlan) -> int:
     """Return the number of areas, each with a row (:class:`Rows`), on the side that the step to the leaves refines."""
     leaf = plan.steps[-1]
     above = plan.level_above(leaf)

@@ -1,47 +1,32 @@
 """Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
-The refinement depends on public values alone and costs no privacy. The upward pass, from the leaves to the root,
-computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z. Let x be
-the noisy value of the node and s2 the variance of its noise. A node without measured children has z = x and v = s2. For
-any other node, let s and sv be the sums of z and v over its measured children. Then
+The upward pass computes z and v of :mod:`od_core.flows.estimation.least_squares` in whole numbers. The downward pass
+computes integers: the children of a node with c trips have the refined trips ``IntOpt(round(z + (c - sum z) v / sum v),
+c)``, where the sums are over these children (``docs/explanation/how-it-works.md``).
 
-    z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
-
-([hay2010boosting, section 4], for trees of any shape). The downward pass computes integers. The children of a node with
-c trips have the refined trips ``IntOpt(round(z + (c - sum z) v / sum v), c)``, where the sums are over these children.
-
-The difference z - x is stored in fixed point. All operations on it are on integers, rounded down. The variances and
-weights come from single operations of IEEE 754, which give the same result on every machine. Variances are summed in
-tree order, with those of dropped nodes last. So the refinement is the same on every machine, for any number of threads
-and any size of pieces.
+The difference of z from the noisy value x is stored in fixed point. All operations on it are on integers, rounded down.
+The variances and weights come from single operations of IEEE 754. Variances are summed in tree order, with those of
+dropped nodes last. So the refinement is the same on every machine, for any number of threads and any size of pieces.
 
 A node that the top-down pass dropped has no measured leaf below it. Its refined estimate is 0, but its noisy value
 contributes to the estimate of its parent. Every other node, called a kept node, has measured leaves below it, so no
 trips are lost in the downward pass.
 
-**Segments.** If all K categories of a node are measured with the same variance, least squares over totals and segments
-falls apart into two fits (``docs/explanation/segments.md``). One gives the totals. The other gives the differences
-between the categories: let C_s be the fit of category s alone, and T the fitted total. Then the estimate of category s
-is
-
-    C_s + (T - sum of C_s over the categories) / K.
-
-The totals come first, by least squares or shrunk, and the categories are fitted to them. The children of a node then
-form a table of children and categories, of which both margins are known: the total of each child, and the trips of the
-node in each category. The estimates are moved to the nearest table of whole numbers of at least 0 that has these
-margins, or to one that is almost as near (:mod:`od_core.flows.projection.two_margins`).
+**Segments.** Every category has measurements of its own on the same tree, and the same upward pass
+(``docs/explanation/segments.md``). The totals come first, by least squares or shrunk. The children of a node then form
+a table of children and categories, of which both margins are known: the total of each child, and the trips of the node
+in each category. The estimates of the categories are projected onto such tables
+(:mod:`od_core.flows.projection.two_margins`).
 
 **Profiles.** A mechanism may first move the estimates of whole levels towards the profile of their parent
 (:func:`move_to_profile`). Let r_i be the released trips of the children of a node, c_s the node's trips in each
-category, and n the sum of both. If every child divided its trips among the categories as the node does, child i would
-have p_is = r_i c_s / n trips of category s. These are its *profile*. How far true counts deviate from it is estimated
-from all cells of a level with profiles of similar size: with E the estimate that fits both margins, and w the variance
-of its noise,
+category, and n the sum of both. The *profile* of child i has p_is = r_i c_s / n trips of category s. How far true
+counts deviate from it is estimated from all cells of a level with profiles of similar size: with E the estimate that
+fits both margins, and w the variance of its noise,
 
     tau^2 = max(0, mean of (E - p)^2 - w).
 
 Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
-So a cell that differs much from its profile keeps most of the difference.
 """
 
 from __future__ import annotations
@@ -117,10 +102,7 @@ class RisenLevel:
         nodes: The kept nodes.
         runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
             the root.
-        noisy: Noisy value x of each node; shape (nodes,).
-        difference: z - x of each node, in fixed point, where z is its best estimate from itself and the levels below;
-            shape (nodes,).
-        variance: Variance v of each node's z; shape (nodes,).
+        noisy, difference, variance: x, z - x in fixed point, and v of each node; shape (nodes,) each.
     """
 
     nodes: Pairs
@@ -135,9 +117,11 @@ class RisenLevel:
         return float(self.variance.max(initial=0))
 
 
-def refine(
-    plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
-) -> tuple[list[Nodes], dict[str, Integers]]:
+Trips = dict[str, Integers]
+"""Trips of nodes by breakdown, shape (nodes, categories) each; and, by the empty name, their totals, shape (nodes,)."""
+
+
+def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> tuple[list[Nodes], Trips]:
     """Return the refined nodes of the root and of every measured level, top first, from all measurements.
 
     Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
@@ -147,8 +131,7 @@ def refine(
         measured: The measurements of all steps, in the order of the plan.
 
     Returns:
-        The nodes; and the trips of the leaves in the categories of each breakdown, shape (leaves, categories), which
-        sum to the trips of each leaf. Without segments, there are none.
+        The nodes; and the trips of the leaves by breakdown, which sum to the trips of each leaf.
 
     Raises:
         OdError: If the noisy values are too large, or if their number differs from the number of cells.
@@ -164,31 +147,21 @@ def refine(
     shrunk = shrunk_levels(plan, root, counts[TOTALS])
     if shrunk is not None and plan.segments is None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
-    above = {table: own[:-1] for table, own in counts.items()}
-    top = refine_above(plan, root, above, leaf.parents, lambda table: leaf_sums(plan, counts[table][-1]), shrunk)
-    if shrunk is None and plan.mechanism.leaf_dial is not None:
-        pieces = leaves_by_empirical_bayes(plan, leaf, top.trips, plan.mechanism.leaf_dial)
-        return [*top.nodes, Nodes.joined(leaf.step.level, pieces)], {}
-    leaves, segments = leaves_with_segments(
-        plan, counts, top.sums, top.trips, top.segments, None if shrunk is None else shrunk[-1][1]
+    sums = leaf_sums(plan, leaf)
+    nodes, above = refine_above(
+        plan,
+        root,
+        {table: own[:-1] for table, own in counts.items()},
+        leaf.parents,
+        lambda table: sums if table == TOTALS else leaf_sums(plan, counts[table][-1]),
+        shrunk,
     )
-    return [*top.nodes, leaves], segments
-
-
-class Refined(NamedTuple):
-    """The refined levels above some nodes.
-
-    Attributes:
-        nodes: Nodes with trips of the root and of each level, top first.
-        trips: Trips of all kept nodes of the last level; shape (nodes,).
-        segments: Their trips in the categories of each breakdown; shape (nodes, categories).
-        sums: Sum of the noisy totals of the measured children of each of them; shape (nodes,).
-    """
-
-    nodes: list[Nodes]
-    trips: Integers
-    segments: dict[str, Integers]
-    sums: Integers
+    if shrunk is None and plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, above[""], plan.mechanism.leaf_dial)
+        return [*nodes, Nodes.joined(leaf.step.level, pieces)], {}
+    of_leaves = None if shrunk is None else shrunk[-1][1]
+    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
+    return [*nodes, leaves], segments
 
 
 def refine_above(
@@ -198,8 +171,8 @@ def refine_above(
     kept: Pairs,
     sums: Callable[[Table], ChildSums],
     shrunk: Sequence[tuple[MeasuredLevel, Integers]] | None = None,
-) -> Refined:
-    """Return the refined levels above some nodes, from their measurements and from sums over the levels below.
+) -> tuple[list[Nodes], Trips]:
+    """Return the refined root and levels above some nodes, top first, and the trips of all kept nodes of the last one.
 
     Args:
         root: The root with its exact trips if the total is an invariant; otherwise None.
@@ -208,9 +181,9 @@ def refine_above(
         sums: Returns the sums of a table over the measured children of ``kept``.
         shrunk: The trips of the totals of all levels, from :func:`shrunk_levels`, if they are shrunk.
     """
-    exact, of_leaves = np.empty(0, dtype=np.int64) if root is None else root.trips, sums(TOTALS)
+    exact = np.empty(0, dtype=np.int64) if root is None else root.trips
     if shrunk is None:
-        levels, _ = rise(plan, counts[TOTALS], kept, of_leaves)
+        levels, _ = rise(plan, counts[TOTALS], kept, sums(TOTALS))
         trips = trips_by_level(plan, exact, levels, [level.largest_variance for level in levels])
         nodes = [] if root is None else [with_trips(root, root.trips)]
         if root is None and levels and levels[0].nodes.level > 0:
@@ -221,7 +194,7 @@ def refine_above(
         trips = [exact, *(own[level.divided] for level, own in inner)]
         nodes = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
     risen = {table: rise(plan, own, kept, sums(table)) for table, own in counts.items() if table != TOTALS}
-    return Refined(nodes, trips[-1], _segments_from_root(plan, risen, trips), of_leaves.noisy)
+    return nodes, {"": trips[-1], **_segments_from_root(plan, risen, trips)}
 
 
 def shrunk_levels(
@@ -266,10 +239,7 @@ def trips_by_level(
 
 
 def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
-    """Return the sums over the measured leaves below each node of the level above.
-
-    The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
-    """
+    """Return the sums over the measured leaves below each node of the level above, estimated by their noisy values."""
     if leaf.parents is None:
         raise disorder()
     none = np.empty(0, dtype=np.int32)
@@ -405,24 +375,6 @@ def whole_weights(variance: Reals, largest_variance: float) -> Integers:
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
 
 
-def projected_piece(
-    plan: ReleasePlan, expansion: Expansion, noisy: Integers, sums: Integers, totals: Integers
-) -> Integers:
-    """Return the refined trips of the leaves of one piece, including those of 0; shape (leaves,).
-
-    All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
-    noisy leaves is added to each leaf before the projection.
-
-    Args:
-        noisy: Noisy values of these leaves.
-        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
-        totals: Refined trips of these parents; shape (parents,).
-    """
-    parents, shifted = expansion.parents, np.empty_like(noisy)
-    shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
-    return plan.mechanism.project(shifted, totals[parents], expansion.offsets)
-
-
 def as_root(only: Pairs) -> Pairs:
     """Return the root as a pair of areas, given the only node of a level.
 
@@ -469,8 +421,8 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
     """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
 
-    The part is rounded to the nearest whole number. ``lacking`` is the parent's trips minus the sum of its noisy
-    children.
+    The parts are equal because all leaves have the same variance; they are rounded to the nearest whole number.
+    ``lacking`` is the parent's trips minus the sum of its noisy children.
     """
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -503,10 +455,6 @@ def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # 
     return True
 
 
-Risen = tuple[Sequence[RisenLevel], ChildSums]
-"""The estimates of one category by :func:`rise`."""
-
-
 def _leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]]) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
     return {
@@ -516,19 +464,17 @@ def _leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]
 
 
 def _segments_from_root(
-    plan: ReleasePlan, risen: Mapping[Table, Risen], trips: Sequence[Integers]
-) -> dict[str, Integers]:
-    """Return the trips, in each category, of the kept nodes of the last of these levels.
+    plan: ReleasePlan, risen: Mapping[Table, tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
+) -> Trips:
+    """Return the trips by breakdown of the kept nodes of the last of these levels.
 
     Args:
-        risen: The estimates of every category at these levels and, if the total is an invariant, at the root.
+        risen: For every category, the result of :func:`rise` of these levels and, if the total is an invariant, of the
+            root.
         trips: Refined trips of the root, and of the kept nodes of each level.
-
-    Returns:
-        By breakdown; shape (nodes, categories).
     """
     first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
-    above = {}
+    above: Trips = {}
     for breakdown in plan.breakdowns:
         own = [risen[Table(breakdown.name, k)] for k in range(len(breakdown.categories))]
         tops = [below[0] if below and below[0].runs is None else sums for below, sums in own]
@@ -618,28 +564,27 @@ def leaves_with_segments(
     plan: ReleasePlan,
     counts: Mapping[Table, Sequence[NoisyCounts]],
     sums: Integers,
-    totals: Integers,
-    above: Mapping[str, Integers],
+    above: Trips,
     of_leaves: Integers | None = None,
-) -> tuple[Nodes, dict[str, Integers]]:
-    """Return the refined leaves in tree order, and their trips in the categories of each breakdown.
+) -> tuple[Nodes, Trips]:
+    """Return the refined leaves in tree order, without those of 0 trips, and their trips by breakdown.
 
     Args:
         counts: What every table is estimated from. The last level of each is the leaves.
-        sums, totals: As for :func:`projected_piece`.
-        above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
+        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
+        above: Refined trips of the parents.
         of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
-
-    Returns:
-        The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
     """
     leaf, noisy = counts[TOTALS][-1], _leaf_values(plan, counts)
     piecewise = leaf.expanded(plan)
 
     def projected(piece: tuple[Expansion, Integers]) -> _Leaves:
         expansion, counts = piece
+        parents, totals = expansion.parents, above[""][expansion.parents]
         if of_leaves is None:
-            trips = projected_piece(plan, expansion, counts, sums, totals)
+            shifted = np.empty_like(counts)
+            shift_expansion(counts, expansion.offsets, totals - sums[parents], shifted)
+            trips = plan.mechanism.project(shifted, totals, expansion.offsets)
         else:
             trips = of_leaves[expansion.first : expansion.first + len(counts)]
         kept = np.flatnonzero(trips)
@@ -649,9 +594,9 @@ def leaves_with_segments(
             name: _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
             for name, own in noisy.items()
         }
-        return _Leaves(leaves, offsets, estimates, {name: own[expansion.parents] for name, own in above.items()})
+        return _Leaves(leaves, offsets, estimates, {name: above[name][parents] for name in noisy})
 
-    def divided(leaves: _Leaves) -> tuple[Nodes, dict[str, Integers]]:
+    def divided(leaves: _Leaves) -> tuple[Nodes, Trips]:
         variances = np.full(len(leaves.nodes), float(leaf.step.variance))
         margins = variances, float(leaf.step.variance), leaves.nodes.trips
         return leaves.nodes, {
@@ -677,13 +622,13 @@ class _Leaves(NamedTuple):
         nodes: the leaves.
         offsets: the leaves of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
-        above: trips of the parents in each category, by breakdown; shape (parents, categories).
+        above: trips of the parents by breakdown.
     """
 
     nodes: Nodes
     offsets: Integers
     estimates: dict[str, Integers]
-    above: dict[str, Integers]
+    above: Trips
 
     @classmethod
     def joined(cls, pieces: Sequence[_Leaves]) -> _Leaves:
