@@ -23,7 +23,6 @@ from od_core.flows.measuring import measure
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
 
@@ -146,7 +145,7 @@ def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = Non
 
 
 def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
-    rule = ESTIMATORS[declared_rule(series.mechanism.options)]
+    words = series.mechanism.estimator.words
     measured = [measurement_key(series, level) for level in series.measurement_levels]
     estimated = [estimate_key(series, level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
@@ -157,7 +156,7 @@ def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefin
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         description=(
-            f"Estimates that use all levels. {rule.words}. Then whole numbers of at least 0 down the tree; nothing is"
+            f"Estimates that use all levels. {words}. Then whole numbers of at least 0 down the tree; nothing is"
             " drawn, and nothing is charged."
         ),
         **common,

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
+from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared
 from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
 from od_core.registry import Registry, refuse_unknown
 
@@ -65,18 +66,14 @@ class Mechanism(ABC):
         return 0
 
     @property
-    def estimate(self) -> str:
-        """How the measurements of all levels become one estimate, if the mechanism refines.
-
-        ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
-        (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
-        """
-        return "least_squares"
+    def estimator(self) -> Estimator:
+        """How the measurements of all levels become one estimate, if the mechanism refines."""
+        return declared(self.options)
 
     @property
     def shrinks(self) -> bool:
         """True if the estimates of totals may learn from all nodes of a level."""
-        return self.estimate != "least_squares"
+        return self.estimator.module != ""
 
     @property
     def learns_from_levels(self) -> bool:
@@ -145,12 +142,6 @@ KEEP_ALL_CAP = 5_000_000
 
 The value does not affect the charge, since a level is one query however many of its nodes are measured."""
 
-Leaves = Literal["chebyshev", "empirical_bayes"]
-LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
-
-Estimate = Literal["least_squares", "shrunk", "auto"]
-ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk", "auto")
-
 _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 
@@ -183,8 +174,8 @@ class InfTDARefined(InfTDA):
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
-    leaves: Leaves = "chebyshev"
-    estimate: Estimate = "least_squares"
+    leaves: str = "chebyshev"
+    estimate: str = "least_squares"
     u: Fraction = Fraction(3, 2)
     segment_profile: Fraction | None = None
 
@@ -203,10 +194,10 @@ class InfTDARefined(InfTDA):
                 "keep_all_cap must be a whole number of leaf pairs, at least 0",
                 next_step="correct the option of the mechanism",
             )
-        step = "choose chebyshev or empirical_bayes"
-        refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
-        step = "choose least_squares, shrunk or auto"
-        refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+        named = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
+        for what, name, known in named:
+            step = f"choose {', '.join(known[:-1])} or {known[-1]}"
+            refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
             raise OdError(
                 "OD-MECHANISM-OPTION",
@@ -221,7 +212,7 @@ class InfTDARefined(InfTDA):
     def options(self) -> dict[str, str]:
         """Options by name, as public text. Those added after version 0.1.0 are included only if they have an effect."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
-        if self.shrinks:
+        if self.estimate != "least_squares":
             options["estimate"] = self.estimate
         if self.segment_profile is not None:
             options["segment_profile"] = str(self.segment_profile)

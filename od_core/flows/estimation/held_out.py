@@ -53,7 +53,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, trips_by_rule, with_returns
+from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule, with_returns
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
@@ -236,6 +236,12 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     pooled = Evidence.from_facts(stated) + own
     rule = pooled.rule_after(before)
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
+
+
+def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers] | None:
+    """Return the trips of all nodes of each level by the rule of :func:`choice_of`; None if it is least squares."""
+    rule = choice_of(plan, levels).rule
+    return shrink(plan, fit(levels, for_intervals=False), rule) if rule.learns else None
 
 
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:

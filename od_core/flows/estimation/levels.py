@@ -248,17 +248,9 @@ _PROFILE_BYTES = 24
 """Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
 the moved ones. Computed for leaves that all have trips."""
 
-SHRUNK_BYTES = 150
-"""The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
-
-_CHOOSING_BYTES = 210
-"""The same if held-out noise chooses between estimates. Measured: 197 for 1.4 million leaves, 176 for 3.7 million."""
-
 ASSISTING_BYTES = 250
-"""The same if estimates also learn from an earlier release, and their measurements have been fitted before. Measured
-with an earlier version: 243."""
-
-_TOTALS_BYTES = {"shrunk": SHRUNK_BYTES, "auto": _CHOOSING_BYTES}
+"""Bytes for each measured leaf if estimates also learn from an earlier release, and their measurements have been fitted
+before. Measured with an earlier version: 243."""
 
 
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
@@ -274,18 +266,18 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    learns = plan.mechanism.learns_from_levels
+    learns, estimator = plan.mechanism.learns_from_levels, plan.mechanism.estimator
     whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
     if not whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    values, needed = plan.tables * cells, cells * _TOTALS_BYTES.get(plan.mechanism.estimate, 0)
+    values, needed = plan.tables * cells, cells * estimator.leaf_bytes
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > memory():
         smaller = "with bands or fewer categories"
         if plan.mechanism.shrinks:
-            smaller = f"without estimate: {plan.mechanism.estimate}"
+            smaller = f"without estimate: {estimator.estimate}"
         elif plan.mechanism.segment_profile is not None:
             smaller = "without segment_profile, or with fewer categories"
         raise OdError(

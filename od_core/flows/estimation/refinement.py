@@ -34,6 +34,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from typing import NamedTuple
 
 import numpy as np
@@ -41,8 +42,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.families import SIZES, pooled, size_of
-from od_core.flows.estimation.held_out import choice_of
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
+from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
     TOTALS,
@@ -56,7 +56,6 @@ from od_core.flows.estimation.levels import (
     overflow,
     refuse_large,
 )
-from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
@@ -202,7 +201,7 @@ def shrunk_levels(
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
     """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
 
-    They are not if the plan estimates by least squares, or if ``estimate: auto`` chooses these.
+    They are not if the plan estimates by least squares, or if its estimator chooses these.
 
     Args:
         root, measured: As for :func:`refine`, with parents of the leaves.
@@ -211,9 +210,9 @@ def shrunk_levels(
         return None
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
     refuse_large_levels(levels)
-    given = Rule(u=plan.mechanism.leaf_dial)
-    rule = choice_of(plan, levels).rule if plan.mechanism.estimate == "auto" else given
-    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
+    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module}")
+    trips: list[Integers] | None = module.estimated(plan, levels)
+    return None if trips is None else list(zip(levels, trips, strict=True))
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:

@@ -88,7 +88,7 @@ from od_core.flows.estimation.families import (
     trips_at,
     trips_of_nodes,
 )
-from od_core.flows.estimation.least_squares import FittedLevel, combined
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, combined, fit
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -414,6 +414,11 @@ class Rule:
     def from_facts(cls, facts: Mapping[str, str | None]) -> Rule:
         """Return the rule that :meth:`facts` states."""
         return cls(facts["rule"] != "least_squares", None if facts["u"] is None else Fraction(facts["u"]))
+
+
+def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers]:
+    """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
+    return shrink(plan, fit(levels, for_intervals=False), Rule(u=plan.mechanism.leaf_dial))
 
 
 def shrink(
