@@ -68,7 +68,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -88,7 +88,7 @@ from od_core.flows.estimation.families import (
     trips_at,
     trips_of_nodes,
 )
-from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, combined, fit
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -462,15 +462,8 @@ class Prediction:
     def of(cls, levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         dispersions = {k: _dispersion(families[k], p) for k, p in enumerate(shares) if families[k].learns}
-        z, v = [levels[-1].noisy], [levels[-1].own]
-        for k, each in reversed(list(enumerate(families))):
-            if k in dispersions:
-                sums, spread = _said_of_parents(each, shares[k], dispersions[k], z[0], v[0])
-            else:
-                sums, spread = run_sums(z[0], each.offsets), run_sums(v[0], each.offsets)
-            own_z, own_v = combined(levels[k], sums, spread)
-            z.insert(0, own_z)
-            v.insert(0, own_v)
+        rules = {k + 1: partial(_said_of_parents, families[k], shares[k], d) for k, d in dispersions.items()}
+        z, v, _ = up(levels, rules, levels[-1].own)
         return cls(families, shares, dispersions, z, v)
 
     @cached_property
