@@ -162,7 +162,8 @@ class NodeSums:
         factor, residual, estimate, *dropped = self.values
         variance = residual + factor**2 * np.repeat(of_nodes, np.diff(self.offsets))
         none = np.zeros(len(estimate))
-        return Estimates(estimate, variance, *(dropped or [none] * 3), unmeasured=none)
+        most, unseen, doubt = dropped or [none] * 3
+        return Estimates(estimate, variance, most, unseen, doubt, none)
 
 
 @kernel
@@ -323,8 +324,9 @@ class FittedTree:
                 return nodes.origin, nodes.destination, estimates
             sums = self._single(level_of_cells, _of_nodes(weights.of, level_of_cells))
             if weights.group is not None:
-                single, sums = sums, NodeSums.nothing(np.full(len(nodes), weights.groups), self._rows)
-                sums.values[:, sums.offsets[:-1] + _of_nodes(weights.group, level_of_cells)] = single.values
+                single, group = sums, weights.group(nodes.origin, nodes.destination)
+                sums = NodeSums.nothing(np.full(len(nodes), weights.groups), self._rows)
+                sums.values[:, sums.offsets[:-1] + group] = single.values
             return nodes.origin, nodes.destination, sums.estimates(level_of_cells.variance)
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]

@@ -229,8 +229,8 @@ class Intervals:
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         none = np.zeros_like(areas)
 
-        def others(*levels: int) -> list[Cells]:
-            return [fit.cells(*levels, OTHERS, level) for fit in self.fits]
+        def others(origin_level: int, destination_level: int) -> list[Cells]:
+            return [fit.cells(origin_level, destination_level, OTHERS, level) for fit in self.fits]
 
         return AreaEstimates(
             within=self._estimates((level, level), [fit.cells(level, level) for fit in self.fits], areas, areas),

@@ -19,7 +19,6 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.plan import ReleasePlan
@@ -31,7 +30,7 @@ from od_core.parallel import in_order
 ATTEMPTS = "attempts"
 """Folder of the attempts in the store. What it contains is computed again if it is absent."""
 
-Arrays = Mapping[str, Any]
+Arrays = dict[str, Any]
 """Arrays and numbers by name, through which tasks pass data to other tasks and to the driver. All are public."""
 
 _SHAPES, _OF_NODES = b"shapes", ("origin", "destination", "trips")
@@ -77,7 +76,7 @@ class Work:
     @property
     def plan(self) -> ReleasePlan:
         """The plan of the release, read from the store once per process. Raises OdError if its digest differs."""
-        return _read_plan(self.store, self.plan_digest)
+        return _read_plan(self.store, self.plan_digest)  # type: ignore[arg-type]  # stores are frozen, so hashable
 
     def save(self, kind: str, part: Part, arrays: Arrays) -> None:
         """Store arrays of a part, by name; do nothing if the file exists, which has the same content.
@@ -93,7 +92,7 @@ class Work:
             writer.write_batch(batch)
         self.store.create_if_absent(self._name(kind, part), sink.getvalue(), durable=False)
 
-    def load(self, kind: str, part: Part) -> dict[str, NDArray[Any]]:
+    def load(self, kind: str, part: Part) -> Arrays:
         """Return the arrays that :meth:`save` stored, read-only. Raises OdError if the file is absent or incomplete."""
         name = self._name(kind, part)
         try:
