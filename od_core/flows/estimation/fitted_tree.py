@@ -97,11 +97,7 @@ class NodeSums:
     def of_level(
         cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS, *, noisy: bool = False
     ) -> NodeSums:
-        """Return one sum per node: the node's value times its weight, which is 1 by default; shape (nodes,).
-
-        The value is the estimate or, if ``noisy``, the noisy value. A noisy value is drawn after the nodes above have
-        been selected, so it is unbiased, however they were selected.
-        """
+        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
         sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
         each: Any = 1.0 if weights is None else weights
         if noisy:
@@ -113,7 +109,7 @@ class NodeSums:
 
     @classmethod
     def nothing(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
-        """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
+        """Return sums that are all 0, for nodes with the given numbers of sums."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])))
 
@@ -135,8 +131,7 @@ class NodeSums:
     ) -> NodeSums:
         """Return sums over the children of each node of the level above that has measured children, one per area.
 
-        The nodes of this object are all children, or the divided ones (nodes with measured nodes below them). In that
-        case, nothing was measured below the others, which were dropped.
+        The nodes of this object are all children, or the divided ones. Then the others were dropped.
 
         Args:
             level: The level of the children.
@@ -173,10 +168,9 @@ def _carry(  # type: ignore[no-untyped-def]  # compiled
     """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
 
     The sums of a child are the columns ``cells[d]:cells[d + 1]`` of ``values``, where d is its number among all
-    children, or among those at ``divided`` if only these have sums. Those of parent ``p`` are the columns
-    ``own[p]:own[p + 1]`` of ``above``, from the area ``first[p]``. The first sum of child ``i`` is that of the area
-    ``place[i]``. What ``unseen`` has of a child is added to the sums of ``count[i]`` areas. Sums of dropped children
-    are never stored, since there can be far more of them than of divided children.
+    children, or among those at ``divided``. Those of parent ``p`` are the columns ``own[p]:own[p + 1]`` of ``above``,
+    from the area ``first[p]``. The first sum of child ``i`` is that of the area ``place[i]``. What ``unseen`` has of a
+    child is added to the sums of ``count[i]`` areas, so that the sums of dropped children are never stored.
     """
     d, every, plain = 0, len(cells) > len(below), len(values) - len(unseen)
     for parent in range(len(siblings)):
@@ -210,7 +204,7 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
 
     The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
-    trips of the dropped nodes among them. For many nodes, it is far below the sum of their upper bounds.
+    trips of the dropped nodes among them.
 
     A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
     noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
@@ -240,8 +234,8 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
     """Add to ``weight`` the weight of each node's noisy value in the estimated density of noisy values at a threshold.
 
-    The threshold of siblings is the largest noisy value of those that were dropped. If none was dropped, it is the
-    smallest noisy value minus 1. ``around`` is the width h of :func:`dropped_trips`.
+    The threshold of siblings is the largest noisy value of those that were dropped; if none was, it is the smallest one
+    minus 1. ``around`` is the width h of :func:`dropped_trips`.
     """
     for parent in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf
@@ -283,20 +277,16 @@ _BLOCK = 1 << 20
 class FittedTree:
     """A measured flow tree with the estimates of all nodes.
 
-    Args:
+    Attributes:
         tree: The flow tree.
         levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
-        selected: Whether the noise of these measurements determined which nodes were dropped.
-
-    Attributes:
+        by_noise: Whether the noise of these measurements determined which nodes were dropped.
         nothing_dropped: True if no node was dropped.
     """
 
-    def __init__(self, tree: FlowTree, levels: Sequence[FittedLevel], *, selected: bool = True) -> None:
-        self.tree = tree
-        self.levels = levels
+    def __init__(self, tree: FlowTree, levels: Sequence[FittedLevel], *, by_noise: bool = True) -> None:
+        self.tree, self.levels, self.by_noise = tree, levels, by_noise
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
-        self.by_noise = selected
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
     def cells(
@@ -341,12 +331,9 @@ class FittedTree:
         return origin, destination, sums.estimates(level_of_cells.variance[divided])
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
-        """Return the estimate of the trips from one set of zones to another, as one sum.
+        """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
 
         If all zone pairs below a node are selected, their sum is the value of the node itself.
-
-        Args:
-            origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None
@@ -383,17 +370,11 @@ class FittedTree:
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
     def _sums(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
-        """Return sums of the nodes of level ``finest`` below each divided node of level ``hub``.
+        """Return sums of the nodes of the level at ``finest`` below each divided node of the level at ``hub``.
 
-        A divided node (a node with measured nodes below it) has one sum per area of ``apart_level`` on the side
-        ``apart``, and per group. The last two levels are summed in blocks of nodes, since they have many cells and give
-        few sums.
-
-        Args:
-            hub, finest: Positions of the two levels in ``levels``.
-            apart: The side that is not summed over: 0 for origins, 1 for destinations.
-            apart_level: Number of the level of the areas on that side.
-            weights: Weights of the nodes of level ``finest``.
+        A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
+        destinations), which is not summed over, and per group. The last two levels are summed in blocks of nodes, since
+        they have many cells and give few sums.
         """
         middle = max(hub, finest - 2)
         levels, groups = self.levels[middle + 1 : finest + 1], weights.groups
@@ -423,19 +404,15 @@ class FittedTree:
     def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
 
-        A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
-        selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
-        unbiased because it was drawn after the nodes above had been selected.
+        The value is the least-squares estimate of the node. But if nodes were dropped, the others were selected by
+        their noise, which biases their estimates. Then it is the noisy value, which is unbiased because it was drawn
+        after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
         return NodeSums.of_level(level, weights, self._rows, noisy=not fitted)
 
     def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
-        """Return, for each node of a measured level, the areas of ``apart_level`` on one side that it overlaps.
-
-        Returns:
-            Number of the first of these areas, and how many they are; shape (nodes,) each.
-        """
+        """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
         geography, own = (self.tree.origin, self.tree.destination)[side], self.tree.level_pair(level.nodes.level)[side]
         nodes = _side(level, side)
         if own >= apart_level:
@@ -446,8 +423,7 @@ class FittedTree:
     def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
 
-        ``inside`` has, for origins and for destinations, the number of selected zones before each zone, and of all at
-        the end; shape (zones + 1,) each.
+        ``inside`` has, for both sides, the number of selected zones before each zone, and of all at the end.
         """
         whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
@@ -459,16 +435,10 @@ class FittedTree:
     def estimates_at(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
     ) -> Estimates:
-        """Return the estimates of some cells of a pair of levels.
+        """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`cells`.
 
-        A cell below a dropped node has the estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured
-        ancestor.
-
-        Args:
-            levels: Origin level and destination level of the cells.
-            origin, destination: Area numbers of the cells; shape (cells,) each.
-            place: Position of each cell among those of :meth:`cells`; -1 for a cell below a dropped node.
-            estimates: Estimates of the cells of :meth:`cells`.
+        ``place`` is the position of each cell among those, or -1 for a cell below a dropped node. Such a cell has the
+        estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured ancestor.
         """
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any():
@@ -497,21 +467,14 @@ def _of_nodes(function: ZoneFunction | None, level: FittedLevel) -> NDArray[Any]
 
 
 def _unseen(level: FittedLevel) -> Reals:
-    """Return three values of each node that concern the trips of dropped nodes; shape (3, nodes).
-
-    They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the
-    estimate and to its variance from :func:`dropped_trips`.
-    """
+    """Return each node's upper bound, or 0 if it was not dropped, and the results of :func:`dropped_trips`."""
     most = level.bound.astype(np.float64)
     most[level.divided] = 0
     return np.array([most, *dropped_trips(level)])
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield consecutive ranges (first, last) of the nodes whose children are the nodes of the first level.
-
-    Each range has about ``_BLOCK`` nodes of the last level below it. ``last`` is not included.
-    """
+    """Yield ranges of nodes above the first of some levels, each with about ``_BLOCK`` nodes of the last one below."""
     ends = levels[0].offsets
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]
@@ -520,12 +483,9 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
 
 def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return the position of each wanted pair in a list of pairs, or -1 if it is absent; shape (wanted pairs,).
+    """Return the position of each wanted pair in a list of pairs, in any order, or -1 if it is absent.
 
-    Args:
-        origins, destinations: Area numbers of the pairs in the list, in any order.
-        origin, destination: Area numbers of the wanted pairs.
-        width: Number of destination areas of the level.
+    ``width`` is the number of destination areas of the level.
     """
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")

@@ -344,7 +344,7 @@ class SegmentFit:
         self._width = plan.tree.destination.size
         self._totals = totals
         bounded = _with_bounds(totals.levels, fits)
-        self.categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
+        self.categories = [FittedTree(plan.tree, levels, by_noise=False) for levels in bounded]
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers

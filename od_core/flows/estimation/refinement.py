@@ -35,6 +35,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -102,6 +103,8 @@ class RisenLevel:
         runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
             the root.
         noisy, difference, variance: x, z - x in fixed point, and v of each node; shape (nodes,) each.
+        largest: Largest v of all kept nodes of the level, also of those in other parts; 0 if there are none. Weights
+            are fractions of it.
     """
 
     nodes: Pairs
@@ -109,11 +112,7 @@ class RisenLevel:
     noisy: Integers
     difference: Integers
     variance: Reals
-
-    @property
-    def largest_variance(self) -> float:
-        """Largest variance of the nodes' estimates; 0 if there are no nodes."""
-        return float(self.variance.max(initial=0))
+    largest: float
 
 
 Trips = dict[str, Integers]
@@ -183,7 +182,7 @@ def refine_above(
     exact = np.empty(0, dtype=np.int64) if root is None else root.trips
     if shrunk is None:
         levels, _ = rise(plan, counts[TOTALS], kept, sums(TOTALS))
-        trips = trips_by_level(plan, exact, levels, [level.largest_variance for level in levels])
+        trips = trips_by_level(plan, exact, levels)
         nodes = [] if root is None else [with_trips(root, root.trips)]
         if root is None and levels and levels[0].nodes.level > 0:
             nodes = [with_trips(as_root(levels[0].nodes), trips[1])]
@@ -199,12 +198,9 @@ def refine_above(
 def shrunk_levels(
     plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
+    """Return all levels with the shrunk trips of their nodes, top level first.
 
-    They are not if the plan estimates by least squares, or if its estimator chooses these.
-
-    Args:
-        root, measured: As for :func:`refine`, with parents of the leaves.
+    Return None if the plan estimates by least squares, or if its estimator chooses these.
     """
     if not plan.mechanism.shrinks:
         return None
@@ -221,20 +217,12 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
         refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
 
 
-def trips_by_level(
-    plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel], largest: Sequence[float]
-) -> list[Integers]:
+def trips_by_level(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
     """Return given trips, and the refined trips of all kept nodes of each level below, including those of 0.
 
-    Args:
-        above: Refined trips of the nodes above the first level; empty if that is the root.
-        levels: The kept nodes of consecutive levels, with their estimates.
-        largest: For each level, the largest variance of all kept nodes, of which weights are fractions.
+    ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
     """
-    trips = [above]
-    for level, variance in zip(levels, largest, strict=True):
-        trips.append(descend(plan, level, trips[-1], variance))
-    return trips
+    return list(accumulate(levels, lambda totals, level: descend(plan, level, totals), initial=above))
 
 
 def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
@@ -260,9 +248,6 @@ def rise(
     Returns:
         The kept nodes of each level with their estimates, top level first; and the sums over the nodes of the first
         level for each node of the level above it.
-
-    Raises:
-        OdError: As in :func:`refine`.
     """
     levels: list[RisenLevel] = []
     for measurement in reversed(measured):
@@ -274,13 +259,7 @@ def rise(
 
 
 def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
-
-    Args:
-        measurement: Noisy counts of the level.
-        nodes: Nodes of the level that the top-down pass kept.
-        sums: Sums over the measured children of ``nodes``.
-    """
+    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it."""
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
@@ -299,7 +278,7 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
     difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
     refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
-    level = RisenLevel(nodes, runs, noisy, difference, variance)
+    level = RisenLevel(nodes, runs, noisy, difference, variance, float(variance.max(initial=0)))
     if runs is None:
         return level, sums
     dropped = (fan_out - np.diff(runs)) * own_variance
@@ -309,20 +288,12 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
 def _read(
     plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the noisy values of a level, summed and selected.
+    """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
     Args:
         measurement: Noisy counts of the children.
-        divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
-            children,).
+        divided: Area numbers of the kept children, on the side that the step to the level refines.
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
-
-    Returns:
-        Sum of the noisy values of all children of each parent, shape (parents,); noisy values of the kept children,
-        shape (kept children,); and number of children of each parent, shape (parents,).
-
-    Raises:
-        OdError: If the noisy values are too large.
     """
 
     def read(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
@@ -341,20 +312,8 @@ def _read(
     return sums, kept, fan_out
 
 
-def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_variance: float) -> Integers:
-    """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
-
-    Args:
-        level: The nodes that the top-down pass did not drop, all or in part, with their estimates.
-        totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
-        largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
-
-    Returns:
-        Whole numbers of at least 0; shape (nodes,).
-
-    Raises:
-        OdError: As in :func:`refine`.
-    """
+def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
+    """Return the refined trips of the kept nodes of a level, from those of their parents, which the root has not."""
     bits = fraction_bits(plan)
     half = (1 << bits) >> 1
     if level.runs is None:
@@ -362,7 +321,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_vari
     over = totals - run_sums(level.noisy, level.runs)
     refuse_large(over, LIMIT >> bits)
     over = (over << bits) - run_sums(level.difference, level.runs)
-    weights = whole_weights(level.variance, largest_variance)
+    weights = whole_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
     if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise overflow()
@@ -370,20 +329,17 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_vari
 
 
 def whole_weights(variance: Reals, largest_variance: float) -> Integers:
-    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,)."""
+    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes."""
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
 
 
 def as_root(only: Pairs) -> Pairs:
-    """Return the root as a pair of areas, given the only node of a level.
-
-    If a level has a single node, both of its areas have the number 0, as the areas of the root do.
-    """
+    """Return the root, given the only node of a level: both of its areas have the number 0, as those of the root do."""
     return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
-    """Return ``nodes`` of one level with their trips, shape (nodes,), without the nodes of 0 trips."""
+    """Return ``nodes`` of one level with their trips, without the nodes of 0 trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
@@ -398,9 +354,7 @@ def fraction_bits(plan: ReleasePlan) -> int:
 def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
     """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
 
-    Kept children are those that the top-down pass did not drop: of parent ``p``, numbers ``runs[p]:runs[p + 1]``, with
-    the areas ``divided`` on the refined side. For ``offsets`` and ``first_child``, see
-    :class:`od_core.geography.flow_tree.Expansion`. Return False if a sum may overflow.
+    For ``divided`` and ``runs``, see :func:`_read`. Return False if a sum may overflow.
     """
     small = True
     for parent in range(len(sums)):
@@ -480,8 +434,7 @@ def _segments_from_root(
         roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
         root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
         of_levels = [below[len(below) - len(trips) + 1 :] for below, _ in own]
-        largest = [level.largest_variance for level in of_levels[0]]
-        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first), largest)
+        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
     return above
 
 
@@ -490,7 +443,6 @@ def descend_segments(
     risen: Sequence[Sequence[RisenLevel]],
     trips: Sequence[Integers],
     above: Integers,
-    largest: Sequence[float],
 ) -> Integers:
     """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
 
@@ -499,10 +451,6 @@ def descend_segments(
         trips: Refined trips of the nodes, for each level.
         above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
             categories).
-        largest: Largest variance of a category's estimate among all kept nodes of each level.
-
-    Returns:
-        Whole numbers of at least 0 that sum to the trips of each node; shape (nodes, categories).
     """
     own = above
     for k, totals in enumerate(trips):
@@ -510,7 +458,8 @@ def descend_segments(
         runs = of_category[0].runs
         if runs is not None:
             estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
-            own = _projected(plan, estimates, of_category[0].variance, largest[k], totals, own, runs)
+            variances = of_category[0].variance, of_category[0].largest
+            own = _projected(plan, estimates, *variances, totals, own, runs)
     return own
 
 
@@ -525,10 +474,7 @@ def _projected(
 ) -> Integers:
     """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
 
-    For the arguments, see :mod:`od_core.flows.projection.two_margins`.
-
-    Args:
-        largest_variance: Largest variance among all kept nodes of the level.
+    For the arguments, see :func:`od_core.flows.projection.two_margins.project_to_margins` and :class:`RisenLevel`.
     """
     weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
@@ -615,11 +561,9 @@ def leaves_with_segments(
 
 
 class _Leaves(NamedTuple):
-    """Consecutive leaves with their trips, before these are divided among categories.
+    """Consecutive leaves with their offsets below each parent, before their trips are divided among categories.
 
     Attributes:
-        nodes: the leaves.
-        offsets: the leaves of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
         above: trips of the parents by breakdown.
     """
@@ -654,16 +598,14 @@ def move_to_profile(
 ) -> Integers:
     """Return estimates of all children of a level, moved towards the profiles of their parents.
 
-    The result is for :func:`od_core.flows.projection.two_margins.project_to_margins`, which has most of the arguments.
+    The children of a family with one row or one column, which has no choice, and of a family that is too large for the
+    projection, are unchanged.
 
     Args:
-        estimates, weights, totals, parents, offsets, bits: as there, for a whole level.
+        estimates, weights, totals, parents, offsets, bits: as for
+            :func:`od_core.flows.projection.two_margins.project_to_margins`, for a whole level.
         variances: variance of the estimates of each child; shape (children,).
         most: largest move of an estimate, in standard deviations of its noise.
-
-    Returns:
-        Shape (children, categories), in fixed point. The children of a family with one row or one column, which has no
-        choice, and of a family that is too large for the projection, are unchanged.
     """
     moved = estimates.copy()
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)

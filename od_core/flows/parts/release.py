@@ -302,21 +302,19 @@ def descend_part(work: Work, part: Part) -> None:
     totals, *by_breakdown = work.load("above", part).items()
 
     def risen(table: Table) -> list[RisenLevel]:
-        arrays = work.load(f"risen_{table}", part)
-        nodes_of_levels = work.load_nodes("passed", part)
-        return [RisenLevel(nodes, *(arrays[f"{name}_{nodes.level}"] for name in _RISEN)) for nodes in nodes_of_levels]
+        arrays, levels = work.load(f"risen_{table}", part), []
+        for nodes in work.load_nodes("passed", part):
+            own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
+            levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
+        return levels
 
     levels = risen(TOTALS)
-
-    def largest(table: Table) -> list[float]:
-        return [float(variances[f"{table}_{level.nodes.level}"][0]) for level in levels]
-
-    trips = trips_by_level(plan, totals[1], levels, largest(TOTALS))
+    trips = trips_by_level(plan, totals[1], levels)
     work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
         categories = [risen(Table(name, k)) for k in range(segments.shape[1])]
-        last[name] = descend_segments(plan, categories, trips[1:], segments, largest(Table(name)))
+        last[name] = descend_segments(plan, categories, trips[1:], segments)
     work.save("last", part, last)
     if part["band"] < len(plan.step_bands) - 1:
         return
@@ -377,5 +375,5 @@ def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], k
     for level in levels:
         risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
     work.save(f"risen_{table}", part, risen)
-    largest = {f"largest_{level.nodes.level}": np.array([level.largest_variance]) for level in levels}
+    largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
     work.save(f"sums_{table}", part, largest | vars(above))
