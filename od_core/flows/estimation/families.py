@@ -107,21 +107,13 @@ class Families:
         )
 
     def deviations(self, p: Reals, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
-        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops.
-
-        Args:
-            p: Share of each child; shape (children,).
-            first, last: The families ``first:last``; all by default.
-        """
+        """Return what the deviations of the families ``first:last`` from the shares ``p`` are computed from."""
         own, end = slice(first, last), None if last is None else last + 1
         parents = self.siblings[own], p, self.parent_h[own], self.parent_variance[own]
         return self.offsets[first:end], self.h, self.v, *parents, self.sigma
 
     def in_blocks(self, work: Callable[[int, int], None]) -> None:
-        """Process the families ``first:last`` of consecutive blocks of about 2^18 children, in threads.
-
-        Each call of ``work(first, last)`` writes numbers of its own.
-        """
+        """Process the families ``first:last`` of consecutive blocks in threads; each call writes numbers of its own."""
         ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
         blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
         for _ in in_order(lambda block: work(*block), blocks):
@@ -161,12 +153,7 @@ def gravity_shares(families: Families) -> Reals:
 
 
 def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
-    """Return the trips that a table has at each node of each level below the root; shape (nodes,) each.
-
-    Args:
-        levels: All levels, top level first.
-        table: Leaves with their trips, in tree order, at least one.
-    """
+    """Return the trips that a table of leaves, at least one, has at each node of each level below the root."""
     at = _positions(plan, levels[-1].nodes, table)
     return sums_of_leaves(levels, trips_at(at, table.trips))
 
@@ -174,7 +161,7 @@ def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: No
 def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Integers | None:
     """Return the position of the leaf in the opposite direction of each leaf, or -1 if it is not measured.
 
-    The shape is (leaves,). Return None if origins and destinations differ in their geographies.
+    Return None if origins and destinations differ in their geographies.
     """
     if plan.tree.origin.digest != plan.tree.destination.digest:
         return None
@@ -207,8 +194,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
 
     Args:
-        p: Share of each child without the other table; shape (children,).
-        other: Trips of each child in the other table; shape (children,).
+        p, other: Share of each child without the other table, and its trips in that table; shape (children,) each.
         weight: Number of trips with shares p that is added to the trips of a family in the other table.
         least: Smallest score of a level that learns from the other table. If that table says nothing, the score has
             about the standard normal distribution: it is the sum over the fits by size of what the table explains, each
@@ -229,15 +215,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
 
 
 def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return sums over sizes, each with those of its neighbours where a size has fewer than 200 cells.
-
-    Args:
-        cells: Number of cells of each size; shape (sizes,).
-        sums: Arrays of the same shape.
-
-    Returns:
-        For each array, the sum over all sizes that are fitted together, at each of them; shape (sizes,).
-    """
+    """Return arrays of sums by size, each summed over all sizes that are fitted together; shape (sizes,) each."""
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 

@@ -207,7 +207,7 @@ class Choice:
 
 
 def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the certificate of an earlier release of its series states for a plan; see ``ReleasePlan.earlier``.
+    """Return what ``ReleasePlan.earlier`` is, given what the certificate of an earlier release of the series states.
 
     Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.
     """
@@ -222,11 +222,7 @@ def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] |
 def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     """Return the rule with the least held-out error, :data:`LEAST_SQUARES` or one of :data:`RULES`, and the evidence.
 
-    If the plan has the evidence of earlier releases, their rule stays unless all evidence together is clearly against
-    it.
-
-    Args:
-        levels: All levels, top level first.
+    If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
     """
     losses = _losses_by_rule(plan, levels, LEAST_SQUARES, None)
     own = Evidence.of(losses)
@@ -245,12 +241,7 @@ def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Intege
 
 
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
-    """Return the rule of :func:`choice_of`, or a better one that learns from an earlier table.
-
-    Args:
-        levels: All levels, top level first.
-        earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
-    """
+    """Return the rule of :func:`choice_of`, or a better one that learns from the leaves of an earlier release."""
     alone = choice_of(plan, levels).rule
     if earlier is None or not len(earlier):
         return alone
@@ -327,8 +318,7 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
 def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers) -> list[MeasuredLevel]:
     """Return the levels measured with the other half of the noise; of the last one, only some leaves.
 
-    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W. Combined with sums of segments, they are not, and
-    the difference is rounded.
+    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W; that of combined totals is rounded.
     """
     others = [replace(own, noisy=2 * level.noisy - own.noisy) for level, own in zip(levels[:-1], half, strict=False)]
     return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
@@ -337,8 +327,7 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
 def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
     """Return the estimated increase of the squared error from one table of a level to another, and its variance.
 
-    Only the cells with the largest differences count, and those with equal ones; see the module docstring. Terms are
-    added in order, so the sums are the same on every machine.
+    Only the cells with the largest differences count, and those with equal ones.
     """
     least = _largest_difference(base, table, _LARGEST)
     if least == 0:

@@ -111,9 +111,7 @@ def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
 def measure_band(
     plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
 ) -> Band:
-    """Measure all levels of a band, each once, estimate them from the top down, and return the band.
-
-    The noisy values and the estimates are stored per part.
+    """Measure all levels of a band, each once, estimate them from the top down, store both, and return the band.
 
     Args:
         plan: The plan of the release, with bands.
@@ -207,12 +205,7 @@ def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
 
 
 def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
-    """Yield the released leaves in tree order, one piece per part, and their trips by breakdown.
-
-    Args:
-        band: The last band, which is refined.
-        work: The attempt in whose folder it is stored.
-    """
+    """Yield the released leaves of the last band in tree order, one piece per part, and their trips by breakdown."""
     for task in band.tasks:
         (leaves,) = work.load_nodes("leaves", task)
         yield leaves, work.load("segments", task)
@@ -221,9 +214,7 @@ def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
 def _risen_bands(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
     """Combine the measured levels from the bottom up, through all bands below the first.
 
-    Returns:
-        For each table, the sums over the first level of these bands for each node above it; and, by the name
-        ``<table>_<level>``, the largest variance of the table's nodes of each of their levels.
+    Return the sums of each table over the first of these levels, and the largest variances by ``<table>_<level>``.
     """
     largest: Arrays = {}
     sums: dict[Table, ChildSums] = {}
@@ -330,13 +321,7 @@ def descend_part(work: Work, part: Part) -> None:
 
 
 def leaves_part(work: Work, part: Part) -> None:
-    """Estimate the leaves of a part by empirical Bayes, and store them.
-
-    The driver must have stored the file ``posterior``, which it computes from the histograms of all parts.
-
-    Raises:
-        OdError: If the plan does not estimate leaves by empirical Bayes.
-    """
+    """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
     plan, leaf = work.plan, _measured(work, part)[TOTALS][-1]
     if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
@@ -362,14 +347,7 @@ _RISEN = ("runs", "noisy", "difference", "variance")
 
 
 def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
-    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums`` of a table.
-
-    Args:
-        work, part, table: The attempt, the part and the table.
-        counts: What the table is estimated from at these levels, without the leaves, top level first.
-        kept: The nodes of the last of these levels that the top-down pass did not drop.
-        sums: Sums over the measured children of ``kept``.
-    """
+    """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
     levels, above = rise(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:

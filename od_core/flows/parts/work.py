@@ -1,8 +1,8 @@
 """Define the tasks of a release in parts: their descriptors and outcomes, their shared data, and their workers.
 
-A task is a function from a descriptor to an outcome. Both are short texts with numbers of parts, codes and digests. All
-other data is written to a store and read from it. So no message or table of an engine contains a count or a noisy
-value, and an engine that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
+A task is a function from a descriptor to an outcome, short texts with numbers of parts, codes and digests. All other
+data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
+that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -45,8 +45,7 @@ class Work:
 
     Attributes:
         store: Store of all files of the release in parts.
-        attempt: Folder in the store for files that are computed from the measurements. A new attempt computes them
-            again, in a new folder.
+        attempt: Folder in the store for files that are computed from the measurements, anew in each attempt.
         plan_digest: SHA-256 of the file of the plan.
         counts: Folder of the count files in the store.
     """
@@ -59,10 +58,7 @@ class Work:
 
     @classmethod
     def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
-        """Start a new attempt and return it. The arguments are attributes of :class:`Work`.
-
-        Store the plan, and remove the folders of older attempts. Stored measurements are not removed.
-        """
+        """Start a new attempt: store the plan, and remove the folders of older attempts, but no measurements."""
         store.remove(ATTEMPTS)
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
@@ -127,14 +123,7 @@ class Work:
 def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
     """Run a task on every part, and wait until all are done.
 
-    Args:
-        workers: Engine that runs the tasks.
-        task: Function that is called as ``task(work, part)`` and writes its result to the store.
-        work: What all tasks of the release share.
-        parts: One descriptor per part.
-
-    Raises:
-        OdError: If a task failed. The other tasks have run, and their stored results remain.
+    Raises OdError if a task failed. The other tasks have run, and their stored results remain.
     """
     outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
     failed = [
@@ -156,8 +145,7 @@ _DONE, _SAID = "done", 5
 class _Guarded:
     """A function from a descriptor to an outcome, which runs a task and never raises an error.
 
-    The outcome is ``done`` or the code of the task's error. The text of an error, which may be confidential, is written
-    to the store only.
+    The outcome is ``done`` or the code of the error, whose text may be confidential and is written to the store only.
     """
 
     task: Callable[[Work, Part], None]
@@ -201,20 +189,12 @@ class Workers(Protocol):
     """An engine that runs tasks: the threads of this process, or the executors of Spark."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Run the task on every descriptor, and return the outcomes in the order of the descriptors.
-
-        Raises:
-            OdError: If the engine lost a task. Files that the task stored remain.
-        """
+        """Run the task on every descriptor, and return the outcomes in order. Raises OdError if a task was lost."""
         ...
 
 
 class Threads:
-    """An engine that runs tasks on threads of this process.
-
-    There are ``OD_THREADS`` threads or, if that is not set, one per processor. Memory is needed only for the parts that
-    are in progress.
-    """
+    """An engine that runs tasks on ``OD_THREADS`` threads of this process or, by default, on one per processor."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run the task on every descriptor, and return the outcomes in order; see :meth:`Workers.map`."""
