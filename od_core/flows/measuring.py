@@ -35,8 +35,6 @@ def measure_levels(
 ) -> tuple[list[Measurement], Nodes | None]:
     """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
 
-    The (combined) totals of a level select the nodes whose children are measured next.
-
     Args:
         steps: All steps of these levels, in the order of the plan.
         parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
@@ -47,10 +45,6 @@ def measure_levels(
     Returns:
         The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
         the leaves and the mechanism refines, because then only the refinement estimates the leaves.
-
-    Raises:
-        OdError: As in :func:`refuse_beyond_memory`, :func:`measure`, :func:`estimate` and
-            :meth:`od_core.ledger.measurements.Measurements.once`.
     """
     measured: list[Measurement] = []
     nodes = parents
@@ -111,11 +105,8 @@ def measure(
 ) -> Iterator[Integers]:
     """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
-    The true trips are confidential. The result is public.
-
-    Returns:
-        An iterator of the level's noisy counts in tree order, in consecutive pieces: for each child, its value or its
-        values in all categories. Together, they are the one vector query that the step is charged for.
+    The true trips are confidential. The result is public: an iterator of the level's noisy counts in tree order, in
+    pieces. Together, they are the one vector query that the step is charged for.
 
     Raises:
         OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
@@ -166,15 +157,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 def draw_noise(
     plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
 ) -> Integers:
-    """Draw and check the noise of one piece of a level; shape (children * categories,).
-
-    Args:
-        expansion: The piece; None for the root.
-        categories: Number of values for each child. They are consecutive.
-
-    Raises:
-        OdError: If the noise source returns invalid values.
-    """
+    """Draw and check the noise of one piece of a level, or of the root; each child has ``categories`` values."""
     first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
     if expansion is not None and isinstance(noise, NodeNoiseSource):
         ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)

@@ -27,8 +27,7 @@ threshold."""
 class Mechanism(ABC):
     """What a mechanism measures, and how it makes estimates of noisy counts.
 
-    The defaults are those of the mechanisms in [boninsegna2025inftda, section 5]: every level is measured, the levels
-    have equal shares of the budget, and estimates are not refined.
+    The defaults are those of the mechanisms in [boninsegna2025inftda, section 5].
     """
 
     name: ClassVar[str]
@@ -101,12 +100,7 @@ class Mechanism(ABC):
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total.
-
-        Args:
-            noisy: noisy counts of the children of all parents, one parent after the other.
-            totals: trips of each parent; shape (parents,).
-            offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.one_margin.check_parents`.
         """
 
 
@@ -149,8 +143,7 @@ _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 class InfTDARefined(InfTDA):
     """InfTDA, followed by least squares over all measured levels.
 
-    It has less error than InfTDA at the same epsilon and delta. See ``od_core.flows.estimation.refinement`` and
-    ``docs/explanation/estimator.md``.
+    It has less error than InfTDA at the same epsilon and delta (``docs/explanation/estimator.md``).
 
     Attributes:
         order: See :class:`InfTDA`.
@@ -159,12 +152,11 @@ class InfTDARefined(InfTDA):
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
         estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
-            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
-            less error in the leaves, and needs whole levels in memory. With segments, it estimates the totals.
-            With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
-            numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
-            ``auto`` (``od_core.flows.estimation.held_out``) chooses between all of these and the size of the lumps, by
-            the error that held-out noise shows.
+            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes, and
+            needs whole levels in memory. With segments, it estimates the totals. With ``leaves: empirical_bayes``, it
+            uses a mixture of deviations at every level instead, and gives small numbers in lumps. This has much less
+            error if most pairs of zones have no trips, and more if all have some. ``auto``
+            (``od_core.flows.estimation.held_out``) chooses between all of these by the error that held-out noise shows.
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
         segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
@@ -252,10 +244,7 @@ class TDAL2(Mechanism):
     """
 
     name: ClassVar[str] = "tda_l2"
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the integers nearest in Euclidean distance that have these sums; see :meth:`Mechanism.project`."""
-        return project_children_euclidean(noisy, totals, offsets)
+    project = staticmethod(project_children_euclidean)
 
 
 @dataclass(frozen=True)
@@ -276,8 +265,16 @@ class TDALinf(Mechanism):
         return project_children_mixed_integer(noisy, totals, offsets)
 
 
+class Unprojected(Mechanism):
+    """A mechanism that releases noisy counts as they are."""
+
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
+        return noisy
+
+
 @dataclass(frozen=True)
-class VanillaGauss(Mechanism):
+class VanillaGauss(Unprojected):
     """Discrete Gaussian noise on every public pair of zones, released as measured.
 
     The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
@@ -289,13 +286,9 @@ class VanillaGauss(Mechanism):
     measures: ClassVar[Measures] = "all_leaves"
     most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
 
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
-        return noisy
-
 
 @dataclass(frozen=True)
-class StabilityHistogram(Mechanism):
+class StabilityHistogram(Unprojected):
     """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
 
     This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
@@ -305,10 +298,6 @@ class StabilityHistogram(Mechanism):
 
     name: ClassVar[str] = "stability_histogram"
     measures: ClassVar[Measures] = "present_leaves"
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
-        return noisy
 
 
 MECHANISMS: Registry[Mechanism] = Registry(

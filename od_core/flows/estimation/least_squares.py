@@ -46,13 +46,11 @@ _BLOCK = 1 << 18
 class MeasuredLevel:
     """The nodes of a level of the flow tree, with their noisy values.
 
-    A node is *divided* if nodes below it were measured.
-
     Attributes:
         nodes: The children of all divided nodes of the level above, in tree order; or the root.
         offsets: The children of the divided node number ``p`` of the level above are ``offsets[p]:offsets[p + 1]``;
             shape (divided nodes above + 1,).
-        divided: Positions in ``nodes`` of the divided nodes; shape (divided,).
+        divided: Positions in ``nodes`` of the *divided* nodes, those with measured nodes below them.
         noisy: Noisy value x of each node; shape (nodes,).
         noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for a level that was not
             measured.
@@ -71,10 +69,8 @@ class FittedLevel(MeasuredLevel):
 
     Attributes:
         own: v, the variance of the estimate from the node and the levels below it; shape (nodes,).
-        siblings: S, the sum of v over the children of each divided node of the level above; shape (divided nodes
-            above,).
-        estimate: h, the estimate from all levels; shape (nodes,).
-        variance: V, the variance of h; shape (nodes,).
+        siblings: S, the sum of v over the children of each divided node of the level above.
+        estimate, variance: h, the estimate from all levels, and V, its variance; shape (nodes,) each.
         bound: Upper bound of the trips of the node, the end of the interval of its estimate; shape (nodes,).
     """
 
@@ -103,17 +99,7 @@ class FittedLevel(MeasuredLevel):
 
 
 def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
-    """Return all measured levels with their estimates, top level first; an exact root is included.
-
-    If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
-    an unmeasured level has one child with the same area numbers, so the next measured level has the same estimates.
-
-    Args:
-        plan: The plan of the release. It must not have a threshold, since then no tree is measured.
-        total: The total number of trips; used only if it is an invariant. None for the trips of a category, whose
-            total is not public.
-        measured: The noisy counts of all measured levels, top level first.
-    """
+    """Return :func:`measured_levels` with their estimates, top level first."""
     return fit(measured_levels(plan, total, measured))
 
 
@@ -210,8 +196,14 @@ def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, R
 def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
     """Return the exact root, if there is one, and the level of every step, top first.
 
-    If only the leaves were measured, return every level, with infinite noise above the leaves. For the arguments, see
-    :func:`least_squares`.
+    If only the leaves were measured, return every level, with infinite noise above the leaves. Other unmeasured levels
+    are left out: their nodes have one child with the same area numbers, so the next level has the same estimates.
+
+    Args:
+        plan: The plan of the release. It must not have a threshold, since then no tree is measured.
+        total: The total number of trips; used only if it is an invariant. None for the trips of a category, whose
+            total is not public.
+        measured: The noisy counts of all measured levels, top level first.
     """
     known = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]

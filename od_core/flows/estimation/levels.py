@@ -80,10 +80,8 @@ class NoisyCounts:
     def expanded(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, Integers]]:
         """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
 
-        Each child has ``categories`` consecutive values. There are no pieces if the root was measured.
-
-        Raises:
-            OdError: If the number of noisy values does not match the number of children.
+        Each child has ``categories`` consecutive values. There are no pieces if the root was measured. Raises OdError
+        if the number of noisy values does not match the number of children.
         """
         if self.parents is None:
             return iter(())
@@ -143,15 +141,9 @@ def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: N
 def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
     """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
-    If the mechanism measures every level, the estimates are integers of at least 0, and the estimates of a node's
-    children sum to its trips. If it measures only the leaves, the estimates are the noisy values. Nodes with the
-    estimate 0 are left out, unless the plan keeps all nodes.
-
-    Args:
-        step: The measured step of the level.
-        parents: Estimated nodes of the level above. If None, the level is the root, and its estimate is the noisy value
-            or 0, whichever is larger.
-        noisy: Noisy values of the children of all parents, or of the root.
+    The mechanism projects the noisy values of the children of all ``parents``. Nodes with the estimate 0 are left out,
+    unless the plan keeps all nodes. If ``parents`` is None, the level is the root, and its estimate is the noisy value
+    or 0, whichever is larger.
 
     Raises:
         OdError: If the number of noisy values differs from the number of the parents' children.
@@ -302,45 +294,16 @@ def segment_counts(
     ]
 
 
-@dataclass(frozen=True)
-class Table:
-    """One of the tables that a release is estimated from: the totals, or one category of a breakdown.
-
-    Attributes:
-        breakdown: Name of the breakdown; empty for the totals.
-        category: Position of the category; 0 for the totals.
-    """
-
-    breakdown: str = ""
-    category: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.breakdown}_{self.category}" if self.breakdown else "totals"
+Tables = dict[str, list[list[NoisyCounts]]]
+"""What each table of a release is estimated from, top level first: by the empty name, the totals alone; and by the name
+of a breakdown, each of its categories."""
 
 
-TOTALS = Table()
-
-
-def tables_of(plan: ReleasePlan) -> list[Table]:
-    """Return the tables of a release, the totals first."""
-    return [TOTALS, *(Table(one.name, k) for one in plan.breakdowns for k in range(len(one.categories)))]
-
-
-def counts_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> dict[Table, list[NoisyCounts]]:
-    """Return what each table of a release is estimated from, top level first.
-
-    Args:
-        measured: The measurements of all steps of some levels.
-
-    Raises:
-        OdError: As in :func:`by_category`.
-    """
+def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
+    """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
     values = cache(by_category)  # so that each file is read once
-    counts = {TOTALS: combined_totals(plan, measured, values)}
-    for breakdown in plan.breakdowns:
-        for k, own in enumerate(segment_counts(plan, measured, breakdown.name, values)):
-            counts[Table(breakdown.name, k)] = own
-    return counts
+    tables = {"": [combined_totals(plan, measured, values)]}
+    return tables | {one.name: segment_counts(plan, measured, one.name, values) for one in plan.breakdowns}
 
 
 def combined_totals(

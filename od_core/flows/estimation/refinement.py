@@ -32,7 +32,7 @@ Then E moves towards p by the part w / (w + tau^2) of their distance, but by at 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
@@ -46,16 +46,15 @@ from od_core.flows.estimation.families import SIZES, pooled, size_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
-    TOTALS,
     Measurement,
     NoisyCounts,
-    Table,
+    Tables,
     at_step,
-    counts_of,
     disorder,
     estimate,
     overflow,
     refuse_large,
+    tables_of,
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import fit_to_margins, fits, project_to_margins
@@ -134,24 +133,25 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     Raises:
         OdError: If the noisy values are too large, or if their number differs from the number of cells.
     """
-    counts = counts_of(plan, measured)
-    leaf = counts[TOTALS][-1]
+    counts = tables_of(plan, measured)
+    (totals,) = counts[""]
+    leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
             name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
-            for name, own in _leaf_values(plan, counts).items()
+            for name, own in _leaf_values(counts).items()
         }
-    shrunk = shrunk_levels(plan, root, counts[TOTALS])
+    shrunk = shrunk_levels(plan, root, totals)
     if shrunk is not None and plan.segments is None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
     sums = leaf_sums(plan, leaf)
     nodes, above = refine_above(
         plan,
         root,
-        {table: own[:-1] for table, own in counts.items()},
+        {name: [own[:-1] for own in tables] for name, tables in counts.items()},
         leaf.parents,
-        lambda table: sums if table == TOTALS else leaf_sums(plan, counts[table][-1]),
+        lambda name, k: leaf_sums(plan, counts[name][k][-1]) if name else sums,
         shrunk,
     )
     if shrunk is None and plan.mechanism.leaf_dial is not None:
@@ -165,9 +165,9 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
 def refine_above(
     plan: ReleasePlan,
     root: Nodes | None,
-    counts: Mapping[Table, Sequence[NoisyCounts]],
+    counts: Tables,
     kept: Pairs,
-    sums: Callable[[Table], ChildSums],
+    sums: Callable[[str, int], ChildSums],
     shrunk: Sequence[tuple[MeasuredLevel, Integers]] | None = None,
 ) -> tuple[list[Nodes], Trips]:
     """Return the refined root and levels above some nodes, top first, and the trips of all kept nodes of the last one.
@@ -176,23 +176,28 @@ def refine_above(
         root: The root with its exact trips if the total is an invariant; otherwise None.
         counts: What every table is estimated from at these levels, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
-        sums: Returns the sums of a table over the measured children of ``kept``.
+        sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
         shrunk: The trips of the totals of all levels, from :func:`shrunk_levels`, if they are shrunk.
     """
     exact = np.empty(0, dtype=np.int64) if root is None else root.trips
+    (totals,) = counts[""]
     if shrunk is None:
-        levels, _ = rise(plan, counts[TOTALS], kept, sums(TOTALS))
+        levels, _ = rise(plan, totals, kept, sums("", 0))
         trips = trips_by_level(plan, exact, levels)
         nodes = [] if root is None else [with_trips(root, root.trips)]
         if root is None and levels and levels[0].nodes.level > 0:
             nodes = [with_trips(as_root(levels[0].nodes), trips[1])]
         nodes += [with_trips(level.nodes, own) for level, own in zip(levels, trips[1:], strict=True)]
     else:
-        inner = shrunk[len(shrunk) - 1 - len(counts[TOTALS]) : -1]
+        inner = shrunk[len(shrunk) - 1 - len(totals) : -1]
         trips = [exact, *(own[level.divided] for level, own in inner)]
         nodes = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
-    risen = {table: rise(plan, own, kept, sums(table)) for table, own in counts.items() if table != TOTALS}
-    return nodes, {"": trips[-1], **_segments_from_root(plan, risen, trips)}
+    refined = {"": trips[-1]}
+    for name, tables in counts.items():
+        if name:
+            risen = [rise(plan, own, kept, sums(name, k)) for k, own in enumerate(tables)]
+            refined[name] = _segments_from_root(plan, risen, trips)
+    return nodes, refined
 
 
 def shrunk_levels(
@@ -408,18 +413,15 @@ def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # 
     return True
 
 
-def _leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]]) -> dict[str, list[Integers]]:
+def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
-    return {
-        one.name: [counts[Table(one.name, k)][-1].noisy.values() for k in range(len(one.categories))]
-        for one in plan.breakdowns
-    }
+    return {name: [own[-1].noisy.values() for own in tables] for name, tables in counts.items() if name}
 
 
 def _segments_from_root(
-    plan: ReleasePlan, risen: Mapping[Table, tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
-) -> Trips:
-    """Return the trips by breakdown of the kept nodes of the last of these levels.
+    plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
+) -> Integers:
+    """Return the trips, in each category of a breakdown, of the kept nodes of the last of these levels.
 
     Args:
         risen: For every category, the result of :func:`rise` of these levels and, if the total is an invariant, of the
@@ -427,22 +429,15 @@ def _segments_from_root(
         trips: Refined trips of the root, and of the kept nodes of each level.
     """
     first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
-    above: Trips = {}
-    for breakdown in plan.breakdowns:
-        own = [risen[Table(breakdown.name, k)] for k in range(len(breakdown.categories))]
-        tops = [below[0] if below and below[0].runs is None else sums for below, sums in own]
-        roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
-        root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
-        of_levels = [below[len(below) - len(trips) + 1 :] for below, _ in own]
-        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
-    return above
+    tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
+    roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
+    of_levels = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
+    return descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
 
 
 def descend_segments(
-    plan: ReleasePlan,
-    risen: Sequence[Sequence[RisenLevel]],
-    trips: Sequence[Integers],
-    above: Integers,
+    plan: ReleasePlan, risen: Sequence[Sequence[RisenLevel]], trips: Sequence[Integers], above: Integers
 ) -> Integers:
     """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
 
@@ -506,11 +501,7 @@ def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> In
 
 
 def leaves_with_segments(
-    plan: ReleasePlan,
-    counts: Mapping[Table, Sequence[NoisyCounts]],
-    sums: Integers,
-    above: Trips,
-    of_leaves: Integers | None = None,
+    plan: ReleasePlan, counts: Tables, sums: Integers, above: Trips, of_leaves: Integers | None = None
 ) -> tuple[Nodes, Trips]:
     """Return the refined leaves in tree order, without those of 0 trips, and their trips by breakdown.
 
@@ -520,7 +511,7 @@ def leaves_with_segments(
         above: Refined trips of the parents.
         of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
     """
-    leaf, noisy = counts[TOTALS][-1], _leaf_values(plan, counts)
+    leaf, noisy = counts[""][0][-1], _leaf_values(counts)
     piecewise = leaf.expanded(plan)
 
     def projected(piece: tuple[Expansion, Integers]) -> _Leaves:

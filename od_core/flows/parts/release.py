@@ -13,10 +13,10 @@ Tasks read and write files of these kinds, one per part:
 - ``frontier``: the released nodes of the level above the band that belong to the part.
 - ``passed``: the nodes of the part's levels after the top-down pass.
 - ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
-- ``below_<table>``: sums over the bands below, for the last level of the part. The tables are those of
-  :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
-- ``risen_<table>``: the bottom-up estimates of the part's nodes, and ``sums_<table>``: their sums for the nodes of
-  ``frontier``.
+- ``below_<breakdown>_<category>``: sums over the bands below, for the last level of the part. There is one such file
+  for each table of :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+- ``risen_...``: the bottom-up estimates of the part's nodes, and ``sums_...``: their sums for the nodes of
+  ``frontier``; for each table, too.
 - ``above``: the refined trips of the nodes of ``frontier``; ``refined``: the totals of each level of the part; and
   ``last``: the refined trips of its last level above the leaves. The first and the last also have the trips by
   breakdown.
@@ -40,15 +40,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.count_distribution import GridNoise, Posterior, posterior_of
 from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves
-from od_core.flows.estimation.levels import (
-    TOTALS,
-    Measurement,
-    NoisyCounts,
-    Table,
-    counts_of,
-    refuse_beyond_memory,
-    tables_of,
-)
+from od_core.flows.estimation.levels import Measurement, NoisyCounts, Tables, refuse_beyond_memory, tables_of
 from od_core.flows.estimation.refinement import (
     ChildSums,
     RisenLevel,
@@ -159,13 +151,11 @@ def refine_bands(
     Returns:
         The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
         stored; :func:`refined_pieces` reads them.
-
-    Raises:
-        OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    sums, largest = _risen_bands(bands, work, workers)
+    counts = tables_of(plan, measured)
+    sums, largest = _risen_bands(counts, bands, work, workers)
     work.save("largest", _ALL, largest)
-    nodes, trips = refine_above(plan, root, counts_of(plan, measured), frontier, sums.__getitem__)
+    nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
     last = bands[-1]
     if plan.mechanism.leaf_dial is not None:
         rows = Rows.joined(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
@@ -179,8 +169,8 @@ def refine_bands(
             parts = [work.load("last", task) for task in band.tasks]
             trips = {name: _joined([own[name] for own in parts], empty[:0]) for name, empty in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
-        counts = sum(work.load("histogram", task)["counts"] for task in last.tasks)
-        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(counts))
+        leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
+        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
         work.save("posterior", _ALL, vars(posterior))
         on_all(workers, leaves_part, work, last.tasks)
     return nodes
@@ -211,27 +201,40 @@ def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
         yield leaves, work.load("segments", task)
 
 
-def _risen_bands(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
+_TOTALS = "_0"
+"""Name of the files of the totals."""
+
+
+def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
+    """Yield each table, by the name that its files have."""
+    for name, tables in counts.items():
+        for k, own in enumerate(tables):
+            yield f"{name}_{k}", own
+
+
+def _risen_bands(
+    counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
+) -> tuple[dict[str, ChildSums], Arrays]:
     """Combine the measured levels from the bottom up, through all bands below the first.
 
     Return the sums of each table over the first of these levels, and the largest variances by ``<table>_<level>``.
     """
     largest: Arrays = {}
-    sums: dict[Table, ChildSums] = {}
+    sums: dict[str, ChildSums] = {}
     for band in reversed(bands):
         if band is not bands[-1]:
             _save_below(band, work, sums)
             on_all(workers, rise_part, work, band.tasks)
-        for table in tables_of(work.plan):
+        for table, _ in _each(counts):
             said = [work.load(f"sums_{table}", task) for task in band.tasks]
             for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
-                largest[name.replace("largest", str(table))] = max(arrays[name] for arrays in said)
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
             names = ("noisy", "difference", "variance")
             sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in names))
     return sums, largest
 
 
-def _save_below(band: Band, work: Work, sums: Mapping[Table, ChildSums]) -> None:
+def _save_below(band: Band, work: Work, sums: Mapping[str, ChildSums]) -> None:
     """Store, for each part of a band, the sums over the band below for the part's last level."""
     first = 0
     for task in band.tasks:
@@ -267,20 +270,20 @@ def measure_part(work: Work, part: Part) -> None:
     work.save_nodes("passed", part, below if last is None else [*below, last])
     if last is not None or plan.mechanism.learns_from_levels:
         return
-    by_table = counts_of(plan, measured)
-    for table, (*inner, leaf) in by_table.items():
+    tables = tables_of(plan, measured)
+    for table, (*inner, leaf) in _each(tables):
         sums = leaf_sums(plan, leaf)
         _rise(work, part, table, inner, below[-1] if below else frontier, sums)
-        if table == TOTALS:
+        if table == _TOTALS:
             work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
-        work.save("rows", part, vars(leaf_rows(plan, by_table[TOTALS][-1]).trimmed()))
+        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).trimmed()))
 
 
 def rise_part(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
     kept = work.load_nodes("passed", part)[-1]
-    for table, counts in _measured(work, part).items():
+    for table, counts in _each(_measured(work, part)):
         _rise(work, part, table, counts, kept, ChildSums(**work.load(f"below_{table}", part)))
 
 
@@ -292,26 +295,27 @@ def descend_part(work: Work, part: Part) -> None:
     plan, variances = work.plan, work.load("largest", _ALL)
     totals, *by_breakdown = work.load("above", part).items()
 
-    def risen(table: Table) -> list[RisenLevel]:
+    def risen(table: str) -> list[RisenLevel]:
         arrays, levels = work.load(f"risen_{table}", part), []
         for nodes in work.load_nodes("passed", part):
             own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
             levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
         return levels
 
-    levels = risen(TOTALS)
+    levels = risen(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
     work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
-        categories = [risen(Table(name, k)) for k in range(segments.shape[1])]
+        categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
         last[name] = descend_segments(plan, categories, trips[1:], segments)
     work.save("last", part, last)
     if part["band"] < len(plan.step_bands) - 1:
         return
     counts = _measured(work, part)
+    leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
-        histogram = leaf_histogram(plan, counts[TOTALS][-1], last[""], Rows(**work.load("all_rows", _ALL)))
+        histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
         work.save("histogram", part, {"counts": histogram})
         return
     leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
@@ -322,7 +326,7 @@ def descend_part(work: Work, part: Part) -> None:
 
 def leaves_part(work: Work, part: Part) -> None:
     """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
-    plan, leaf = work.plan, _measured(work, part)[TOTALS][-1]
+    plan, leaf = work.plan, _measured(work, part)[""][0][-1]
     if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
     rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
@@ -331,8 +335,8 @@ def leaves_part(work: Work, part: Part) -> None:
     work.save_nodes("leaves", part, [Nodes.joined(leaf.step.level, leaves)])
 
 
-def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
-    """Return what each table is estimated from, of the stored measurements of a part, top level first."""
+def _measured(work: Work, part: Part) -> Tables:
+    """Return the tables of the stored measurements of a part."""
     plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
     above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
@@ -340,13 +344,13 @@ def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
         Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
         for step in steps
     ]
-    return counts_of(plan, measured)
+    return tables_of(plan, measured)
 
 
 _RISEN = ("runs", "noisy", "difference", "variance")
 
 
-def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+def _rise(work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
     """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
     levels, above = rise(work.plan, counts, kept, sums)
     risen: Arrays = {}

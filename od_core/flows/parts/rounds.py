@@ -156,9 +156,8 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
 
 def _refuse_late_list(store: Store, step: int, parts: int) -> None:
     """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
-    listed = {*part_files(store, step)}
-    unlisted = (name for part in range(parts) if (name := part_file(step, part)) not in listed)
-    late = [name for name in unlisted if store.has(name)]
+    unlisted = {part_file(step, part) for part in range(parts)} - {*part_files(store, step)}
+    late = [name for name in sorted(unlisted) if store.has(name)]
     if late:
         raise OdError(
             "OD-STORE-LISTING",
