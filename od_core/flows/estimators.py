@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from od_core.publication.templates import filled_data
-
 
 @dataclass(frozen=True)
 class Estimator:
@@ -50,6 +48,8 @@ class Estimator:
 
 @cache
 def _words() -> dict[str, dict[str, str]]:
+    from od_core.publication.templates import filled_data  # most uses need no words
+
     words: dict[str, dict[str, str]] = filled_data("estimation.yaml")
     return words
 

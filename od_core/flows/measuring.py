@@ -55,14 +55,24 @@ def measure_levels(
             noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
             measured.append(Measurement(queries[0], above, noisy))
             continue
-        refuse_beyond_memory(plan, level, above)
-        own = []
-        for step in queries:
-            draw = partial(measure, plan, step, above, trips, noise)
-            own.append(Measurement(step, above, measurements.once(step, draw)))
+        own = measure_level(plan, queries, above, trips, noise, measurements)
         measured += own
         nodes = None if is_refined else next_parents(plan, own, nodes)
     return measured, nodes
+
+
+def measure_level(
+    plan: ReleasePlan,
+    steps: Sequence[GaussianStep],
+    parents: Nodes | None,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
+) -> list[Measurement]:
+    """Measure a level once, by total and by segment. A level that does not fit into memory is refused before."""
+    refuse_beyond_memory(plan, steps[0].level, parents)
+    draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
+    return [Measurement(step, parents, measurements.once(step, draw)) for step, draw in draws]
 
 
 def run_level(

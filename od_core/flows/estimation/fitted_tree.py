@@ -69,7 +69,9 @@ class Estimates:
 
     def at(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
-        return Estimates(*(np.append(values, 0.0)[place] for values in vars(self).values()))
+        found = place >= 0
+        each = (values if len(values) else np.zeros(1) for values in vars(self).values())
+        return Estimates(*(np.where(found, values[place], 0.0) for values in each))
 
     def __add__(self, other: Estimates) -> Estimates:
         """Return the estimates of the sums with those of another release, whose noise must be independent."""

@@ -198,11 +198,16 @@ class Intervals:
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         none = np.zeros_like(areas)
 
+        def within(fit: FittedTree) -> Cells:
+            origin, destination, estimates = fit.cells(level, level)
+            own = np.flatnonzero(origin == destination)
+            return origin[own], destination[own], estimates.at(own)
+
         def others(origin_level: int, destination_level: int) -> list[Cells]:
             return [fit.cells(origin_level, destination_level, OTHERS, level) for fit in self.fits]
 
         return AreaEstimates(
-            within=self._estimates((level, level), [fit.cells(level, level) for fit in self.fits], areas, areas),
+            within=self._estimates((level, level), list(map(within, self.fits)), areas, areas),
             begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
             outflow=self._estimates((level, 0), others(level, 0), areas, none),
             inflow=self._estimates((0, level), others(0, level), none, areas),
