@@ -28,7 +28,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.flows.estimation.least_squares import MeasuredLevel, upwards
+from od_core.flows.estimation.least_squares import MeasuredLevel, up
 from od_core.flows.estimation.shrinkage import project_to_total
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
@@ -49,13 +49,13 @@ def blue_down(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     Args:
         levels: All measured levels and the exact root, if there is one, top level first.
     """
-    z, v, _ = upwards(levels)
+    z, v, _ = up(levels)
     return _whole(levels, z, v)
 
 
 def grem_lnn(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     """Return the trips of all nodes of each level by GReM-LNN, rounded; see :func:`blue_down`."""
-    _, v, _ = upwards(levels)
+    _, v, _ = up(levels)
     return _whole(levels, non_negative_fit(levels), v)
 
 
@@ -82,10 +82,10 @@ def non_negative_fit(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
 
 def _estimates(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
     """Return the least-squares estimates of all nodes of each level; shape (nodes,) each."""
-    z, v, sums = upwards(levels)
+    z, v, sums = up(levels)
     h = z[:1]
     for k, level in enumerate(levels[1:], start=1):
-        lacking = (h[-1][levels[k - 1].divided] - sums[k][0]) / sums[k][1]
+        lacking = (h[-1][levels[k - 1].divided] - sums[k - 1][0]) / sums[k - 1][1]
         h.append(z[k] + v[k] * np.repeat(lacking, np.diff(level.offsets)))
     return h
 

@@ -24,7 +24,8 @@ from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, 
 from benchmarks.sections import italy_sections
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
-from od_core.flows.mechanisms import ESTIMATES, MECHANISMS, Estimate, InfTDARefined
+from od_core.flows.estimators import ESTIMATES
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.trip_counts import TripCounts
@@ -57,7 +58,7 @@ def measured(
     noise: str,
     *,
     mechanism: str = "inftda",
-    estimate: Estimate | None = None,
+    estimate: str | None = None,
     repeats: int,
     small: bool,
 ) -> dict[str, Any]:
@@ -82,7 +83,7 @@ def measured(
         "epsilon": epsilon,
         "noise": noise,
         "mechanism": plan.mechanism.name,
-        "estimate": plan.mechanism.estimate,
+        "estimate": plan.mechanism.estimator.estimate,
         "threads": os.environ.get("OD_THREADS", "all"),
         "zones": len(flows.geography.zones),
         "pairs": len(trips.rank),

@@ -1,7 +1,6 @@
 """Define the assets of a release's levels: noisy measurements, estimates and refined flows."""
 
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -19,11 +18,10 @@ from od_assets.series.flows import FlowSeries
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.levels import combined_totals, estimate_pieces, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.measuring import measure
+from od_core.flows.measuring import measure_level
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
 from od_core.noise.sources import noise_named
 from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
 
@@ -96,12 +94,8 @@ def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -
             if not steps:
                 return _not_measured(plan, level)
             noise, trips = noise_named(series.noise), work.first_band_counts
-            parents = staged.nodes_above(plan, steps[0])
-            refuse_beyond_memory(plan, level, parents)
-            cells = 0
-            for step in steps:
-                draw = partial(measure, plan, step, parents, trips, noise)
-                cells += len(work.begun.once(step, draw))
+            measured = measure_level(plan, steps, staged.nodes_above(plan, steps[0]), trips, noise, work.begun)
+            cells = sum(len(measurement.noisy) for measurement in measured)
             if steps[-1] is plan.step_bands[0][-1]:
                 work.forget_counts()
             version = work.measured_version(steps)
@@ -146,7 +140,7 @@ def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = Non
 
 
 def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
-    rule = ESTIMATORS[declared_rule(series.mechanism.options)]
+    words = series.mechanism.estimator.words
     measured = [measurement_key(series, level) for level in series.measurement_levels]
     estimated = [estimate_key(series, level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
@@ -157,7 +151,7 @@ def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefin
         kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         description=(
-            f"Estimates that use all levels. {rule.words}. Then whole numbers of at least 0 down the tree; nothing is"
+            f"Estimates that use all levels. {words}. Then whole numbers of at least 0 down the tree; nothing is"
             " drawn, and nothing is charged."
         ),
         **common,

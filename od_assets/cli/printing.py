@@ -14,7 +14,7 @@ from od_assets.cli.tables import print_frame, print_rows, say, text
 from od_assets.terminal import WRONG, console
 from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.publishing.chosen_rule import ESTIMATORS, declared_rule
+from od_core.flows.estimators import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, text_above
 from od_core.privacy.budget import SpentDirectly
 from od_core.privacy.person_year import alike
@@ -115,7 +115,7 @@ def _print_errors(plan: ReleasePlan) -> None:
     )
     say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
-        declared = ESTIMATORS[declared_rule(plan.mechanism.options)].name
+        declared = plan.mechanism.estimator.name
         say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].name, declared=declared)
     elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
         say("plan.auto", "\n")

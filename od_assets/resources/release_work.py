@@ -112,7 +112,7 @@ class ReleaseWork(Generic[P, G]):
                 missing or changed.
         """
         plan = self.series.plan(geography, self.key.period)
-        if isinstance(plan, ReleasePlan) and plan.mechanism.estimate == "auto":
+        if isinstance(plan, ReleasePlan) and plan.mechanism.estimator.key == "auto":
             return replace(plan, earlier=self._earlier(plan))
         return plan
 

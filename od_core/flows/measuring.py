@@ -1,8 +1,7 @@
 """Measure the flow tree: add noise to true counts, from the top level down [boninsegna2025inftda, Algorithm 1].
 
 Confidential: the functions here read true counts and return noisy values, which are public. What follows from noisy
-values alone is in :mod:`od_core.flows.estimation`, which cannot import true counts. A level is processed in pieces on
-all threads, and only the pieces in progress are in memory. The children of a node are always in the same piece.
+values alone is in :mod:`od_core.flows.estimation`, which cannot import true counts.
 """
 
 from __future__ import annotations
@@ -36,8 +35,6 @@ def measure_levels(
 ) -> tuple[list[Measurement], Nodes | None]:
     """Measure consecutive levels of the flow tree, by total and by segment, and estimate the totals of each level.
 
-    The (combined) totals of a level select the nodes whose children are measured next.
-
     Args:
         steps: All steps of these levels, in the order of the plan.
         parents: The estimated nodes of the level above the first of these levels; None if the first level is the root.
@@ -48,57 +45,53 @@ def measure_levels(
     Returns:
         The measurements of the steps, and the estimated totals of the last level. They are None if the last level is
         the leaves and the mechanism refines, because then only the refinement estimates the leaves.
-
-    Raises:
-        OdError: As in :func:`refuse_beyond_memory` and :func:`run_level`.
     """
     measured: list[Measurement] = []
     nodes = parents
     for level in dict.fromkeys(step.level for step in steps):
         above, queries = None if level == 0 else nodes, plan.steps_at(level)
         is_refined = plan.mechanism.refines and level == plan.steps[-1].level
-        if plan.segments is None and not is_refined and not shared:
+        if plan.segments is None and not is_refined and not shared and above is not None:
             noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
             measured.append(Measurement(queries[0], above, noisy))
             continue
-        refuse_beyond_memory(plan, level, above)
-        own = []
-        for step in queries:
-            draw = partial(measure, plan, step, above, trips, noise)
-            own.append(Measurement(step, above, measurements.once(step, draw)))
+        own = measure_level(plan, queries, above, trips, noise, measurements)
         measured += own
         nodes = None if is_refined else next_parents(plan, own, nodes)
     return measured, nodes
 
 
-def run_level(
+def measure_level(
     plan: ReleasePlan,
-    step: GaussianStep,
+    steps: Sequence[GaussianStep],
     parents: Nodes | None,
     trips: TripCounts,
     noise: NoiseSource,
     measurements: Measurements,
+) -> list[Measurement]:
+    """Measure a level once, by total and by segment. A level that does not fit into memory is refused before."""
+    refuse_beyond_memory(plan, steps[0].level, parents)
+    draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
+    return [Measurement(step, parents, measurements.once(step, draw)) for step, draw in draws]
+
+
+def run_level(
+    plan: ReleasePlan,
+    step: GaussianStep,
+    parents: Nodes,
+    trips: TripCounts,
+    noise: NoiseSource,
+    measurements: Measurements,
 ) -> tuple[NoisyVector, Nodes]:
-    """Measure a level once, and return its noisy values and its estimate.
+    """Measure a level below the root once, and return its noisy values and its estimate.
 
     If the level is not measured yet, each piece is drawn and immediately estimated, while it is in the cache.
     Otherwise, the stored noisy values are read and estimated. Both ways give the same estimate. The function returns
     only after the noisy values have been stored.
-
-    Args:
-        parents: The estimated nodes of the level above; None if the level is the root.
-        trips: The true trips below these nodes.
-
-    Raises:
-        OdError: As in :func:`measure`, :func:`estimate` and :meth:`od_core.ledger.measurements.Measurements.once`.
     """
     estimates: list[Nodes | None] = []
 
     def draw() -> Iterator[Integers]:
-        if parents is None:
-            yield from measure(plan, step, None, trips, noise)
-            return
-
         def drawn(expansion: Expansion) -> tuple[Integers, Nodes | None]:
             noisy = _measured(plan, step, [trips], noise, expansion)
             try:
@@ -122,33 +115,25 @@ def measure(
 ) -> Iterator[Integers]:
     """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
-    The true trips are confidential. The result is public.
-
-    Returns:
-        An iterator of the level's noisy counts in tree order, in consecutive pieces: for each child, its value or its
-        values in all categories. Together, they are the one vector query that the step is charged for.
+    The true trips are confidential. The result is public: an iterator of the level's noisy counts in tree order, in
+    pieces. Together, they are the one vector query that the step is charged for.
 
     Raises:
         OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
             values.
     """
-    tables = _counted(step, trips)
+    tables: Sequence[TripCounts] = [trips]
+    if isinstance(step, SegmentStep):
+        if step.breakdown not in trips.by_segment:
+            raise OdError(
+                "OD-TRIPS-SEGMENTS",
+                f"the trips are not counted by breakdown {step.breakdown!r}",
+                next_step="count them with the breakdowns of the plan",
+            )
+        tables = trips.by_segment[step.breakdown]
     if parents is None:
         return iter([draw_noise(plan, step, noise, None, len(tables)) + np.array([one.total for one in tables])])
     return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
-
-
-def _counted(step: GaussianStep, trips: TripCounts) -> Sequence[TripCounts]:
-    """Return the true counts that a step measures: the totals, or those of each category."""
-    if not isinstance(step, SegmentStep):
-        return [trips]
-    if step.breakdown not in trips.by_segment:
-        raise OdError(
-            "OD-TRIPS-SEGMENTS",
-            f"the trips are not counted by breakdown {step.breakdown!r}",
-            next_step="count them with the breakdowns of the plan",
-        )
-    return trips.by_segment[step.breakdown]
 
 
 def _measured(
@@ -163,13 +148,10 @@ def _measured(
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[Integers]:
-    """Measure all pairs of zones with trips, and yield those whose noisy count reaches the threshold.
+    """Measure all pairs of zones with trips; yield the ranks and noisy counts of those that reach the threshold.
 
     The true trips are confidential. The result is public: it is in tree order and has no pair below the threshold, so
     it reveals neither a dropped pair nor the order of the input (``docs/explanation/noise.md``).
-
-    Yields:
-        Two arrays: the ranks of the released pairs, then their noisy counts; shape (released pairs,) each.
 
     Raises:
         OdError: If the noise source draws no Laplace noise or returns invalid values.
@@ -185,15 +167,7 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 def draw_noise(
     plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
 ) -> Integers:
-    """Draw and check the noise of one piece of a level; shape (children * categories,).
-
-    Args:
-        expansion: The piece; None for the root.
-        categories: Number of values for each child. They are consecutive.
-
-    Raises:
-        OdError: If the noise source returns invalid values.
-    """
+    """Draw and check the noise of one piece of a level, or of the root; each child has ``categories`` values."""
     first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
     if expansion is not None and isinstance(noise, NodeNoiseSource):
         ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)

@@ -13,6 +13,7 @@ from typing import ClassVar, Literal
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
+from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared
 from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
 from od_core.registry import Registry, refuse_unknown
 
@@ -26,8 +27,7 @@ threshold."""
 class Mechanism(ABC):
     """What a mechanism measures, and how it makes estimates of noisy counts.
 
-    The defaults are those of the mechanisms in [boninsegna2025inftda, section 5]: every level is measured, the levels
-    have equal shares of the budget, and estimates are not refined.
+    The defaults are those of the mechanisms in [boninsegna2025inftda, section 5].
     """
 
     name: ClassVar[str]
@@ -65,18 +65,14 @@ class Mechanism(ABC):
         return 0
 
     @property
-    def estimate(self) -> str:
-        """How the measurements of all levels become one estimate, if the mechanism refines.
-
-        ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
-        (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
-        """
-        return "least_squares"
+    def estimator(self) -> Estimator:
+        """How the measurements of all levels become one estimate, if the mechanism refines."""
+        return declared(self.options)
 
     @property
     def shrinks(self) -> bool:
         """True if the estimates of totals may learn from all nodes of a level."""
-        return self.estimate != "least_squares"
+        return self.estimator.module != ""
 
     @property
     def learns_from_levels(self) -> bool:
@@ -104,12 +100,7 @@ class Mechanism(ABC):
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total.
-
-        Args:
-            noisy: noisy counts of the children of all parents, one parent after the other.
-            totals: trips of each parent; shape (parents,).
-            offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.one_margin.check_parents`.
         """
 
 
@@ -145,12 +136,6 @@ KEEP_ALL_CAP = 5_000_000
 
 The value does not affect the charge, since a level is one query however many of its nodes are measured."""
 
-Leaves = Literal["chebyshev", "empirical_bayes"]
-LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
-
-Estimate = Literal["least_squares", "shrunk", "auto"]
-ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk", "auto")
-
 _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
 
@@ -158,8 +143,7 @@ _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 class InfTDARefined(InfTDA):
     """InfTDA, followed by least squares over all measured levels.
 
-    It has less error than InfTDA at the same epsilon and delta. See ``od_core.flows.estimation.refinement`` and
-    ``docs/explanation/estimator.md``.
+    It has less error than InfTDA at the same epsilon and delta (``docs/explanation/estimator.md``).
 
     Attributes:
         order: See :class:`InfTDA`.
@@ -168,12 +152,11 @@ class InfTDARefined(InfTDA):
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
         estimate: How the measurements of all levels become one estimate. ``least_squares`` uses the measurements on the
-            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes. It has
-            less error in the leaves, and needs whole levels in memory. With segments, it estimates the totals.
-            With ``leaves: empirical_bayes``, it uses a mixture of deviations at every level instead, and gives small
-            numbers in lumps. This has much less error if most pairs of zones have no trips, and more if all have some.
-            ``auto`` (``od_core.flows.estimation.held_out``) chooses between all of these and the size of the lumps, by
-            the error that held-out noise shows.
+            path of a node. ``shrunk`` (``od_core.flows.estimation.shrinkage``) also learns from all other nodes, and
+            needs whole levels in memory. With segments, it estimates the totals. With ``leaves: empirical_bayes``, it
+            uses a mixture of deviations at every level instead, and gives small numbers in lumps. This has much less
+            error if most pairs of zones have no trips, and more if all have some. ``auto``
+            (``od_core.flows.estimation.held_out``) chooses between all of these by the error that held-out noise shows.
         u: Used with ``empirical_bayes`` only. The smallest number of trips that a small leaf receives, in standard
             deviations of its noise; 1/10 to 100. A larger u causes fewer false positives and more false negatives.
         segment_profile: Used with segments only. Moves the trips of each node in a category towards those that its
@@ -183,8 +166,8 @@ class InfTDARefined(InfTDA):
     """
 
     keep_all_cap: int = KEEP_ALL_CAP
-    leaves: Leaves = "chebyshev"
-    estimate: Estimate = "least_squares"
+    leaves: str = "chebyshev"
+    estimate: str = "least_squares"
     u: Fraction = Fraction(3, 2)
     segment_profile: Fraction | None = None
 
@@ -203,10 +186,10 @@ class InfTDARefined(InfTDA):
                 "keep_all_cap must be a whole number of leaf pairs, at least 0",
                 next_step="correct the option of the mechanism",
             )
-        step = "choose chebyshev or empirical_bayes"
-        refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
-        step = "choose least_squares, shrunk or auto"
-        refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
+        named = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
+        for what, name, known in named:
+            step = f"choose {', '.join(known[:-1])} or {known[-1]}"
+            refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
             raise OdError(
                 "OD-MECHANISM-OPTION",
@@ -221,7 +204,7 @@ class InfTDARefined(InfTDA):
     def options(self) -> dict[str, str]:
         """Options by name, as public text. Those added after version 0.1.0 are included only if they have an effect."""
         options = super().options | {"keep_all_cap": str(self.keep_all_cap)}
-        if self.shrinks:
+        if self.estimate != "least_squares":
             options["estimate"] = self.estimate
         if self.segment_profile is not None:
             options["segment_profile"] = str(self.segment_profile)
@@ -261,10 +244,7 @@ class TDAL2(Mechanism):
     """
 
     name: ClassVar[str] = "tda_l2"
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the integers nearest in Euclidean distance that have these sums; see :meth:`Mechanism.project`."""
-        return project_children_euclidean(noisy, totals, offsets)
+    project = staticmethod(project_children_euclidean)
 
 
 @dataclass(frozen=True)
@@ -285,8 +265,16 @@ class TDALinf(Mechanism):
         return project_children_mixed_integer(noisy, totals, offsets)
 
 
+class Unprojected(Mechanism):
+    """A mechanism that releases noisy counts as they are."""
+
+    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
+        return noisy
+
+
 @dataclass(frozen=True)
-class VanillaGauss(Mechanism):
+class VanillaGauss(Unprojected):
     """Discrete Gaussian noise on every public pair of zones, released as measured.
 
     The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
@@ -298,13 +286,9 @@ class VanillaGauss(Mechanism):
     measures: ClassVar[Measures] = "all_leaves"
     most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
 
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
-        return noisy
-
 
 @dataclass(frozen=True)
-class StabilityHistogram(Mechanism):
+class StabilityHistogram(Unprojected):
     """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
 
     This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
@@ -314,10 +298,6 @@ class StabilityHistogram(Mechanism):
 
     name: ClassVar[str] = "stability_histogram"
     measures: ClassVar[Measures] = "present_leaves"
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
-        return noisy
 
 
 MECHANISMS: Registry[Mechanism] = Registry(

@@ -162,7 +162,7 @@ class Release(ReleasedFlows, PlannedRelease):
     @cached_property
     def choice(self) -> Choice | None:
         """The rule of estimation that held-out noise chose, computed again from the measurements; None if none did."""
-        if self.plan.mechanism.estimate != "auto":
+        if self.plan.mechanism.estimator.key != "auto":
             return None
         levels = measured_levels(self.plan, self.exact_trips, combined_totals(self.plan, self.measured))
         refuse_large_levels(levels)

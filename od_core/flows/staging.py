@@ -46,19 +46,12 @@ class StagedRelease(StagedFiles):
         return self.folder / "flows.parquet"
 
     def new_trip_counts(self) -> str:
-        """Return the name of a new folder in the store for true leaf counts.
-
-        Remove all folders of counts except the one that the last :meth:`save_trip_counts` recorded.
-        """
+        """Return the name of a new folder in the store for true leaf counts, and remove all but the recorded one."""
         self._remove_other_counts(self._current_counts())
         return f"{_COUNTS}/{secrets.token_hex(6)}"
 
     def save_trip_counts(self, trips: CountFiles) -> None:
-        """Record ``trips`` as the current true leaf counts, and remove all other folders of counts.
-
-        Args:
-            trips: Counts that were written to the folder of :meth:`new_trip_counts`.
-        """
+        """Record the counts in the folder of :meth:`new_trip_counts` as the current ones, and remove all others."""
         before = self._current_counts()
         write_durably(self.folder / _CURRENT, lambda file: file.write_text(trips.folder, encoding="utf-8"))
         if before not in (None, trips.folder):
@@ -83,13 +76,9 @@ class StagedRelease(StagedFiles):
                 self.store.remove(name)
 
     def save_estimate(self, level: int, pieces: Iterable[Nodes], *, refined: bool = False) -> Path:
-        """Write the estimate of a level to a Parquet file, and return the path of the file.
+        """Write the estimate of a level, in consecutive pieces, to a Parquet file, and return the path of the file.
 
-        Args:
-            level: level of the flow tree.
-            pieces: nodes of the level in tree order, in consecutive pieces.
-            refined: whether the estimate uses all levels (``estimation.refinement``). If False, it uses only this level
-                and the levels above.
+        A ``refined`` estimate uses all levels; otherwise, it uses this level and the levels above.
         """
         batches = (
             pa.record_batch([piece.origin, piece.destination, piece.trips], schema=_ESTIMATE) for piece in pieces
@@ -114,12 +103,8 @@ class StagedRelease(StagedFiles):
         return self.path(_estimate_name(level, refined=refined))
 
     def estimate_table(self, level: int, *, refined: bool = False) -> pa.Table:
-        """Return an estimate of :meth:`save_estimate` as a table: origin, destination (area numbers), trips.
-
-        Raises:
-            OdError: If the file is absent.
-        """
-        return self._read(_estimate_name(level, refined=refined))
+        """Return an estimate as a table: origin, destination (area numbers), trips. Raises OdError if it is absent."""
+        return pq.read_table(self.estimate_path(level, refined=refined))
 
     def estimate(self, level: int, *, refined: bool = False) -> Nodes:
         """Return an estimate of :meth:`save_estimate` as nodes. Raises OdError if the file is absent."""
@@ -140,49 +125,38 @@ class StagedRelease(StagedFiles):
             pa.record_batch([leaves.origin, leaves.destination, *(trips[:, k] for k in categories)], schema=schema)
             for leaves, trips in pieces
         )
-        path = self.folder / f"{_segments_name(breakdown.name)}.parquet"
+        path = self.folder / f"segments_{breakdown.name}.parquet"
         write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
         return path
 
     def segments_by_category(self, breakdown: Breakdown) -> pa.Table:
-        """Return the released trips by category with one row per leaf and category.
+        """Return the released trips with one row per leaf and category. Raises OdError if the file is absent.
 
-        Returns:
-            Columns: origin, destination (area numbers), category (its position in the breakdown), trips.
-
-        Raises:
-            OdError: If the file is absent.
+        The columns are origin, destination (area numbers), category (its position in the breakdown) and trips.
         """
-        wide = self._read(_segments_name(breakdown.name))
+        wide = self._wide_segments(breakdown)
         names, ends = ["origin", "destination", "category", "trips"], [wide["origin"], wide["destination"]]
         categories = range(len(breakdown.categories))
         return pa.concat_tables(pa.table([*ends, np.full(len(wide), k), wide[str(k)]], names) for k in categories)
 
     def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        tables = {one.name: self._read(_segments_name(one.name)) for one in plan.breakdowns}
+        tables = {one.name: self._wide_segments(one) for one in plan.breakdowns}
         return {
             name: np.column_stack([table[column].to_numpy() for column in table.column_names[2:]])
             for name, table in tables.items()
         }
 
     def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:
-        """Return the estimated nodes whose children a step measures.
+        """Return the estimated nodes whose children a step measures; None if it has no level above.
 
-        Return None if the step has no level above; see :meth:`od_core.flows.plan.ReleasePlan.level_above`.
-
-        Raises:
-            OdError: If the estimate of the level above is absent.
+        Raises OdError if the estimate of the level above is absent.
         """
         above = None if step.level == 0 else plan.level_above(step)
         return None if above is None else self.estimate(above)
 
-    def _read(self, name: str) -> pa.Table:
-        return pq.read_table(self.path(name))
-
-
-def _segments_name(breakdown: str) -> str:
-    return f"segments_{breakdown}"
+    def _wide_segments(self, breakdown: Breakdown) -> pa.Table:
+        return pq.read_table(self.path(f"segments_{breakdown.name}"))
 
 
 def _estimate_name(level: int, *, refined: bool) -> str:

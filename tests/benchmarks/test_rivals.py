@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.optimize import nnls
 
 from benchmarks.rivals import blue_down, grem_lnn, non_negative_fit
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit, upwards
+from od_core.flows.estimation.least_squares import MeasuredLevel, fit, up
 from od_core.geography.flow_tree import Pairs
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -157,7 +157,7 @@ def test_the_largest_of_equal_fractions_are_rounded_up():
     leaves = MeasuredLevel(
         Pairs(1, numbers, numbers), np.array([0, 7]), np.empty(0, np.int64), np.array([1.0, 2, 1, 6, 2, -9, 3]), 4.0
     )
-    assert upwards([root, leaves])[0][0].tolist() == [10.0]
+    assert up([root, leaves])[0][0].tolist() == [10.0]
     for table in (blue_down, grem_lnn):
         assert table([root, leaves])[1].tolist() == [0, 1, 0, 6, 1, 0, 2]
 

@@ -48,7 +48,7 @@ def test_a_late_commit_loses_and_uses_what_is_kept(tmp_path):
     work = Work.begun(plan, store, counts.folder, noise)
     nodes = plan.bands.parts(frontier)[PART]
     own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
-    work.save_nodes("frontier", 1, PART, [own])
+    work.save_nodes("frontier", {"band": 1, "part": PART}, [own])
     stopping = replace(work, store=StoppingStore(store.folder, file))
     task = tmp_path / "task"
     task.write_bytes(pickle.dumps((stopping, {"band": 1, "part": PART, "rounds": rounds}, file)))

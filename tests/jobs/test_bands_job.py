@@ -14,6 +14,7 @@ from od_core import open_release
 from od_core.errors import OdError
 from od_core.flows.bands import Bands
 from od_core.flows.estimation import levels as noisy_levels
+from od_core.flows.estimators import ESTIMATORS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.verification import verify_release
@@ -148,7 +149,7 @@ def test_levels_that_fit_part_by_part_but_not_together_wait_for_more_memory(
     memory, parts = noisy_levels.memory, project.var / "confidential" / str(KEY) / "parts"
     settings = component.checked()
     leaves = len(settings.read_geography().origin.zones) ** 2
-    monkeypatch.setattr(noisy_levels, "memory", lambda: noisy_levels.SHRUNK_BYTES * leaves - 1)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: ESTIMATORS["normal"].leaf_bytes * leaves - 1)
     refused = project.run(component)
     assert "OD-PARTS-NEEDED" in failure_text(refused)
     measured = {path: path.read_bytes() for path in parts.iterdir()}

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import od_assets.assets.levels
+import od_core.flows.measuring
 import od_core.group_sizes.release
 import od_core.ledger.measurements
 import od_core.stops.release
@@ -188,7 +188,7 @@ def differences(traces: list[dict[str, Any]]) -> list[str]:
 def test_neighbouring_inputs_leave_the_same_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     changes = DOMAINS[protected]
     traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
@@ -199,7 +199,7 @@ def test_neighbouring_years_leave_the_same_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
     """The person is in both months, and the year has one more trip of the person in the second one."""
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     monkeypatch.setattr(od_core.ledger.measurements, "_uncounted", lambda *_: iter([np.array([321])]))
     changes = DOMAINS[protected] | {
         "periods": {"first": "2001-01", "last": "2001-02"},
@@ -214,7 +214,7 @@ def test_neighbouring_years_leave_the_same_traces(
 @pytest.mark.parametrize("how", LEAVING)
 def test_a_record_that_leaves_leaves_no_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """Under bounded neighbours n is one less: it is measured with noise like every level."""
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     traces = traces_of(one_leaves(how), lambda project: project.component(**LEAVING[how]), tmp_path, monkeypatch)
     assert differences(traces) == []
 
@@ -225,7 +225,7 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(
     """The defect seeded: n is published exactly, and tells the two inputs apart."""
     inputs, changes = one_leaves("unlisted zone"), LEAVING["unlisted zone"]
     forget_that_a_record_may_leave(monkeypatch)
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     traces = traces_of(inputs, lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert {"2001-01 certificate.json", "ledger"} <= set(differences(traces))
 
@@ -249,7 +249,7 @@ def of_other_trip(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 @pytest.mark.parametrize("how", OTHER_TRIPS)
 def test_neighbours_by_segment_leave_the_same_traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     """The number of trips in each category is public nowhere but in the injected values, not even of the root."""
-    monkeypatch.setattr(od_assets.assets.levels, "measure", injected)
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
     inputs = of_other_trip(how)
     traces = traces_of(inputs, lambda project: project.component(segments=SEGMENTS), tmp_path, monkeypatch)
     assert any("segments" in name or "mode" in name for name in traces[0])

@@ -27,7 +27,7 @@ import yaml
 from numpy.typing import NDArray
 from scipy import special, stats
 
-import od_assets.assets.levels
+import od_core.flows.measuring
 import tests.od_assets.conftest
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import verified
@@ -112,8 +112,8 @@ class Averaged:
 
 def instead_of_measuring(monkeypatch: pytest.MonkeyPatch, changed: Callable[..., Any]) -> None:
     """Seed a defect where the counts of a level get their noise: ``changed`` is called with the sound function."""
-    sound = od_assets.assets.levels.measure
-    monkeypatch.setattr(od_assets.assets.levels, "measure", lambda *arguments: changed(sound, *arguments))
+    sound = od_core.flows.measuring.measure
+    monkeypatch.setattr(od_core.flows.measuring, "measure", lambda *arguments: changed(sound, *arguments))
 
 
 # Flights: the shipped series, with canaries among the records of June 2001.

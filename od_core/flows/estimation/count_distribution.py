@@ -57,11 +57,7 @@ class GridNoise:
     @classmethod
     @lru_cache(maxsize=8)
     def of(cls, variance: Fraction) -> GridNoise:
-        """Return the grid for discrete Gaussian noise with the given variance.
-
-        Every part of a release asks for the same grid. It takes milliseconds to compute, because each weight is an
-        exponential of 40 digits.
-        """
+        """Return the grid for discrete Gaussian noise. It is kept, because every part of a release asks for it."""
         sigma = math.sqrt(float(variance))
         step = max(1, int(sigma) // _STEPS)
         low = min(-1, math.floor(_LOWEST * sigma / step))
@@ -85,8 +81,7 @@ class Posterior:
 
     Attributes:
         bin_of: Number of the bin to which each octave (doubling) of prior means belongs; shape (octaves,).
-        mean: Posterior mean at each x of the grid; shape (bins, points of x).
-        deviation: Posterior standard deviation at each x of the grid; shape (bins, points of x).
+        mean, deviation: Posterior mean and standard deviation at each x of the grid; shape (bins, points of x) each.
     """
 
     bin_of: Integers
@@ -97,13 +92,12 @@ class Posterior:
 def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
-    The distribution of true counts is first estimated for all cells together, from a start that is 1/2 at 0 and uniform
-    on the other points. The result is the start for each bin.
+    The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
 
     Args:
         noise: The noise and its grid.
         counts: Number of cells with a prior mean in each octave and a noisy value x at each point; shape (octaves,
-            points of x). An octave lies between two consecutive powers of two times sigma.
+            points of x).
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
@@ -136,13 +130,10 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
 
 
 def bins(cells: Integers, least: int) -> Integers:
-    """Return the bin to which each size of cells belongs, numbered from 0; shape (sizes,).
+    """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
 
     Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
-    also have that many. If all sizes together have fewer than ``2 * least`` cells, there is one bin.
-
-    Args:
-        cells: Number of cells of each size; shape (sizes,).
+    also have that many.
     """
     bin_of = np.zeros(len(cells), dtype=np.int64)
     own, rest = 0, int(cells.sum())
@@ -156,11 +147,9 @@ def bins(cells: Integers, least: int) -> Integers:
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
+    """Do what :func:`maximised` says. ``by_x`` is the transposed ``likelihood``.
 
-    Each iteration, the first of which begins with ``start``, increases the likelihood of ``counts``, the number of
-    cells at each point of noisy values x. ``by_x`` is the transposed ``likelihood``. The inner loops run along rows, so
-    that they compile to vector instructions without changing the order of any sum.
+    The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
     """
     prior = start.copy()
     mass, points = likelihood.shape
@@ -191,11 +180,7 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
 
 @kernel
 def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
-    """Write the mean and the standard deviation of the true count n, given each noisy value x, to two arrays, in steps.
-
-    ``prior`` is the distribution of n, ``by_x`` is the likelihood with one row per point of x, and ``low`` is the
-    smallest x.
-    """
+    """Write the mean and the standard deviation of n, given each x, to two arrays, in steps; ``prior`` is that of n."""
     points, mass = by_x.shape
     for x in range(points):
         whole, mean, variance = 0.0, 0.0, 0.0

@@ -15,14 +15,9 @@ destination are exchanged. Sigma is the standard deviation of the noise of x. Th
 4.  For each parent, find real numbers w >= 0 with the sum c that minimise the sum of (w - m)^2 / sqrt V.
 5.  Convert the w of each parent to whole numbers with the sum c, in lumps (:mod:`od_core.flows.estimation.shrinkage`).
 
-Two alternatives were rejected because they had more error on real data (``docs/explanation/estimator.md``). The first
-is to use only the part of a row below one area of the other side. With whole rows, two numbers are stored per area,
-whatever the size of the level. The second is to scale each distribution to the mean prior mean of its bin, which large
-leaves would distort.
-
 The result is the same on every machine, for any number of threads and any size of pieces. Real numbers come from single
-operations of IEEE 754 (+, -, *, /, square root), one after the other in compiled loops that neither fuse nor reorder
-them, and from correctly rounded decimal exponentials. Only whole numbers are summed over pieces.
+operations of IEEE 754, one after the other in compiled loops that neither fuse nor reorder them, and from correctly
+rounded decimal exponentials. Only whole numbers are summed over pieces.
 """
 
 from __future__ import annotations
@@ -45,8 +40,8 @@ from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 OCTAVES, _OCTAVE_OF_SIGMA = 24, 18
-"""Number of octaves of prior means, and position of the octave that starts at sigma / 2. An octave lies between two
-consecutive powers of two times sigma. Smaller and larger prior means belong to the first and the last octave."""
+"""Number of octaves of prior means, and position of the octave that starts at sigma / 2. Smaller and larger prior means
+belong to the first and the last octave."""
 
 _LEAST_DEVIATION = 2.0**-10
 """Smallest posterior deviation of a leaf, in standard deviations of the noise. It allows an adjustment to the parent's
@@ -58,30 +53,37 @@ _LIMIT = 1 << 44
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Sums over the rows of leaves, computed from all measured leaves or from some of them.
-
-    A row is the set of all measured leaves with the same area on one side, origin or destination: the side that the
-    step to the leaf level refines. On a destination tree, these areas are usually the origin zones.
+    """Sums over the rows of all measured leaves or of some of them.
 
     Attributes:
-        sums: Sum of the noisy values of the row's leaves, for each area; shape (areas,).
-        cells: Number of the row's leaves, for each area; shape (areas,).
+        sums, cells: Sum of the noisy values and number of the row's leaves, for each area of the side that the step to
+            the leaves refines; shape (areas,) each.
         largest: Largest absolute noisy value of any of these leaves.
+        first: Number of the first of the areas.
     """
 
     sums: Integers
     cells: Integers
     largest: int
+    first: int = 0
 
     @classmethod
-    def joined(cls, areas: int, parts: Iterable[Rows]) -> Rows:
-        """Return the sum of ``parts``, the rows over disjoint sets of leaves. ``areas`` is the number of areas."""
-        sums, cells, largest = np.zeros(areas, dtype=np.int64), np.zeros(areas, dtype=np.int64), 0
+    def joined(cls, plan: ReleasePlan, parts: Iterable[Rows]) -> Rows:
+        """Return the sum of ``parts``, the rows over disjoint sets of leaves, for all areas."""
+        areas, largest = _row_areas(plan), 0
+        sums, cells = np.zeros((2, areas), dtype=np.int64)
         for part in parts:
-            sums += part.sums
-            cells += part.cells
+            own = slice(part.first, part.first + len(part.sums))
+            sums[own] += part.sums
+            cells[own] += part.cells
             largest = max(largest, part.largest)
         return cls(sums, cells, largest)
+
+    def trimmed(self) -> Rows:
+        """Return the rows without the areas before the first and after the last area that has leaves."""
+        there = np.flatnonzero(self.cells)
+        own = slice(there[0], there[-1] + 1) if len(there) else slice(0, 0)
+        return Rows(self.sums[own], self.cells[own], self.largest, int(own.start))
 
     def refuse_large(self) -> None:
         """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
@@ -107,8 +109,8 @@ def leaves_by_empirical_bayes(plan: ReleasePlan, leaf: NoisyCounts, totals: Inte
 
 
 def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
-    """Return the row sums of all areas (:class:`Rows`), over the leaves of one measurement."""
-    areas = row_areas(plan)
+    """Return the rows over the leaves of one measurement, for all areas."""
+    areas = _row_areas(plan)
 
     def read(piece: tuple[Expansion, Integers]) -> Rows:
         expansion, noisy = piece
@@ -116,11 +118,11 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
         _add_rows(noisy, expansion.offsets, expansion.first_child, sums, cells)
         return Rows(sums, cells, max(int(noisy.max()), -int(noisy.min())))
 
-    return Rows.joined(areas, in_order(read, leaf.expanded(plan)))
+    return Rows.joined(plan, in_order(read, leaf.expanded(plan)))
 
 
-def row_areas(plan: ReleasePlan) -> int:
-    """Return the number of areas, each with a row (:class:`Rows`), on the side that the step to the leaves refines."""
+def _row_areas(plan: ReleasePlan) -> int:
+    """Return the number of areas, each with a row, on the side that the step to the leaves refines."""
     leaf = plan.steps[-1]
     above = plan.level_above(leaf)
     level = plan.tree.depth if above is None else above + 1
@@ -129,21 +131,10 @@ def row_areas(plan: ReleasePlan) -> int:
 
 
 def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows: Rows) -> Integers:
-    """Count the leaves by the octave of their prior mean and the grid point of their noisy value x.
+    """Count some leaves by the octave of their prior mean and the grid point of x; shape (octaves, points of x).
 
-    An octave lies between two consecutive powers of two times the standard deviation of the noise. Leaves whose parent
-    has no trips or no other leaf are not counted. Neither are leaves with x above the grid.
-
-    Args:
-        leaf: The measurement of all or some of the leaves.
-        totals: Refined trips of the parents; shape (parents,).
-        rows: The rows of all leaves.
-
-    Returns:
-        Number of leaves; shape (octaves, points of x).
-
-    Raises:
-        OdError: If the trips are too large.
+    Leaves whose parent has no trips or no other leaf are not counted. Neither are leaves with x above the grid. For the
+    arguments, see :func:`posterior_leaves`. Raises OdError if the trips are too large.
     """
     if totals.max(initial=0) >= _LIMIT:
         raise _overflow()

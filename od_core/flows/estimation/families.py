@@ -208,12 +208,7 @@ def gravity_shares(families: Families) -> Reals:
 
 
 def trips_of_nodes(plan: ReleasePlan, levels: Sequence[MeasuredLevel], table: Nodes) -> list[Reals]:
-    """Return the trips that a table has at each node of each level below the root; shape (nodes,) each.
-
-    Args:
-        levels: All levels, top level first.
-        table: Leaves with their trips, in tree order, at least one.
-    """
+    """Return the trips that a table of leaves, at least one, has at each node of each level below the root."""
     return sums_of_leaves(levels, trips_at(_positions(plan, levels[-1].nodes, table), table.trips))
 
 
@@ -255,8 +250,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     """Return the blended share of each child; shape (children,). The shares of a family sum to 1.
 
     Args:
-        p: Share of each child without the other table; shape (children,).
-        other: Trips of each child in the other table; shape (children,).
+        p, other: Share of each child without the other table, and its trips in that table; shape (children,) each.
         weight: Number of trips with shares p that is added to the trips of a family in the other table.
         least: Smallest score of a level that learns from the other table. If that table says nothing, the score has
             about the standard normal distribution: it is the sum over the fits by size of what the table explains, each
@@ -286,15 +280,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
 
 
 def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return sums over sizes, each with those of its neighbours where a size has fewer than 200 cells.
-
-    Args:
-        cells: Number of cells of each size; shape (sizes,).
-        sums: Arrays of the same shape.
-
-    Returns:
-        For each array, the sum over all sizes that are fitted together, at each of them; shape (sizes,).
-    """
+    """Return arrays of sums by size, each summed over all sizes that are fitted together; shape (sizes,) each."""
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 

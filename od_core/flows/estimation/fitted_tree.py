@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from operator import add
 from typing import Any
 
 import numpy as np
@@ -31,13 +32,50 @@ from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
-NodeWeights = NDArray[np.bool_] | Reals
+NodeWeights = NDArray[Any]
 """Weights of nodes; a mask selects some."""
 
-_FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
+ZoneFunction = Callable[[Numbers, Numbers], NDArray[Any]]
+"""A function that returns a value for each pair of areas, given their numbers as origins and destinations."""
+
+FACTOR, _RESIDUAL, _ESTIMATE, _MOST_UNSEEN, _UNSEEN, _DOUBT = range(6)
 
 MEASURED_ROWS, ALL_ROWS = 3, 6
 """Number of values of each sum without and with those of dropped nodes."""
+
+
+@dataclass(frozen=True, eq=False)
+class Estimates:
+    """Unbiased estimates of sums, without the trips of dropped nodes; shape (sums,) each.
+
+    Attributes:
+        estimate, variance: Estimate of each sum, and the variance of the estimate.
+        most: Sum of the upper bounds of the dropped nodes that the sum overlaps.
+        unseen, doubt: Estimate of the trips of these dropped nodes together, and the variance of that estimate.
+        unmeasured: Upper bound of the trips of cells that lie below a dropped node, of which nothing else is known.
+    """
+
+    estimate: Reals
+    variance: Reals
+    most: Reals
+    unseen: Reals
+    doubt: Reals
+    unmeasured: Reals
+
+    @classmethod
+    def of_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
+        """Return the estimates of single nodes, which overlap no dropped node."""
+        return cls(estimate, variance, *np.zeros((4, len(estimate))))
+
+    def at(self, place: Integers) -> Estimates:
+        """Return the estimates at some places; all values are 0 where the place is -1."""
+        found = place >= 0
+        each = (values if len(values) else np.zeros(1) for values in vars(self).values())
+        return Estimates(*(np.where(found, values[place], 0.0) for values in each))
+
+    def __add__(self, other: Estimates) -> Estimates:
+        """Return the estimates of the sums with those of another release, whose noise must be independent."""
+        return Estimates(*map(add, vars(self).values(), vars(other).values()))
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,8 +88,8 @@ class NodeSums:
         offsets: The sums of node ``i`` are ``offsets[i]:offsets[i + 1]``, in the order of the areas; shape (nodes +
             1,).
         values: One row for each of these values: factor, residual (module docstring) and estimate of the sum; then, for
-            the dropped nodes that the sum overlaps, the sum of their upper bounds, the estimate of their trips
-            together, and the variance of this estimate. Shape (6, sums); (3, sums) if no node was dropped.
+            the dropped nodes that the sum overlaps, ``most``, ``unseen`` and ``doubt`` of :class:`Estimates`. Shape (6,
+            sums); (3, sums) if no node was dropped.
     """
 
     offsets: Integers
@@ -61,36 +99,21 @@ class NodeSums:
     def of_level(
         cls, level: FittedLevel, weights: NodeWeights | None = None, rows: int = ALL_ROWS, *, noisy: bool = False
     ) -> NodeSums:
-        """Return one sum per node: the node's value times its weight, which is 1 by default; shape (nodes,).
-
-        The value is the estimate or, if ``noisy``, the noisy value. A noisy value is drawn after the nodes above have
-        been selected, so it is unbiased, however they were selected.
-        """
+        """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
         sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
         each: Any = 1.0 if weights is None else weights
         if noisy:
             sums.values[_RESIDUAL] = level.noise * np.square(each)
         else:
-            sums.values[_FACTOR] = each
+            sums.values[FACTOR] = each
         np.multiply(level.noisy if noisy else level.estimate, each, out=sums.values[_ESTIMATE])
         return sums
 
     @classmethod
     def nothing(cls, areas: Integers, rows: int = ALL_ROWS) -> NodeSums:
-        """Return sums that are all 0, for nodes with the given numbers of sums; ``areas`` has shape (nodes,)."""
+        """Return sums that are all 0, for nodes with the given numbers of sums."""
         offsets = np.concatenate([[0], np.cumsum(areas)])
         return cls(offsets, np.zeros((rows, offsets[-1])))
-
-    def in_groups(self, group: Integers, groups: int) -> NodeSums:
-        """Return sums of each node by group, given nodes with one sum and the number of its group; shape (nodes,)."""
-        sums = self.nothing(np.full(len(group), groups), len(self.values))
-        sums.values[:, sums.offsets[:-1] + group] = self.values
-        return sums
-
-    def factors_at(self, node: Integers, area: Integers) -> Reals:
-        """Return the factors of some sums, given their nodes and their places among the sums of the node."""
-        found: Reals = self.values[_FACTOR, self.offsets[node] + area]
-        return found
 
     @classmethod
     def joined(cls, pieces: Iterable[NodeSums], rows: int = ALL_ROWS) -> NodeSums:
@@ -110,8 +133,7 @@ class NodeSums:
     ) -> NodeSums:
         """Return sums over the children of each node of the level above that has measured children, one per area.
 
-        The nodes of this object are all children, or the divided ones (nodes with measured nodes below them). In that
-        case, nothing was measured below the others, which were dropped.
+        The nodes of this object are all children, or the divided ones. Then the others were dropped.
 
         Args:
             level: The level of the children.
@@ -132,30 +154,13 @@ class NodeSums:
         )
         return above
 
-    def variance(self, of_nodes: Reals) -> Reals:
-        """Return the variance of each sum; shape (sums,).
-
-        ``of_nodes`` has the variance V of the estimate of each node of this object; shape (nodes,).
-        """
-        spread: Reals = self.values[_RESIDUAL] + self.values[_FACTOR] ** 2 * np.repeat(of_nodes, np.diff(self.offsets))
-        return spread
-
-    @property
-    def estimate(self) -> Reals:
-        """Estimate of each sum, without the trips of dropped nodes; shape (sums,)."""
-        total: Reals = self.values[_ESTIMATE]
-        return total
-
-    @property
-    def unseen(self) -> tuple[Reals, Reals, Reals]:
-        """For the dropped nodes that each sum overlaps: sum of upper bounds, estimate of their trips, and its variance.
-
-        The shape of each array is (sums,).
-        """
-        if len(self.values) == MEASURED_ROWS:
-            none = np.zeros(self.values.shape[1])
-            return none, none, none
-        return self.values[_MOST_UNSEEN], self.values[_UNSEEN], self.values[_DOUBT]
+    def estimates(self, of_nodes: Reals) -> Estimates:
+        """Return the estimate of each sum; ``of_nodes`` has the variance V of each node's estimate, shape (nodes,)."""
+        factor, residual, estimate, *dropped = self.values
+        variance = residual + factor**2 * np.repeat(of_nodes, np.diff(self.offsets))
+        none = np.zeros(len(estimate))
+        most, unseen, doubt = dropped or [none] * 3
+        return Estimates(estimate, variance, most, unseen, doubt, none)
 
 
 @kernel
@@ -165,10 +170,9 @@ def _carry(  # type: ignore[no-untyped-def]  # compiled
     """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
 
     The sums of a child are the columns ``cells[d]:cells[d + 1]`` of ``values``, where d is its number among all
-    children, or among those at ``divided`` if only these have sums. Those of parent ``p`` are the columns
-    ``own[p]:own[p + 1]`` of ``above``, from the area ``first[p]``. The first sum of child ``i`` is that of the area
-    ``place[i]``. What ``unseen`` has of a child is added to the sums of ``count[i]`` areas. Sums of dropped children
-    are never stored, since there can be far more of them than of divided children.
+    children, or among those at ``divided``. Those of parent ``p`` are the columns ``own[p]:own[p + 1]`` of ``above``,
+    from the area ``first[p]``. The first sum of child ``i`` is that of the area ``place[i]``. What ``unseen`` has of a
+    child is added to the sums of ``count[i]`` areas, so that the sums of dropped children are never stored.
     """
     d, every, plain = 0, len(cells) > len(below), len(values) - len(unseen)
     for parent in range(len(siblings)):
@@ -202,7 +206,7 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """Return each node's contributions to an estimate of the trips of dropped nodes, and to its variance.
 
     The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
-    trips of the dropped nodes among them. For many nodes, it is far below the sum of their upper bounds.
+    trips of the dropped nodes among them.
 
     A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
     noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
@@ -232,8 +236,8 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
     """Add to ``weight`` the weight of each node's noisy value in the estimated density of noisy values at a threshold.
 
-    The threshold of siblings is the largest noisy value of those that were dropped. If none was dropped, it is the
-    smallest noisy value minus 1. ``around`` is the width h of :func:`dropped_trips`.
+    The threshold of siblings is the largest noisy value of those that were dropped; if none was, it is the smallest one
+    minus 1. ``around`` is the width h of :func:`dropped_trips`.
     """
     for parent in range(len(offsets) - 1):
         threshold, least = -np.inf, np.inf
@@ -250,69 +254,23 @@ def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-un
                     weight[i] += part
 
 
-@dataclass(frozen=True, eq=False)
-class Estimates:
-    """Unbiased estimates of sums, without the trips of dropped nodes; shape (sums,) each.
-
-    Attributes:
-        estimate, variance: Estimate of each sum, and the variance of the estimate.
-        most: Sum of the upper bounds of the dropped nodes that the sum overlaps.
-        unseen, doubt: Estimate of the trips of these dropped nodes together, and the variance of that estimate.
-        unmeasured: Upper bound of the trips of cells that lie below a dropped node, of which nothing else is known.
-    """
-
-    estimate: Reals
-    variance: Reals
-    most: Reals
-    unseen: Reals
-    doubt: Reals
-    unmeasured: Reals
-
-    @classmethod
-    def of_nodes(cls, estimate: Reals, variance: Reals) -> Estimates:
-        """Return the estimates of single nodes, which overlap no dropped node."""
-        return cls(estimate, variance, *np.zeros((4, len(estimate))))
-
-    @classmethod
-    def of_sums(cls, sums: NodeSums, of_nodes: Reals) -> Estimates:
-        """Return the estimates of sums below nodes whose estimates have the variances ``of_nodes``; shape (nodes,)."""
-        estimate = sums.estimate
-        return cls(estimate, sums.variance(of_nodes), *sums.unseen, np.zeros(len(estimate)))
-
-    def at(self, place: Integers, unmeasured: Reals) -> Estimates:
-        """Return the estimates at some places; 0 where the place is -1, with the given bounds ``unmeasured``."""
-        found = place >= 0
-        values = {name: np.zeros(len(place)) for name in vars(self)}
-        for name, own in vars(self).items():
-            values[name][found] = own[place[found]]
-        return Estimates(**values | {"unmeasured": unmeasured})
-
-    def __add__(self, other: Estimates) -> Estimates:
-        """Return the estimates of the sums with those of another release, whose noise must be independent."""
-        mine, theirs = vars(self), vars(other)
-        return Estimates(**{name: mine[name] + theirs[name] for name in mine})
-
-
-ZoneFunction = Callable[[Numbers, Numbers], NDArray[Any]]
-"""A function that returns a value for each pair of zones, given their numbers as origins and destinations."""
-
-
 @dataclass(frozen=True)
 class Weights:
-    """Weights of the nodes of a level, and the sums to which they belong.
+    """Weights of pairs of areas, and the sums to which they belong.
 
     Attributes:
-        of: Returns the weight of each node of a level, or of a part of one; shape (nodes,). By default, all are 1.
-        group: Returns the number, from 0, of the sum to which each of these nodes belongs; shape (nodes,).
+        of: Returns the weights of pairs; by default, all are 1.
+        group: Returns the number, from 0, of the sum to which pairs belong.
         groups: Number of sums of each cell.
     """
 
-    of: Callable[[FittedLevel], NodeWeights] | None = None
-    group: Callable[[FittedLevel], Integers] | None = None
+    of: ZoneFunction | None = None
+    group: ZoneFunction | None = None
     groups: int = 1
 
 
-_EVERY = Weights()
+_EVERY, OTHERS = Weights(), Weights(np.not_equal)
+"""All pairs; and the pairs of two different areas, at a level of both sides, where equal areas have equal numbers."""
 
 _BLOCK = 1 << 20
 """Approximate number of nodes that one thread sums at a time."""
@@ -321,106 +279,63 @@ _BLOCK = 1 << 20
 class FittedTree:
     """A measured flow tree with the estimates of all nodes.
 
-    Args:
+    Attributes:
         tree: The flow tree.
         levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
-        selected: Whether the noise of these measurements determined which nodes were dropped.
-
-    Attributes:
+        by_noise: Whether the noise of these measurements determined which nodes were dropped.
         nothing_dropped: True if no node was dropped.
     """
 
-    def __init__(self, tree: FlowTree, levels: Sequence[FittedLevel], *, selected: bool = True) -> None:
-        self.tree = tree
-        self.levels = levels
+    def __init__(self, tree: FlowTree, levels: Sequence[FittedLevel], *, by_noise: bool = True) -> None:
+        self.tree, self.levels, self.by_noise = tree, levels, by_noise
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
-        self.by_noise = selected
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
-    def cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
+    def cells(
+        self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
+    ) -> tuple[Numbers, Numbers, Estimates]:
         """Return origin, destination and estimate of all cells of a pair of levels, which are given by their numbers.
 
-        A cell below a node that the top-down pass dropped is left out.
-        """
-        return self._cells(origin_level, destination_level, self.span(origin_level, destination_level)[1])
-
-    def within(self, level: int) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the cells from each area of a level to itself. Both geographies are the same."""
-        origin, destination, estimates = self.cells(level, level)
-        own = np.flatnonzero(origin == destination)
-        return origin[own], destination[own], estimates.at(own, np.zeros(len(own)))
-
-    def elsewhere(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the cells of a pair of levels, one of which is 0, without the trips within areas of the other level.
-
-        The estimate is of the trips from each area of a level to all other areas of this level, or from all others to
-        it. Both geographies are the same. An area below a dropped node is left out.
-        """
-        level = max(origin_level, destination_level)
-        return self._cells(origin_level, destination_level, self.span(level, level)[1], Weights(between_areas))
-
-    def begun(
-        self, level: int, weight: ZoneFunction | None, group: ZoneFunction | None = None, groups: int = 1
-    ) -> tuple[Numbers, Numbers, list[Estimates]]:
-        """Return sums of the trips from each area of a level to all zones, weighted or in groups.
-
-        An area below a dropped node is left out. The trips of dropped nodes have no weight in the estimates.
+        A cell below a node that the top-down pass dropped is left out. The trips of dropped nodes have no weight.
 
         Args:
-            level: Number of the origin level.
-            weight: Returns the weight of pairs of zones; by default, all are 1.
-            group: Returns the number, from 0, of the group to which pairs of zones belong.
-            groups: Number of groups.
-
-        Returns:
-            Origins, destinations (0), and the estimates of each group.
+            origin_level, destination_level: The pair of levels.
+            weights: Weights of the pairs of areas that are summed. If they have groups, the estimates of a cell in all
+                groups follow each other.
+            level: Number of the level of both geographies to which these areas belong; by default, the coarsest pair
+                of levels of which all cells are sums.
         """
-
-        def of_nodes(function: ZoneFunction | None) -> Callable[[FittedLevel], Any] | None:
-            return function and (lambda at: function(at.nodes.origin, at.nodes.destination))
-
-        finest = self.span(self.tree.origin.depth, self.tree.destination.depth)[1]
-        weights = Weights(of_nodes(weight), of_nodes(group), groups)
-        origin, destination, sums = self._cells(level, 0, finest, weights)
-        every = np.arange(len(origin))
-        return origin, destination, [sums.at(groups * every + k, np.zeros(len(every))) for k in range(groups)]
-
-    def _cells(
-        self, origin_level: int, destination_level: int, finest: int, weights: Weights = _EVERY
-    ) -> tuple[Numbers, Numbers, Estimates]:
-        """Return the cells of a pair of levels as sums of nodes of the level at position ``finest`` in ``levels``.
-
-        If the weights have groups, the estimates of a cell in all groups follow each other.
-        """
-        hub = self.span(origin_level, destination_level)[0]
-        level = self.levels[hub]
+        hub, finest = self.span(origin_level, destination_level)
+        if level is not None:
+            finest = self.span(level, level)[1]
+        level_of_cells = self.levels[hub]
         if hub == finest:
+            nodes = level_of_cells.nodes
             if weights is _EVERY:
-                estimates = Estimates.of_nodes(level.estimate, level.variance)
-            else:
-                sums = self._single(level, None if weights.of is None else weights.of(level))
-                if weights.group is not None:
-                    sums = sums.in_groups(weights.group(level), weights.groups)
-                estimates = Estimates.of_sums(sums, level.variance)
-            return level.nodes.origin, level.nodes.destination, estimates
+                estimates = Estimates.of_nodes(level_of_cells.estimate, level_of_cells.variance)
+                return nodes.origin, nodes.destination, estimates
+            sums = self._single(level_of_cells, _of_nodes(weights.of, level_of_cells))
+            if weights.group is not None:
+                single, group = sums, weights.group(nodes.origin, nodes.destination)
+                sums = NodeSums.nothing(np.full(len(nodes), weights.groups), self._rows)
+                sums.values[:, sums.offsets[:-1] + group] = single.values
+            return nodes.origin, nodes.destination, sums.estimates(level_of_cells.variance)
         apart = 1 if origin_level < destination_level else 0
         apart_level = (origin_level, destination_level)[apart]
         sums = self._sums(hub, finest, apart, apart_level, weights)
         offsets = sums.offsets // weights.groups
         count = np.diff(offsets)
-        same = np.repeat(_side(level, 1 - apart)[level.divided], count)
-        first = self.areas_of(level, apart, apart_level)[0][level.divided]
+        divided = level_of_cells.divided
+        same = np.repeat(_side(level_of_cells, 1 - apart)[divided], count)
+        first = self.areas_of(level_of_cells, apart, apart_level)[0][divided]
         each = (np.arange(len(same)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
         origin, destination = (each, same) if apart == 0 else (same, each)
-        return origin, destination, Estimates.of_sums(sums, level.variance[level.divided])
+        return origin, destination, sums.estimates(level_of_cells.variance[divided])
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
-        """Return the estimate of the trips from one set of zones to another, as one sum.
+        """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.
 
         If all zone pairs below a node are selected, their sum is the value of the node itself.
-
-        Args:
-            origins, destinations: Masks of the zones in each set; shape (zones,) each.
         """
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None
@@ -434,7 +349,7 @@ class FittedTree:
                 if not self.nothing_dropped:
                     sums.values[_MOST_UNSEEN:] += np.where(split, _unseen(level), 0.0)
             below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
-        return Estimates.of_sums(sums, self.levels[0].variance)
+        return sums.estimates(self.levels[0].variance)
 
     def largest_dropped(self, origin_level: int, destination_level: int) -> int | None:
         """Return the largest upper bound of the dropped nodes above a pair of levels; None if none was dropped."""
@@ -457,17 +372,11 @@ class FittedTree:
         return bisect_left(numbers, above), bisect_left(numbers, below)
 
     def _sums(self, hub: int, finest: int, apart: int, apart_level: int, weights: Weights) -> NodeSums:
-        """Return sums of the nodes of level ``finest`` below each divided node of level ``hub``.
+        """Return sums of the nodes of the level at ``finest`` below each divided node of the level at ``hub``.
 
-        A divided node (a node with measured nodes below it) has one sum per area of ``apart_level`` on the side
-        ``apart``, and per group. The last two levels are summed in blocks of nodes, since they have many cells and give
-        few sums.
-
-        Args:
-            hub, finest: Positions of the two levels in ``levels``.
-            apart: The side that is not summed over: 0 for origins, 1 for destinations.
-            apart_level: Number of the level of the areas on that side.
-            weights: Weights of the nodes of level ``finest``.
+        A divided node has one sum per area of ``apart_level`` on the side ``apart`` (0 for origins, 1 for
+        destinations), which is not summed over, and per group. The last two levels are summed in blocks of nodes, since
+        they have many cells and give few sums.
         """
         middle = max(hub, finest - 2)
         levels, groups = self.levels[middle + 1 : finest + 1], weights.groups
@@ -487,9 +396,8 @@ class FittedTree:
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
             *above, at = parts
             own, count = self.areas_of(at, apart, apart_level)
-            group = None if weights.group is None else weights.group(at)
-            each = None if weights.of is None else weights.of(at)
-            sums = self._single(at, each).carried(at, groups * own, groups * count, group)
+            sums = self._single(at, _of_nodes(weights.of, at))
+            sums = sums.carried(at, groups * own, groups * count, _of_nodes(weights.group, at))
             return carried(sums, above)
 
         sums = NodeSums.joined(in_order(below, _blocks(levels)), self._rows)
@@ -498,19 +406,15 @@ class FittedTree:
     def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
         """Return one sum per node of a level: its value times its weight, which is 1 by default; shape (nodes,).
 
-        A sum is the least-squares estimate of its node if no node was dropped. If nodes were dropped, the others were
-        selected by their noise, which biases their estimates. Then a sum is the noisy value of its node, which is
-        unbiased because it was drawn after the nodes above had been selected.
+        The value is the least-squares estimate of the node. But if nodes were dropped, the others were selected by
+        their noise, which biases their estimates. Then it is the noisy value, which is unbiased because it was drawn
+        after the nodes above had been selected.
         """
         fitted = self.nothing_dropped or level.noise == 0 or not self.by_noise
         return NodeSums.of_level(level, weights, self._rows, noisy=not fitted)
 
     def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
-        """Return, for each node of a measured level, the areas of ``apart_level`` on one side that it overlaps.
-
-        Returns:
-            Number of the first of these areas, and how many they are; shape (nodes,) each.
-        """
+        """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
         geography, own = (self.tree.origin, self.tree.destination)[side], self.tree.level_pair(level.nodes.level)[side]
         nodes = _side(level, side)
         if own >= apart_level:
@@ -521,8 +425,7 @@ class FittedTree:
     def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
         """Return two masks of a level's nodes: nodes with all zone pairs selected, and nodes with at least one.
 
-        ``inside`` has, for origins and for destinations, the number of selected zones before each zone, and of all at
-        the end; shape (zones + 1,) each.
+        ``inside`` has, for both sides, the number of selected zones before each zone, and of all at the end.
         """
         whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
@@ -534,21 +437,15 @@ class FittedTree:
     def estimates_at(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
     ) -> Estimates:
-        """Return the estimates of some cells of a pair of levels.
+        """Return the estimates of some cells of a pair of levels, given the ``estimates`` of :meth:`cells`.
 
-        A cell below a dropped node has the estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured
-        ancestor.
-
-        Args:
-            levels: Origin level and destination level of the cells.
-            origin, destination: Area numbers of the cells; shape (cells,) each.
-            place: Position of each cell among those of :meth:`cells`; -1 for a cell below a dropped node.
-            estimates: Estimates of the cells of :meth:`cells`.
+        ``place`` is the position of each cell among those, or -1 for a cell below a dropped node. Such a cell has the
+        estimate 0 and, as ``unmeasured``, the upper bound of its nearest measured ancestor.
         """
         below, unmeasured = place < 0, np.zeros(len(place))
         if below.any():
             unmeasured[below] = self._nearest_bound(levels, origin[below], destination[below])
-        return estimates.at(place, unmeasured)
+        return replace(estimates.at(place), unmeasured=unmeasured)
 
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
@@ -566,28 +463,20 @@ class FittedTree:
         return nearest
 
 
-def between_areas(level: FittedLevel) -> NDArray[np.bool_]:
-    """Select the nodes from one area to another. At a level of both sides, equal areas have equal numbers."""
-    mask: NDArray[np.bool_] = level.nodes.origin != level.nodes.destination
-    return mask
+def _of_nodes(function: ZoneFunction | None, level: FittedLevel) -> NDArray[Any] | None:
+    """Return the values of a function of pairs of areas at each node of a level; None without a function."""
+    return None if function is None else function(level.nodes.origin, level.nodes.destination)
 
 
 def _unseen(level: FittedLevel) -> Reals:
-    """Return three values of each node that concern the trips of dropped nodes; shape (3, nodes).
-
-    They are the upper bound of the node's trips, or 0 if the node was not dropped; and the contributions to the
-    estimate and to its variance from :func:`dropped_trips`.
-    """
+    """Return each node's upper bound, or 0 if it was not dropped, and the results of :func:`dropped_trips`."""
     most = level.bound.astype(np.float64)
     most[level.divided] = 0
     return np.array([most, *dropped_trips(level)])
 
 
 def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
-    """Yield consecutive ranges (first, last) of the nodes whose children are the nodes of the first level.
-
-    Each range has about ``_BLOCK`` nodes of the last level below it. ``last`` is not included.
-    """
+    """Yield ranges of nodes above the first of some levels, each with about ``_BLOCK`` nodes of the last one below."""
     ends = levels[0].offsets
     for above, level in pairwise(levels):
         ends = level.offsets[np.searchsorted(above.divided, ends)]
@@ -596,12 +485,9 @@ def _blocks(levels: Sequence[FittedLevel]) -> Iterator[tuple[int, int]]:
 
 
 def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return the position of each wanted pair in a list of pairs, or -1 if it is absent; shape (wanted pairs,).
+    """Return the position of each wanted pair in a list of pairs, in any order, or -1 if it is absent.
 
-    Args:
-        origins, destinations: Area numbers of the pairs in the list, in any order.
-        origin, destination: Area numbers of the wanted pairs.
-        width: Number of destination areas of the level.
+    ``width`` is the number of destination areas of the level.
     """
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")

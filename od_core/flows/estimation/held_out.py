@@ -1,9 +1,8 @@
 """Choose between rules of estimation by held-out noise, which shows which of them has less error on a table.
 
-Estimates look good to themselves. An independent measurement would tell, but each costs budget. Gaussian noise can be
-divided instead: if y is a measurement and W is new public noise of the same variance, then y + W and y - W are two
-independent measurements of twice the variance, whose mean is y. A table is estimated from the first and compared with
-the second, and the other way round, for each rule. The choice is a function of public values, so it is free.
+If y is a measurement and W is new public noise of the same variance, then y + W and y - W are two independent
+measurements of twice the variance, whose mean is y. A table is estimated from the first and compared with the second,
+and the other way round, for each rule (``docs/explanation/estimator.md``).
 
 The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
 Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
@@ -14,12 +13,9 @@ If there are more than two million leaves, those of some families are compared, 
 words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
 
 The rule with the least estimated error is chosen, among those with at most 1.1 times the false discoveries of least
-squares. It must save at least 3 % of the error of least squares, or these are chosen.
-
-The total error does not show whether a few large cells become worse, as where a prediction fails for them. So a rule is
-also compared with least squares where it departs from them most: in the 100 cells of each level with the largest
-differences. If d = r - b is the difference of the two tables in a cell, and y the held-out measurement with the
-variance v, then
+squares. It must save at least 3 % of the error of least squares, or these are chosen. A rule is also compared with
+least squares where it departs from them most: in the 100 cells of each level with the largest differences. If d = r - b
+is the difference of the two tables in a cell, and y the held-out measurement with the variance v, then
 
     (r - y)^2 - (b - y)^2
 
@@ -33,8 +29,7 @@ the table says nothing, and either could be the worse one.
 The rule of a series is kept from release to release. What held-out noise shows is pooled over its releases with the
 same plan (:class:`Evidence`), and each has other noise W: with the same W, the two halves of consecutive releases would
 not be independent together. After n releases, chance is smaller by the square root of n, and so is the part that
-another rule must save more. A rule that was chosen before is refused only beyond wider limits. So a series whose rules
-are nearly equal, or nearly refused, does not go back and forth between them.
+another rule must save more. A rule that was chosen before is refused only beyond wider limits.
 """
 
 from __future__ import annotations
@@ -53,7 +48,15 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
 from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
-from od_core.flows.estimation.shrinkage import Prediction, Rule, blended, predicted, trips_by_rule, trips_in_return
+from od_core.flows.estimation.shrinkage import (
+    Prediction,
+    Rule,
+    blended,
+    predicted,
+    shrink,
+    trips_by_rule,
+    trips_in_return,
+)
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.kernels import kernel
@@ -210,7 +213,7 @@ class Choice:
 
 
 def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return what the certificate of an earlier release of its series states for a plan; see ``ReleasePlan.earlier``.
+    """Return what ``ReleasePlan.earlier`` is, given what the certificate of an earlier release of the series states.
 
     Return None if the release has another plan, or states no evidence on these rules, as those of early versions do.
     """
@@ -225,11 +228,7 @@ def earlier_of(plan: ReleasePlan, stated: Mapping[str, Any]) -> dict[str, Any] |
 def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     """Return the rule with the least held-out error, :data:`LEAST_SQUARES` or one of :data:`RULES`, and the evidence.
 
-    If the plan has the evidence of earlier releases, their rule stays unless all evidence together is clearly against
-    it.
-
-    Args:
-        levels: All levels, top level first.
+    If the plan has the evidence of earlier releases, their rule stays unless all evidence is clearly against it.
     """
     losses = _losses_by_rule(plan, levels, LEAST_SQUARES, None)
     own = Evidence.of(losses)
@@ -241,13 +240,14 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
 
 
-def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
-    """Return the rule of :func:`choice_of`, or a better one that learns from an earlier table.
+def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers] | None:
+    """Return the trips of all nodes of each level by the rule of :func:`choice_of`; None if it is least squares."""
+    rule = choice_of(plan, levels).rule
+    return shrink(plan, fit(levels, for_intervals=False), rule) if rule.learns else None
 
-    Args:
-        levels: All levels, top level first.
-        earlier: Leaves of an earlier release that all rules but least squares learn from; None if there is none.
-    """
+
+def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
+    """Return the rule of :func:`choice_of`, or a better one that learns from the leaves of an earlier release."""
     alone = choice_of(plan, levels).rule
     if earlier is None or not len(earlier):
         return alone
@@ -331,8 +331,7 @@ def _halves(levels: Sequence[MeasuredLevel], turn: int = 0) -> Iterator[list[Mea
 def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], leaves: Integers) -> list[MeasuredLevel]:
     """Return the levels measured with the other half of the noise; of the last one, only some leaves.
 
-    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W. Combined with sums of segments, they are not, and
-    the difference is rounded.
+    Measurements are whole numbers, so 2 y - (y + W) is exactly y - W; that of combined totals is rounded.
     """
     others = [replace(own, noisy=2 * level.noisy - own.noisy) for level, own in zip(levels[:-1], half, strict=False)]
     return [*others, replace(half[-1], noisy=2 * levels[-1].noisy[leaves] - half[-1].noisy[leaves])]
@@ -341,19 +340,18 @@ def _held_out(levels: Sequence[MeasuredLevel], half: Sequence[MeasuredLevel], le
 def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple[float, float]:
     """Return the estimated increase of the squared error from one table of a level to another, and its variance.
 
-    Only the cells with the largest differences count, and those with equal ones; see the module docstring. Terms are
-    added in order, so the sums are the same on every machine.
+    Only the cells with the largest differences count, and those with equal ones.
     """
-    least = _largest_difference(base, table, _LARGEST)
-    if least == 0:
-        return 0.0, 0.0
-    increase, squares = _increases(held_out.noisy, base, table, least)
-    return increase, 4 * held_out.noise * squares
+    increase, squares = _increases(held_out.noisy, base, table, _LARGEST)
+    return increase, 4 * held_out.noise * squares if squares > 0 else 0.0
 
 
 @kernel
-def _largest_difference(base, table, number):  # type: ignore[no-untyped-def]  # compiled
-    """Return the difference of two tables that is the largest but ``number - 1``, or the smallest above 0, or 0."""
+def _increases(noisy, base, table, number):  # type: ignore[no-untyped-def]  # compiled
+    """Return the sums of d (r + b - 2 y) and of d^2 over all cells in which the tables differ most.
+
+    Their differences d are at least the largest but ``number - 1``, or the smallest above 0.
+    """
     largest = np.zeros(number, dtype=np.int64)  # ascending
     for i in range(len(table)):
         size = abs(table[i] - base[i])
@@ -363,19 +361,13 @@ def _largest_difference(base, table, number):  # type: ignore[no-untyped-def]  #
                 largest[at - 1] = largest[at]
                 at += 1
             largest[at - 1] = size
-    for size in largest:
-        if size > 0:
-            return size
-    return 0
-
-
-@kernel
-def _increases(noisy, base, table, least):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sums of d (r + b - 2 y) and of d^2 over all cells with a difference of at least ``least``."""
+    least = largest[-1]
+    for size in largest[::-1]:
+        least = size if size > 0 else least
     increase, squares = 0.0, 0.0
     for i in range(len(table)):
         difference = float(table[i] - base[i])
-        if abs(difference) >= least:
+        if abs(difference) >= least > 0:
             increase += difference * (table[i] + base[i] - 2.0 * noisy[i])
             squares += difference * difference
     return increase, squares

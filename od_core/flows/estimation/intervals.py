@@ -1,9 +1,8 @@
 """Compute a 90 % interval for every published cell from the published measurements, at no privacy cost.
 
-The least-squares estimate of a cell is unbiased and nearly normal. So its interval contains the true number of counted
-trips with the stated probability, whatever that number is, even if it is small and released as 0. Cells at pairs of
-levels that are not in the flow tree are sums of nodes of the tree. So are the flows between sets of areas that a user
-chooses.
+The least-squares estimate of a cell is unbiased and nearly normal, so its interval contains the true number of counted
+trips with the stated probability, whatever that number is (``docs/explanation/uncertainty.md``). Cells at pairs of
+levels that are not in the flow tree are sums of nodes of the tree, as are the flows between two sets of areas.
 
 Nothing was measured below a node that the top-down pass dropped. A cell below such a node has the upper bound of its
 nearest measured ancestor. A sum that overlaps dropped nodes may contain any number of their trips, from none to all.
@@ -18,19 +17,13 @@ factors c_i and d_i and the shared residuals q_i, then
     q = sum (q_i + c_i d_i v_i) - c d S.
 
 The outflow of an area has leaves below its row of the table, and its inflow below its column. Both have leaves below
-one node of each level only: the one from the ancestor of the area to the same ancestor. So c_i d_i is 0 for all other
-nodes.
+one node of each level only: the one from the ancestor of the area to the same ancestor.
 
-**Categories.** Let C_s be the least-squares estimate of a sum for category s alone, and T that of its total; K is the
-number of categories. If T has the variance V, and every C_s has the variance W, the estimate
-
-    C_s + (T - sum of C_s over the categories) / K
-
-has the variance V / K^2 + W (1 - 1/K), because T and the differences between the categories are uncorrelated. The
-estimate is unbiased, also where nodes were dropped by their combined totals.
+**Categories.** The estimate C_s + (T - sum C) / K of category s follows from the estimates C of a sum for each of K
+categories alone, and from T, that of its total; ``docs/explanation/segments.md`` has its variance.
 
 **Weighted sums.** A weighted sum of the least-squares estimates of the leaves is unbiased, and its variance is known.
-So is the covariance C of two sums N and B, from the variance V of N + s B:
+The covariance C of two sums N and B follows from the variance V of N + s B:
 
     C = (V - V_N - s^2 V_B) / (2 s),
 
@@ -47,7 +40,7 @@ The trips of a dropped node, which are at most its upper bound, may have any wei
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
@@ -61,12 +54,14 @@ from od_core.flows.accuracy import segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.confidence import DEVIATIONS, highest, lower_bound, upper_bound
 from od_core.flows.estimation.fitted_tree import (
+    FACTOR,
     MEASURED_ROWS,
+    OTHERS,
     Estimates,
     FittedTree,
     NodeSums,
+    Weights,
     ZoneFunction,
-    between_areas,
     find_pairs,
 )
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
@@ -78,20 +73,18 @@ from od_core.publication.columns import MOST_LISTED
 
 
 def exchange_covariances(fit: FittedTree, level: int) -> Reals:
-    """Return the covariance of the outflow and the inflow of each area of a level; shape (areas,).
+    """Return the covariance of the outflow and the inflow of each area of a level, at least 1; shape (areas,).
 
     Both geographies of the tree must be the same. If nodes were dropped, the sums are of noisy values, which are
     independent, and no value is in both. Then the covariances are 0.
-
-    Args:
-        fit: The fitted tree.
-        level: Number of the level of both geographies, at least 1.
     """
     shared = np.zeros(fit.tree.origin.size(level))
     if not fit.nothing_dropped:
         return shared
     finest = fit.span(level, level)[1]
-    sides = [NodeSums.of_level(fit.levels[finest], between_areas(fit.levels[finest]), MEASURED_ROWS) for _ in range(2)]
+    nodes = fit.levels[finest].nodes
+    between_areas = NodeSums.of_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
+    sides = [between_areas, between_areas]
     node, product = _common(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         at = fit.levels[k]
@@ -111,9 +104,6 @@ def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> t
         k: Position of the level of the nodes in ``fit.levels``.
         level: Number of the level of the areas.
         sides: The sums of the outflow and of the inflow below each node.
-
-    Returns:
-        Positions of the nodes, and products; shape (areas,) each.
     """
     at, tree = fit.levels[k], fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
@@ -122,12 +112,16 @@ def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> t
     node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.factors_at(node, areas - fit.areas_of(at, side, level)[0][node])
+        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(at, side, level)[0][node]]
     return node, product
 
 
 MOST_MEASURED = 50_000_000
 """Largest number of measured cells of a level for which intervals are computed, since all levels must fit in memory."""
+
+
+Cells = tuple[Numbers, Numbers, Estimates]
+"""Origins, destinations and estimates of cells of a pair of levels."""
 
 
 class AreaEstimates(NamedTuple):
@@ -167,19 +161,12 @@ class Intervals:
     def around(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Integers
     ) -> tuple[Numbers, Numbers, Integers, Integers, Integers]:
-        """Return the released cells of a pair of levels with their intervals.
-
-        If the two levels have at most ``MOST_LISTED`` public pairs, the result has all of these pairs. Otherwise, it
-        has the given cells only.
+        """Return origins, destinations and trips of :func:`every_pair`, with bounds that contain the released trips.
 
         Args:
             origin_level, destination_level: Numbers of the levels.
             origin, destination, trips: All released cells that are not 0, sorted by origin and then destination; shape
                 (cells,) each.
-
-        Returns:
-            Origin, destination (area numbers), trips, lower bound and upper bound; shape (listed cells,) each. The
-            interval always contains the released trips.
         """
         levels = origin_level, destination_level
         origin, destination, trips = every_pair(self._tree, *levels, origin, destination, trips)
@@ -187,12 +174,7 @@ class Intervals:
         return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
 
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
-        """Return the largest upper bound of the cells of a pair of levels that are released as 0.
-
-        Args:
-            origin_level, destination_level: Numbers of the levels.
-            origin, destination: Area numbers of all released cells that are not 0; shape (cells,) each.
-        """
+        """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.cells(*levels) for fit in self.fits]
         numbers = [_numbered(*cells[:2], width) for cells in estimated]
@@ -207,12 +189,7 @@ class Intervals:
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> tuple[Integers, Integers]:
-        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each.
-
-        Args:
-            origin_level, destination_level: Numbers of the levels.
-            origin, destination: Area numbers of the cells; shape (cells,) each.
-        """
+        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each."""
         levels = origin_level, destination_level
         return bounds_of(self._estimates(levels, [fit.cells(*levels) for fit in self.fits], origin, destination))
 
@@ -220,45 +197,45 @@ class Intervals:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
         none = np.zeros_like(areas)
+
+        def within(fit: FittedTree) -> Cells:
+            origin, destination, estimates = fit.cells(level, level)
+            own = np.flatnonzero(origin == destination)
+            return origin[own], destination[own], estimates.at(own)
+
+        def others(origin_level: int, destination_level: int) -> list[Cells]:
+            return [fit.cells(origin_level, destination_level, OTHERS, level) for fit in self.fits]
+
         return AreaEstimates(
-            within=self._estimates((level, level), [fit.within(level) for fit in self.fits], areas, areas),
+            within=self._estimates((level, level), list(map(within, self.fits)), areas, areas),
             begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
-            outflow=self._estimates((level, 0), [fit.elsewhere(level, 0) for fit in self.fits], areas, none),
-            inflow=self._estimates((0, level), [fit.elsewhere(0, level) for fit in self.fits], none, areas),
+            outflow=self._estimates((level, 0), others(level, 0), areas, none),
+            inflow=self._estimates((0, level), others(0, level), none, areas),
             exchange=np.sum([exchange_covariances(fit, level) for fit in self.fits], axis=0),
         )
 
     def begun(
         self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
     ) -> list[Estimates]:
-        """Return estimates of sums of the trips that begin in each area of a level, weighted or in groups.
+        """Return, for each group of pairs of zones, estimates of the trips that begin in each area of a level.
 
-        Args:
-            level: Number of the origin level.
-            weight: Returns the weight of pairs of zones; by default, all are 1.
-            group: Returns the number, from 0, of the group to which pairs of zones belong.
-            groups: Number of groups.
-
-        Returns:
-            For each group, estimates of the areas. The trips of dropped nodes, and their bounds, have the weight 1 in
-            every group.
+        For the functions of pairs of zones, see :class:`od_core.flows.estimation.fitted_tree.Weights`. The trips of
+        dropped nodes, and their bounds, have the weight 1 in every group.
         """
         areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
-        none = np.zeros_like(areas)
-        sums = [fit.begun(level, weight, group, groups) for fit in self.fits]
-        return [
-            self._estimates(
-                (level, 0), [(origin, destination, each[k]) for origin, destination, each in sums], areas, none
-            )
+        weights, zones = Weights(weight, group, groups), self._tree.origin.depth
+        sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
+        by_group = [
+            [
+                (origin, destination, each.at(np.arange(k, groups * len(origin), groups)))
+                for origin, destination, each in sums
+            ]
             for k in range(groups)
         ]
+        return [self._estimates((level, 0), cells, areas, np.zeros_like(areas)) for cells in by_group]
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
-        """Return the lower and upper bound of the trips from one set of zones to another.
-
-        Args:
-            origins, destinations: Masks of the zones in each set; shape (zones,) each.
-        """
+        """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
         lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
@@ -267,11 +244,7 @@ class Intervals:
         return reduce(add, [weighted(fit, weight, deviations) for fit in self.fits])
 
     def _estimates(
-        self,
-        levels: tuple[int, int],
-        estimated: Sequence[tuple[Numbers, Numbers, Estimates]],
-        origin: Numbers,
-        destination: Numbers,
+        self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
         sums, width = [], self._tree.destination.size(levels[1])
@@ -291,12 +264,8 @@ def every_pair(
 ) -> tuple[Numbers, Numbers, Integers]:
     """Return all public pairs of two levels with their trips if they are few, and otherwise the given cells.
 
-    Args:
-        tree: The flow tree.
-        origin_level, destination_level: Numbers of the levels.
-        origin, destination: Area numbers of cells; shape (cells,) each.
-        trips: Trips of the cells, one number or one for each category; shape (cells, ...). All public pairs are
-            returned if the result has at most ``MOST_LISTED`` numbers.
+    The trips of a cell are one number or one for each category; shape (cells, ...). All public pairs are returned if
+    the result has at most ``MOST_LISTED`` numbers.
     """
     width = tree.destination.size(destination_level)
     pairs = tree.origin.size(origin_level) * width
@@ -308,14 +277,7 @@ def every_pair(
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
-    """Refuse a release that cannot have intervals.
-
-    Args:
-        largest: Largest number of measured cells of a level.
-
-    Raises:
-        OdError: If the mechanism has a threshold, or the largest measured level has more than ``MOST_MEASURED`` cells.
-    """
+    """Raise OdError if the mechanism has a threshold, or the ``largest`` measured level has too many cells."""
     if plan.has_threshold:
         raise OdError(
             "OD-INTERVAL-MECHANISM",
@@ -339,10 +301,9 @@ def added(each: Sequence[Estimates]) -> Estimates:
 def bounds_of(sums: Estimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
-    A sum may contain any number of the trips of the dropped nodes that it overlaps. The lower bound assumes none. The
-    upper bound is the smaller of two bounds: the upper bound of the sum without dropped nodes, plus the upper bound of
-    each dropped node; and the upper bound of the sum plus the estimated trips of all dropped nodes together. The upper
-    bounds of cells of which nothing was measured are added to it.
+    The lower bound assumes no trips of dropped nodes. The upper bound is the smaller of two bounds: the upper bound of
+    the sum without dropped nodes, plus the upper bound of each dropped node; and the upper bound of the sum plus the
+    estimated trips of all dropped nodes together. The upper bounds of cells of which nothing was measured are added.
     """
     return lower_bound(sums.estimate, sums.variance), _upper(sums, upper_bound)
 
@@ -388,15 +349,12 @@ class SegmentFit:
         self._width = plan.tree.destination.size
         self._totals = totals
         bounded = _with_bounds(totals.levels, fits)
-        self.categories = [FittedTree(plan.tree, levels, selected=False) for levels in bounded]
+        self.categories = [FittedTree(plan.tree, levels, by_noise=False) for levels in bounded]
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> list[Estimates]:
-        """Return the estimates of the given cells of a pair of levels in each category; see :class:`SegmentIntervals`.
-
-        A cell below a dropped node has the upper bound of its nearest measured ancestor in the category.
-        """
+        """Return the estimates of the given cells of a pair of levels in each category."""
         levels = origin_level, destination_level
         origins, destinations, total = self._totals.cells(*levels)
         own = [category.cells(*levels)[2] for category in self.categories]
@@ -407,7 +365,7 @@ class SegmentFit:
         ]
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
-        """Return the estimate of the trips from one set of zones to another in each category, as one sum each."""
+        """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
         own = [category.sum_between(origins, destinations) for category in self.categories]
         return _segments(self._totals.sum_between(origins, destinations), own)
 
@@ -438,39 +396,29 @@ class SegmentIntervals:
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
     ) -> tuple[Integers, Integers]:
-        """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells, categories) each.
-
-        A cell below a dropped node has the bounds 0 and the upper bound of its nearest measured ancestor. For the
-        arguments, see :meth:`Intervals.of_cells`.
-        """
-        each = [fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits]
-        lower, upper = (np.stack(ends, axis=1) for ends in _bounds(each))
-        return lower, upper
+        """Return the bounds that :meth:`Intervals.of_cells` does, of each category; shape (cells, categories) each."""
+        return _bounds([fit.of_cells(origin_level, destination_level, origin, destination) for fit in self._fits])
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[Integers, Integers]:
         """Return the bounds that :meth:`Intervals.of_sum` does, of each category; shape (categories,) each."""
-        lower, upper = map(np.concatenate, _bounds([fit.sum_between(origins, destinations) for fit in self._fits]))
-        return lower, upper
+        lower, upper = _bounds([fit.sum_between(origins, destinations) for fit in self._fits])
+        return lower[0], upper[0]
 
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of a weighted sum of the trips of a category; see :meth:`Intervals.weighted`."""
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[tuple[Integers, ...], tuple[Integers, ...]]:
-    """Return the lower and the upper bounds in each category, from the estimates of each release in each category."""
+def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
+    """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
     lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
-    return lower, upper
+    return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
 def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
-    """Return the estimates of some sums in each category.
+    """Return the estimates of some sums in each category, from those of the totals and of each category alone.
 
     The trips of dropped nodes in a category are at most all their trips.
-
-    Args:
-        total: Estimates of the totals of the sums.
-        own: Estimates of the sums from the measurements of each category alone.
     """
     estimates, variance = _combined(total, own)
     return [
@@ -501,7 +449,7 @@ def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLe
 
 
 Estimator = Callable[[ZoneFunction, float | None], "Weighted"]
-"""A function that returns the estimate of a weighted sum, given the arguments of :func:`weighted` but the tree."""
+"""A function of the arguments of :func:`weighted` but the tree."""
 
 _BLOCK = 1 << 20
 """Number of pairs of zones below dropped nodes whose weights are computed at once."""
@@ -561,7 +509,7 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) ->
         weight: returns the weights of pairs of zones, given their numbers.
         deviations: half-width of intervals, in standard deviations; None leaves out what dropped nodes may add.
     """
-    _, _, (cells,) = fit.begun(0, weight)  # the whole space; no cell if it was dropped
+    _, _, cells = fit.cells(0, 0, Weights(weight), fit.tree.origin.depth)  # the whole space; no cell if it was dropped
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )
@@ -571,12 +519,7 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) ->
 
 
 def covariance(estimate: Estimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]) -> float:
-    """Return the covariance of the estimates of two weighted sums.
-
-    Args:
-        estimate: estimates a weighted sum.
-        one, other: weights and estimate of each of the two sums.
-    """
+    """Return the covariance of the estimates of two weighted sums, given the weights and the estimate of each."""
     (of_one, n), (of_other, b) = one, other
     if n.variance <= 0 or b.variance <= 0:
         return 0.0
@@ -590,12 +533,8 @@ def fieller(
 ) -> tuple[Reals, Reals, NDArray[np.bool_]]:
     """Return the ends of the intervals of ratios, and whether they are known; shape (ratios,) or () each.
 
-    Where the whole may be 0, an interval has no ends, and nothing is known of the ratio.
-
-    Args:
-        part, whole: estimates of the two sums of each ratio.
-        shared: covariances of the two.
-        deviations: half-width of the intervals, in standard deviations.
+    Where the whole may be 0, an interval has no ends. ``shared`` is the covariance of the two sums, and the half-width
+    is in standard ``deviations``.
     """
     square = deviations**2
     a = np.asarray(whole.estimate**2 - square * whole.variance)
@@ -622,32 +561,18 @@ def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[f
 def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> tuple[Reals, Reals]:
     """Return the least and the greatest weight of the pairs of zones below each node; shape (nodes,) each.
 
-    Args:
-        tree: the flow tree.
-        nodes: nodes of each level.
-        weight: returns the weights of pairs of zones.
+    ``nodes`` has those of each level. The pairs of zones below them are processed in blocks.
     """
     first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
     pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(each) for each in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
-    for at, rank in _ranks(first, pairs):
-        below = tree.pairs_at(rank)
+    ends = np.cumsum(pairs)
+    for start in range(0, int(pairs.sum()), _BLOCK):
+        place = np.arange(start, min(start + _BLOCK, int(ends[-1])))
+        at = np.searchsorted(ends, place, side="right")
+        below = tree.pairs_at(first[at] + place - (ends - pairs)[at])
         weights = weight(below.origin, below.destination).astype(np.float64)
         begin = np.flatnonzero(np.diff(at, prepend=-1))
         low[at[begin]] = np.minimum(low[at[begin]], np.minimum.reduceat(weights, begin))
         high[at[begin]] = np.maximum(high[at[begin]], np.maximum.reduceat(weights, begin))
     return low, high
-
-
-def _ranks(first: Integers, pairs: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """Yield the pairs of zones below nodes in blocks: number of the node, and rank; shape (pairs,) each.
-
-    Args:
-        first: rank of the first pair below each node.
-        pairs: number of pairs below each node.
-    """
-    ends = np.cumsum(pairs)
-    for start in range(0, int(pairs.sum()), _BLOCK):
-        place = np.arange(start, min(start + _BLOCK, int(ends[-1])))
-        at = np.searchsorted(ends, place, side="right")
-        yield at, first[at] + place - (ends - pairs)[at]

@@ -1,9 +1,9 @@
 """Fit a measured flow tree by least squares: compute the best linear unbiased estimate of every node, and its variance.
 
-The upward pass, from the leaves to the root, computes, for each node, the best estimate z from the node and the levels
-below it, and the variance v of z. Let x be the noisy value of the node and s2 the variance of its noise. A node without
-measured children has z = x and v = s2. For any other node, let s and S be the sums of z and v over its measured
-children. Then
+The upward pass (:func:`up`) computes, for each node, the best estimate z from the node and the levels below it, and the
+variance v of z. Let x be the noisy value of the node and s2 the variance of its noise. A node without measured children
+has z = x and v = s2. For any other node, let s and S be the estimate that its children give of it and the variance of
+that estimate: by least squares, the sums of their z and v. Then
 
     z = x + w (s - x),   w = s2 / (s2 + S),   v = 1 / (1/s2 + 1/S).
 
@@ -24,8 +24,9 @@ computes unrounded values, which may be negative, because the variances refer to
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 
@@ -34,6 +35,7 @@ from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
+from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 
 _BLOCK = 1 << 18
@@ -44,13 +46,11 @@ _BLOCK = 1 << 18
 class MeasuredLevel:
     """The nodes of a level of the flow tree, with their noisy values.
 
-    A node is *divided* if nodes below it were measured.
-
     Attributes:
         nodes: The children of all divided nodes of the level above, in tree order; or the root.
         offsets: The children of the divided node number ``p`` of the level above are ``offsets[p]:offsets[p + 1]``;
             shape (divided nodes above + 1,).
-        divided: Positions in ``nodes`` of the divided nodes; shape (divided,).
+        divided: Positions in ``nodes`` of the *divided* nodes, those with measured nodes below them.
         noisy: Noisy value x of each node; shape (nodes,).
         noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for a level that was not
             measured.
@@ -69,10 +69,8 @@ class FittedLevel(MeasuredLevel):
 
     Attributes:
         own: v, the variance of the estimate from the node and the levels below it; shape (nodes,).
-        siblings: S, the sum of v over the children of each divided node of the level above; shape (divided nodes
-            above,).
-        estimate: h, the estimate from all levels; shape (nodes,).
-        variance: V, the variance of h; shape (nodes,).
+        siblings: S, the sum of v over the children of each divided node of the level above.
+        estimate, variance: h, the estimate from all levels, and V, its variance; shape (nodes,) each.
         bound: Upper bound of the trips of the node, the end of the interval of its estimate; shape (nodes,).
     """
 
@@ -101,17 +99,7 @@ class FittedLevel(MeasuredLevel):
 
 
 def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[FittedLevel]:
-    """Return all measured levels with their estimates, top level first; an exact root is included.
-
-    If only the leaves were measured, all levels are returned. Otherwise, unmeasured levels are left out. Each node of
-    an unmeasured level has one child with the same area numbers, so the next measured level has the same estimates.
-
-    Args:
-        plan: The plan of the release. It must not have a threshold, since then no tree is measured.
-        total: The total number of trips; used only if it is an invariant. None for the trips of a category, whose
-            total is not public.
-        measured: The noisy counts of all measured levels, top level first.
-    """
+    """Return :func:`measured_levels` with their estimates, top level first."""
     return fit(measured_levels(plan, total, measured))
 
 
@@ -123,22 +111,22 @@ def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[
         for_intervals: Whether to compute what only intervals need: upper bounds, and estimates and variances of the
             leaves. If not, these arrays are empty.
     """
-    z, v, sums = upwards(levels)
+    z, v, sums = up(levels)
     fitted: list[FittedLevel] = []
     for k, level in enumerate(levels):
-        siblings, estimate, variance = sums[k][1], np.empty(0), np.empty(0)
+        own, estimate, variance = np.ascontiguousarray(v[k]) if for_intervals else v[k], np.empty(0), np.empty(0)
+        total_z, siblings = sums[k - 1] if k > 0 else (np.empty(0), np.empty(0))
         if k == 0:
-            siblings, estimate, variance = np.empty(0), z[0], np.maximum(v[0], 0)
+            estimate, variance = z[0], np.maximum(v[0], 0)
         elif for_intervals or k < len(levels) - 1:
-            above, total_z = fitted[-1], sums[k][0]
+            above = fitted[-1]
             parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total_z, siblings
             estimate, variance = np.empty_like(z[k]), np.empty_like(z[k])
-            descend(*parents, z[k], v[k], estimate, variance)
+            descend(*parents, z[k], own, estimate, variance)
         bound = np.empty(len(z[k]) if for_intervals else 0, dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
             bound[block] = upper_bound(estimate[block], variance[block])
-        own = v[k] if k < len(levels) - 1 else np.broadcast_to(level.noise, len(level.nodes))  # equal, without memory
         fitted.append(
             FittedLevel(**vars(level), own=own, siblings=siblings, estimate=estimate, variance=variance, bound=bound)
         )
@@ -158,34 +146,44 @@ def descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate,
                 variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
 
 
-def upwards(levels: Sequence[MeasuredLevel]) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """Combine the levels from the bottom up, and return three lists with one entry per level, top first.
+NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
+"""What the nodes of a level, given their z and v, say of the divided nodes above: estimates and their variances."""
 
-    The entries are the best estimate z of each node from itself and the levels below it, and its variance v, shape
-    (nodes,) each; and the sums of z and v over the children of each divided node of the level above, shape (divided
-    nodes above,) each.
+
+def up(
+    levels: Sequence[MeasuredLevel], rules: Mapping[int, NodeRule] = MappingProxyType({})
+) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
+    """Combine the levels from the bottom up, and return three lists, top level first.
+
+    Args:
+        levels: All levels, top level first.
+        rules: Node rules by the position of the level; those of other levels are the sums of z and v.
+
+    Returns:
+        For each level, z and v of its nodes, shape (nodes,) each; and for each level below the root, what its nodes say
+        of the divided nodes above, shape (divided nodes above,) each.
     """
-    z: list[Reals] = []
-    v: list[Reals] = []
-    sums: list[tuple[Reals, Reals]] = []
-    for level in reversed(levels):
-        own_z, own_v = combined(level, *sums[0]) if sums else (level.noisy, np.full(len(level.nodes), level.noise))
+    leaf = levels[-1]
+    z, v = [leaf.noisy], [np.broadcast_to(leaf.noise, len(leaf.nodes))]  # all equal: no memory
+    of_parents: list[tuple[Reals, Reals]] = []
+    for k in range(len(levels) - 1, 0, -1):
+        offsets = levels[k].offsets
+        if k in rules:
+            of_parents.insert(0, rules[k](z[0], v[0]))
+        else:
+            of_parents.insert(0, (run_sums(z[0], offsets), run_sums(np.ascontiguousarray(v[0]), offsets)))
+        own_z, own_v = combined(levels[k - 1], *of_parents[0])
         z.insert(0, own_z)
         v.insert(0, own_v)
-        sums.insert(0, (run_sums(own_z, level.offsets), run_sums(own_v, level.offsets)))
-    return z, v, sums
+    return z, v, of_parents
 
 
 def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
-    """Return z and v of each node of a level, from its noisy value and from what the level below says about it.
+    """Return z and v of each node of a level; shape (nodes,) each.
 
     Args:
         level: The level.
-        sums: Estimate of each divided node from the levels below it; shape (divided,).
-        spread: Variance of this estimate; shape (divided,).
-
-    Returns:
-        The best estimate of each node from itself and the levels below it, and its variance; shape (nodes,) each.
+        sums, spread: What the level below says of each divided node, and its variance; shape (divided,) each.
     """
     z, v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
     if np.isinf(level.noise):
@@ -200,8 +198,14 @@ def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, R
 def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:
     """Return the exact root, if there is one, and the level of every step, top first.
 
-    If only the leaves were measured, return every level, with infinite noise above the leaves. For the arguments, see
-    :func:`least_squares`.
+    If only the leaves were measured, return every level, with infinite noise above the leaves. Other unmeasured levels
+    are left out: their nodes have one child with the same area numbers, so the next level has the same estimates.
+
+    Args:
+        plan: The plan of the release. It must not have a threshold, since then no tree is measured.
+        total: The total number of trips; used only if it is an invariant. None for the trips of a category, whose
+            total is not public.
+        measured: The noisy counts of all measured levels, top level first.
     """
     known = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
@@ -212,32 +216,24 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
         known.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
     elif total is not None and plan.publishes_total:
         known.insert(0, (0, 0.0, np.array([float(total)])))
-    below = [
-        (plan.tree.public_nodes(0), np.zeros(1, dtype=np.int64)),
-        *(_children_below(plan, nodes) for nodes in parents),
-    ]
     levels = []
-    for k, ((number, noise, noisy), (children, offsets)) in enumerate(zip(known, below, strict=True)):
-        nodes = Pairs(number, children.origin, children.destination)
-        divided = np.empty(0, dtype=np.int64)
-        if k < len(parents):
-            divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(parents[k]))
+    for (number, noise, noisy), above, divided_nodes in zip(known, [None, *parents], [*parents, None], strict=True):
+        origin, destination, offsets = _children_below(plan, above)
+        nodes, divided = Pairs(number, origin, destination), np.empty(0, dtype=np.int64)
+        if divided_nodes is not None:
+            divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(divided_nodes))
         levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
     return levels
 
 
-def _children_below(plan: ReleasePlan, parents: Pairs) -> tuple[Pairs, Integers]:
-    """Return all children of ``parents`` in tree order, and their offsets.
+def _children_below(plan: ReleasePlan, parents: Pairs | None) -> tuple[Numbers, Numbers, Integers]:
+    """Return origins and destinations of all children of nodes, in tree order, and their offsets; see MeasuredLevel.
 
-    The children of node ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+    If there are no nodes above, the only child is the root.
     """
-    level, pieces = parents.level + 1, list(plan.tree.expand(parents))
+    none, no_offset = np.zeros(0 if parents is not None else 1, dtype=np.int32), np.zeros(1, dtype=np.int64)
+    pieces = [] if parents is None else list(plan.tree.expand(parents))
     children = [piece.children for piece in pieces]
-    none, no_offset = np.empty(0, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    nodes = Pairs(
-        level,
-        np.concatenate([none, *(piece.origin for piece in children)]),
-        np.concatenate([none, *(piece.destination for piece in children)]),
-    )
     fan_out = np.concatenate([no_offset, *(np.diff(piece.offsets) for piece in pieces)])
-    return nodes, np.cumsum(fan_out)
+    origin = np.concatenate([none, *(piece.origin for piece in children)])
+    return origin, np.concatenate([none, *(piece.destination for piece in children)]), np.cumsum(fan_out)

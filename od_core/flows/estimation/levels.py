@@ -6,8 +6,7 @@ in memory. The children of a node are always in the same piece.
 
 **Segments.** A level has one query for its totals and one for each breakdown. The sum of the noisy segments of a node
 also estimates its trips. The best combination of both selects the nodes that are measured at the next level, and the
-totals are estimated from it. Its noise is uncorrelated with the differences between the segments of a node, so the
-selection does not bias them.
+totals are estimated from it (``docs/explanation/segments.md``).
 """
 
 from __future__ import annotations
@@ -46,15 +45,17 @@ class NoisyCounts:
             the parents are nodes of the step's own level, they are the measured cells themselves: the pairs whose noisy
             counts reached a threshold.
         noisy: The noisy count of each cell; shape (cells,).
+        exact: The same as real numbers, if a combination was rounded to whole numbers.
     """
 
     step: TotalStep
     parents: Pairs | None
     noisy: NoisyVector
+    exact: Reals | None = None
 
     def reals(self) -> Reals:
         """Return the noisy counts as real numbers; shape (cells,)."""
-        return self.noisy.values().astype(np.float64)
+        return self.noisy.values().astype(np.float64) if self.exact is None else self.exact
 
     def cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
@@ -67,10 +68,7 @@ class NoisyCounts:
         return self.parents is None or self.parents.level == self.step.level
 
     def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
-        """Yield the measured cells and their noisy values in tree order, in consecutive pieces.
-
-        Each cell has ``categories`` consecutive values.
-        """
+        """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
@@ -82,35 +80,34 @@ class NoisyCounts:
     def expanded(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Expansion, Integers]]:
         """Return an iterator of consecutive pieces: the expansion of some parents, and their children's noisy values.
 
-        Each child has ``categories`` consecutive values. There are no pieces if the root was measured.
-
-        Raises:
-            OdError: If the number of noisy values does not match the number of children.
+        Each child has ``categories`` consecutive values. There are no pieces if the root was measured. Raises OdError
+        if the number of noisy values does not match the number of children.
         """
         if self.parents is None:
             return iter(())
         expansions = list(plan.tree.expand(self.parents))
         sizes = [len(expansion) * categories for expansion in expansions]
         if sum(sizes) != len(self.noisy):
-            raise OdError(
-                "OD-MEASUREMENT-LENGTH",
-                f"the measurement of level {self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}",
-                next_step="restore the measurement file from the archive",
-                spent="the level stays charged",
-            )
+            message = f"{self.step.level} has {len(self.noisy)} values, but must have {sum(sizes)}"
+            raise _wrong_length(message)
         return zip(expansions, self.noisy.pieces(sizes), strict=True)
+
+
+def _wrong_length(message: str) -> OdError:
+    return OdError(
+        "OD-MEASUREMENT-LENGTH",
+        f"the measurement of level {message}",
+        next_step="restore the measurement file from the archive",
+        spent="the level stays charged",
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Measurement(NoisyCounts):
-    """The noisy counts that were drawn for one step. They are public, and are never drawn again.
+    """The noisy counts that were drawn for one planned step. They are public, and are never drawn again.
 
     The vector of a step by segment has one value for each category of the first cell, then those of the second, and so
-    on. For all attributes, see :class:`NoisyCounts`.
-
-    Attributes:
-        step: The step that was planned and charged.
-        noisy: True count plus noise of each cell.
+    on.
     """
 
     step: GaussianStep
@@ -131,10 +128,7 @@ def published_root(plan: ReleasePlan, total: int) -> Nodes | None:
 
 
 def above_the_leaves(plan: ReleasePlan) -> Nodes:
-    """Return all public nodes of the level above the leaves, each with 0 trips.
-
-    They are the parents of the measured leaves in a plan that measures every leaf and nothing else.
-    """
+    """Return all public nodes above the leaves, with 0 trips: the parents in a plan that measures every leaf alone."""
     nodes = plan.tree.public_nodes(plan.tree.depth - 1)
     return Nodes(nodes.level, nodes.origin, nodes.destination, np.zeros(len(nodes), dtype=np.int64))
 
@@ -147,16 +141,9 @@ def estimate(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: N
 def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, noisy: NoisyVector) -> Iterator[Nodes]:
     """Return an iterator of the estimated nodes of a level in tree order, in consecutive pieces.
 
-    If the mechanism measures every level, the estimates are integers of at least 0, and the estimates of a node's
-    children sum to its trips. If it measures only the leaves, the estimates are the noisy values, which may be
-    negative. Nodes with the estimate 0 are left out, unless the plan keeps all nodes. The estimate depends only on
-    public values and is the same at every call.
-
-    Args:
-        step: The measured step of the level.
-        parents: Estimated nodes of the level above. If None, the level is the root, and its estimate is the noisy value
-            or 0, whichever is larger.
-        noisy: Noisy values of the children of all parents, or of the root.
+    The mechanism projects the noisy values of the children of all ``parents``. Nodes with the estimate 0 are left out,
+    unless the plan keeps all nodes. If ``parents`` is None, the level is the root, and its estimate is the noisy value
+    or 0, whichever is larger.
 
     Raises:
         OdError: If the number of noisy values differs from the number of the parents' children.
@@ -185,20 +172,12 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
 
 
 def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
-    """Return the same nodes with the level of the step as their level.
-
-    This is valid because each node of an unmeasured level has one child, with the same area numbers and trips.
-    """
+    """Return nodes at the level of the step. Nodes of an unmeasured level have one child, with their numbers."""
     return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
-    """Return the released leaves and their measurement.
-
-    Args:
-        step: The only step of the plan.
-        kept: The stored values of :func:`measure_present`: ranks and then noisy counts, as one vector.
-    """
+    """Return the released leaves and their measurement, given the stored ranks and then noisy counts, as one vector."""
     ranks, noisy = kept.pieces([len(kept) // 2] * 2)
     pairs = plan.tree.pairs_at(ranks)
     measurement = Measurement(step, pairs, NoisyVector.in_memory([noisy]))
@@ -221,24 +200,6 @@ def overflow() -> OdError:
     )
 
 
-@dataclass(frozen=True, eq=False)
-class CombinedCounts(NoisyCounts):
-    """The totals of a level, combined with the sums of their segments.
-
-    Attributes:
-        noisy: The combination, rounded to whole numbers; shape (cells,).
-        multiples: The combination times ``divisor``, exact; shape (cells,).
-        divisor: Sum of the weights of the combination.
-    """
-
-    multiples: Integers
-    divisor: int
-
-    def reals(self) -> Reals:
-        """Return the combination as real numbers; shape (cells,)."""
-        return self.multiples / float(self.divisor)
-
-
 _BYTES = 24
 """Bytes of memory that a release in one pass needs for each measured value, from the draws to the segments of leaves.
 
@@ -248,44 +209,34 @@ _PROFILE_BYTES = 24
 """Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
 the moved ones. Computed for leaves that all have trips."""
 
-SHRUNK_BYTES = 150
-"""The same for shrunk estimates, which need whole levels as real numbers. Measured: 143, for 65 million leaves."""
-
-_CHOOSING_BYTES = 210
-"""The same if held-out noise chooses between estimates. Measured: 197 for 1.4 million leaves, 176 for 3.7 million."""
-
 ASSISTING_BYTES = 250
-"""The same if estimates also learn from an earlier release, and their measurements have been fitted before. Measured
-with an earlier version: 243."""
-
-_TOTALS_BYTES = {"shrunk": SHRUNK_BYTES, "auto": _CHOOSING_BYTES}
+"""Bytes for each measured leaf if estimates also learn from an earlier release, and their measurements have been fitted
+before. Measured with an earlier version: 243."""
 
 
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
     """Raise OdError if the values of a level need more memory than this process may use.
 
-    Levels by segment and levels of shrunk estimates are checked; others are read piece by piece.
-
-    Their number follows from public estimates. The error is raised before the level is drawn, because a process that
-    runs out of memory loses its draw. In a release in parts, the bands below the first need the memory of a few parts
-    only, unless estimates learn from whole levels. These are checked for each part before it is drawn, and as a whole
-    when all parts are known, before they are estimated.
+    Levels by segment and levels of shrunk estimates are checked; others are read piece by piece. The error is raised
+    before the level is drawn, because a process that runs out of memory loses its draw. In a release in parts, the
+    bands below the first need the memory of a few parts only, unless estimates learn from whole levels. These are
+    checked for each part before it is drawn, and as a whole when all parts are known, before they are estimated.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    learns = plan.mechanism.learns_from_levels
+    learns, estimator = plan.mechanism.learns_from_levels, plan.mechanism.estimator
     whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
     if not whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    values, needed = plan.tables * cells, cells * _TOTALS_BYTES.get(plan.mechanism.estimate, 0)
+    values, needed = plan.tables * cells, cells * estimator.leaf_bytes
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > memory():
         smaller = "with bands or fewer categories"
         if plan.mechanism.shrinks:
-            smaller = f"without estimate: {plan.mechanism.estimate}"
+            smaller = f"without estimate: {estimator.estimate}"
         elif plan.mechanism.segment_profile is not None:
             smaller = "without segment_profile, or with fewer categories"
         raise OdError(
@@ -318,12 +269,9 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
     """
     categories = len(breakdown.categories)
     if len(measurement.noisy) % categories:
-        raise OdError(
-            "OD-MEASUREMENT-LENGTH",
-            f"the measurement of level {measurement.step.level} by {breakdown.name} has {len(measurement.noisy)}"
-            f" values, which is not a multiple of its {categories} categories",
-            next_step="restore the measurement file from the archive",
-            spent="the level stays charged",
+        raise _wrong_length(
+            f"{measurement.step.level} by {breakdown.name} has {len(measurement.noisy)} values, which is not a multiple"
+            f" of its {categories} categories"
         )
     values = np.ascontiguousarray(measurement.noisy.values().reshape(-1, categories).T)
     refuse_large(values, LIMIT // MOST_CATEGORIES)  # so that the values of all categories can be added
@@ -337,13 +285,7 @@ Values = Callable[[Measurement, Breakdown], Integers]
 def segment_counts(
     plan: ReleasePlan, measured: Sequence[Measurement], name: str, values: Values = by_category
 ) -> list[list[NoisyCounts]]:
-    """Return the measurements of a breakdown, category by category; each has the levels in order, top first.
-
-    Args:
-        measured: The measurements of all steps.
-        name: Name of the breakdown.
-        values: Returns the values of a measurement.
-    """
+    """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
     own = [(m, values(m, breakdown)) for m in measured if m.step in steps]
     return [
@@ -352,46 +294,16 @@ def segment_counts(
     ]
 
 
-@dataclass(frozen=True)
-class Table:
-    """One of the tables that a release is estimated from: the totals, or one category of a breakdown.
-
-    Attributes:
-        breakdown: Name of the breakdown; empty for the totals.
-        category: Position of the category; 0 for the totals.
-    """
-
-    breakdown: str = ""
-    category: int = 0
-
-    def __str__(self) -> str:
-        return f"{self.breakdown}_{self.category}" if self.breakdown else "totals"
+Tables = dict[str, list[list[NoisyCounts]]]
+"""What each table of a release is estimated from, top level first: by the empty name, the totals alone; and by the name
+of a breakdown, each of its categories."""
 
 
-TOTALS = Table()
-
-
-def tables_of(plan: ReleasePlan) -> list[Table]:
-    """Return the tables of a release, the totals first."""
-    categories = [Table(one.name, k) for one in plan.breakdowns for k in range(len(one.categories))]
-    return [TOTALS, *categories]
-
-
-def counts_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> dict[Table, list[NoisyCounts]]:
-    """Return what each table of a release is estimated from, top level first.
-
-    Args:
-        measured: The measurements of all steps of some levels.
-
-    Raises:
-        OdError: As in :func:`by_category`.
-    """
+def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
+    """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
     values = cache(by_category)  # so that each file is read once
-    of_segments: dict[Table, list[NoisyCounts]] = {}
-    for breakdown in plan.breakdowns:
-        of_categories = segment_counts(plan, measured, breakdown.name, values)
-        of_segments |= {Table(breakdown.name, k): own for k, own in enumerate(of_categories)}
-    return {TOTALS: combined_totals(plan, measured, values), **of_segments}
+    tables = {"": [combined_totals(plan, measured, values)]}
+    return tables | {one.name: segment_counts(plan, measured, one.name, values) for one in plan.breakdowns}
 
 
 def combined_totals(
@@ -399,7 +311,8 @@ def combined_totals(
 ) -> list[NoisyCounts]:
     """Return what the totals of each level are estimated from, top level first.
 
-    Without segments, these are the measurements. An exact root is left out.
+    Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
+    and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.
 
     Args:
         measured: The measurements of all steps of some levels.
@@ -410,23 +323,17 @@ def combined_totals(
     combined: list[NoisyCounts] = []
     for total in plan.totals:
         own = [m for m in measured if m.step.level == total.level]
-        if own and isinstance(total, CombinedTotals):
-            combined.append(_combined(plan, total, own, values))
+        if not own or not isinstance(total, CombinedTotals):
+            continue
+        of_totals, *of_segments = own
+        multiples = _weighted(of_totals.noisy.values(), total.weights[0])
+        for m, breakdown, weight in zip(of_segments, plan.breakdowns, total.weights[1:], strict=True):
+            multiples += _weighted(values(m, breakdown).sum(axis=0), weight)
+        refuse_large(multiples, LIMIT // 2)
+        divisor = sum(total.weights)
+        rounded = NoisyArray((2 * multiples + divisor) // (2 * divisor))
+        combined.append(NoisyCounts(total, of_totals.parents, rounded, multiples / float(divisor)))
     return combined
-
-
-def _combined(
-    plan: ReleasePlan, total: CombinedTotals, measured: Sequence[Measurement], values: Values
-) -> CombinedCounts:
-    """Return the weighted mean of the totals of a level and the sums of their segments; see ``CombinedTotals``."""
-    of_totals, *of_segments = measured
-    divisor = sum(total.weights)
-    multiples = _weighted(of_totals.noisy.values(), total.weights[0])
-    for m, breakdown, weight in zip(of_segments, plan.breakdowns, total.weights[1:], strict=True):
-        multiples += _weighted(values(m, breakdown).sum(axis=0), weight)
-    refuse_large(multiples, LIMIT // 2)
-    rounded = (2 * multiples + divisor) // (2 * divisor)
-    return CombinedCounts(total, of_totals.parents, NoisyArray(rounded), multiples, divisor)
 
 
 def _weighted(values: Integers, weight: int) -> Integers:

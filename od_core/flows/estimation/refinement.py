@@ -1,54 +1,41 @@
 """Refine a release: combine all measured levels by least squares, and then make consistent integers down the tree.
 
-The refinement depends on public values alone and costs no privacy. The upward pass, from the leaves to the root,
-computes, for each node, the best estimate z from the node and the levels below it, and the variance v of z. Let x be
-the noisy value of the node and s2 the variance of its noise. A node without measured children has z = x and v = s2. For
-any other node, let s and sv be the sums of z and v over its measured children. Then
+The upward pass computes z and v of :mod:`od_core.flows.estimation.least_squares` in whole numbers. The downward pass
+computes integers: the children of a node with c trips have the refined trips ``IntOpt(round(z + (c - sum z) v / sum v),
+c)``, where the sums are over these children (``docs/explanation/how-it-works.md``).
 
-    z = x + w (s - x),   w = s2 / (s2 + sv),   v = 1 / (1/s2 + 1/sv)
-
-([hay2010boosting, section 4], for trees of any shape). The downward pass computes integers. The children of a node with
-c trips have the refined trips ``IntOpt(round(z + (c - sum z) v / sum v), c)``, where the sums are over these children.
-
-The difference z - x is stored in fixed point. All operations on it are on integers, rounded down. The variances and
-weights come from single operations of IEEE 754, which give the same result on every machine. Variances are summed in
-tree order, with those of dropped nodes last. So the refinement is the same on every machine, for any number of threads
-and any size of pieces.
+The difference of z from the noisy value x is stored in fixed point. All operations on it are on integers, rounded down.
+The variances and weights come from single operations of IEEE 754. Variances are summed in tree order, with those of
+dropped nodes last. So the refinement is the same on every machine, for any number of threads and any size of pieces.
 
 A node that the top-down pass dropped has no measured leaf below it. Its refined estimate is 0, but its noisy value
 contributes to the estimate of its parent. Every other node, called a kept node, has measured leaves below it, so no
 trips are lost in the downward pass.
 
-**Segments.** If all K categories of a node are measured with the same variance, least squares over totals and segments
-falls apart into two fits (``docs/explanation/segments.md``). One gives the totals. The other gives the differences
-between the categories: let C_s be the fit of category s alone, and T the fitted total. Then the estimate of category s
-is
-
-    C_s + (T - sum of C_s over the categories) / K.
-
-The totals come first, by least squares or shrunk, and the categories are fitted to them. The children of a node then
-form a table of children and categories, of which both margins are known: the total of each child, and the trips of the
-node in each category. The estimates are moved to the nearest table of whole numbers of at least 0 that has these
-margins, or to one that is almost as near (:mod:`od_core.flows.projection.two_margins`).
+**Segments.** Every category has measurements of its own on the same tree, and the same upward pass
+(``docs/explanation/segments.md``). The totals come first, by least squares or shrunk. The children of a node then form
+a table of children and categories, of which both margins are known: the total of each child, and the trips of the node
+in each category. The estimates of the categories are projected onto such tables
+(:mod:`od_core.flows.projection.two_margins`).
 
 **Profiles.** A mechanism may first move the estimates of whole levels towards the profile of their parent
 (:func:`move_to_profile`). Let r_i be the released trips of the children of a node, c_s the node's trips in each
-category, and n the sum of both. If every child divided its trips among the categories as the node does, child i would
-have p_is = r_i c_s / n trips of category s. These are its *profile*. How far true counts deviate from it is estimated
-from all cells of a level with profiles of similar size: with E the estimate that fits both margins, and w the variance
-of its noise,
+category, and n the sum of both. The *profile* of child i has p_is = r_i c_s / n trips of category s. How far true
+counts deviate from it is estimated from all cells of a level with profiles of similar size: with E the estimate that
+fits both margins, and w the variance of its noise,
 
     tau^2 = max(0, mean of (E - p)^2 - w).
 
 Then E moves towards p by the part w / (w + tau^2) of their distance, but by at most u standard deviations of its noise.
-So a cell that differs much from its profile keeps most of the difference.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
+from itertools import accumulate
 from typing import NamedTuple
 
 import numpy as np
@@ -56,22 +43,19 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
 from od_core.flows.estimation.families import SIZES, pooled, size_of
-from od_core.flows.estimation.held_out import choice_of
-from od_core.flows.estimation.least_squares import MeasuredLevel, fit, measured_levels
+from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
-    TOTALS,
     Measurement,
     NoisyCounts,
-    Table,
+    Tables,
     at_step,
-    counts_of,
     disorder,
     estimate,
     overflow,
     refuse_large,
+    tables_of,
 )
-from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.two_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
@@ -117,10 +101,9 @@ class RisenLevel:
         nodes: The kept nodes.
         runs: The kept nodes below parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,). None if the level is
             the root.
-        noisy: Noisy value x of each node; shape (nodes,).
-        difference: z - x of each node, in fixed point, where z is its best estimate from itself and the levels below;
-            shape (nodes,).
-        variance: Variance v of each node's z; shape (nodes,).
+        noisy, difference, variance: x, z - x in fixed point, and v of each node; shape (nodes,) each.
+        largest: Largest v of all kept nodes of the level, also of those in other parts; 0 if there are none. Weights
+            are fractions of it.
     """
 
     nodes: Pairs
@@ -128,16 +111,14 @@ class RisenLevel:
     noisy: Integers
     difference: Integers
     variance: Reals
-
-    @property
-    def largest_variance(self) -> float:
-        """Largest variance of the nodes' estimates; 0 if there are no nodes."""
-        return float(self.variance.max(initial=0))
+    largest: float
 
 
-def refine(
-    plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]
-) -> tuple[list[Nodes], dict[str, Integers]]:
+Trips = dict[str, Integers]
+"""Trips of nodes by breakdown, shape (nodes, categories) each; and, by the empty name, their totals, shape (nodes,)."""
+
+
+def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement]) -> tuple[list[Nodes], Trips]:
     """Return the refined nodes of the root and of every measured level, top first, from all measurements.
 
     Trips are integers, and the children of each node sum to its trips. Nodes with 0 trips are left out.
@@ -147,100 +128,92 @@ def refine(
         measured: The measurements of all steps, in the order of the plan.
 
     Returns:
-        The nodes; and the trips of the leaves in the categories of each breakdown, shape (leaves, categories), which
-        sum to the trips of each leaf. Without segments, there are none.
+        The nodes; and the trips of the leaves by breakdown, which sum to the trips of each leaf.
 
     Raises:
         OdError: If the noisy values are too large, or if their number differs from the number of cells.
     """
-    counts = counts_of(plan, measured)
-    leaf = counts[TOTALS][-1]
+    counts = tables_of(plan, measured)
+    (totals,) = counts[""]
+    leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
         return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
             name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
-            for name, own in _leaf_values(plan, counts).items()
+            for name, own in _leaf_values(counts).items()
         }
-    shrunk = shrunk_levels(plan, root, counts[TOTALS])
+    shrunk = shrunk_levels(plan, root, totals)
     if shrunk is not None and plan.segments is None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
-    above = {table: own[:-1] for table, own in counts.items()}
-    top = refine_above(plan, root, above, leaf.parents, lambda table: leaf_sums(plan, counts[table][-1]), shrunk)
-    if shrunk is None and plan.mechanism.leaf_dial is not None:
-        pieces = leaves_by_empirical_bayes(plan, leaf, top.trips, plan.mechanism.leaf_dial)
-        return [*top.nodes, Nodes.joined(leaf.step.level, pieces)], {}
-    leaves, segments = leaves_with_segments(
-        plan, counts, top.sums, top.trips, top.segments, None if shrunk is None else shrunk[-1][1]
+    sums = leaf_sums(plan, leaf)
+    nodes, above = refine_above(
+        plan,
+        root,
+        {name: [own[:-1] for own in tables] for name, tables in counts.items()},
+        leaf.parents,
+        lambda name, k: leaf_sums(plan, counts[name][k][-1]) if name else sums,
+        shrunk,
     )
-    return [*top.nodes, leaves], segments
-
-
-class Refined(NamedTuple):
-    """The refined levels above some nodes.
-
-    Attributes:
-        nodes: Nodes with trips of the root and of each level, top first.
-        trips: Trips of all kept nodes of the last level; shape (nodes,).
-        segments: Their trips in the categories of each breakdown; shape (nodes, categories).
-        sums: Sum of the noisy totals of the measured children of each of them; shape (nodes,).
-    """
-
-    nodes: list[Nodes]
-    trips: Integers
-    segments: dict[str, Integers]
-    sums: Integers
+    if shrunk is None and plan.mechanism.leaf_dial is not None:
+        pieces = leaves_by_empirical_bayes(plan, leaf, above[""], plan.mechanism.leaf_dial)
+        return [*nodes, Nodes.joined(leaf.step.level, pieces)], {}
+    of_leaves = None if shrunk is None else shrunk[-1][1]
+    leaves, segments = leaves_with_segments(plan, counts, sums.noisy, above, of_leaves)
+    return [*nodes, leaves], segments
 
 
 def refine_above(
     plan: ReleasePlan,
     root: Nodes | None,
-    counts: Mapping[Table, Sequence[NoisyCounts]],
+    counts: Tables,
     kept: Pairs,
-    sums: Callable[[Table], ChildSums],
+    sums: Callable[[str, int], ChildSums],
     shrunk: Sequence[tuple[MeasuredLevel, Integers]] | None = None,
-) -> Refined:
-    """Return the refined levels above some nodes, from their measurements and from sums over the levels below.
+) -> tuple[list[Nodes], Trips]:
+    """Return the refined root and levels above some nodes, top first, and the trips of all kept nodes of the last one.
 
     Args:
         root: The root with its exact trips if the total is an invariant; otherwise None.
         counts: What every table is estimated from at these levels, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
-        sums: Returns the sums of a table over the measured children of ``kept``.
+        sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
         shrunk: The trips of the totals of all levels, from :func:`shrunk_levels`, if they are shrunk.
     """
-    exact, of_leaves = np.empty(0, dtype=np.int64) if root is None else root.trips, sums(TOTALS)
+    exact = np.empty(0, dtype=np.int64) if root is None else root.trips
+    (totals,) = counts[""]
     if shrunk is None:
-        levels, _ = rise(plan, counts[TOTALS], kept, of_leaves)
-        trips = trips_by_level(plan, exact, levels, [level.largest_variance for level in levels])
+        levels, _ = rise(plan, totals, kept, sums("", 0))
+        trips = trips_by_level(plan, exact, levels)
         nodes = [] if root is None else [with_trips(root, root.trips)]
         if root is None and levels and levels[0].nodes.level > 0:
             nodes = [with_trips(as_root(levels[0].nodes), trips[1])]
         nodes += [with_trips(level.nodes, own) for level, own in zip(levels, trips[1:], strict=True)]
     else:
-        inner = shrunk[len(shrunk) - 1 - len(counts[TOTALS]) : -1]
+        inner = shrunk[len(shrunk) - 1 - len(totals) : -1]
         trips = [exact, *(own[level.divided] for level, own in inner)]
         nodes = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
-    risen = {table: rise(plan, own, kept, sums(table)) for table, own in counts.items() if table != TOTALS}
-    return Refined(nodes, trips[-1], _segments_from_root(plan, risen, trips), of_leaves.noisy)
+    refined = {"": trips[-1]}
+    for name, tables in counts.items():
+        if name:
+            risen = [rise(plan, own, kept, sums(name, k)) for k, own in enumerate(tables)]
+            refined[name] = _segments_from_root(plan, risen, trips)
+    return nodes, refined
 
 
 def shrunk_levels(
     plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the shrunk trips of their nodes, top level first, or None if they are not shrunk.
+    """Return all levels with the shrunk trips of their nodes, top level first.
 
-    They are not if the plan estimates by least squares, or if ``estimate: auto`` chooses these.
-
-    Args:
-        root, measured: As for :func:`refine`, with parents of the leaves.
+    Return None if the plan estimates by least squares, or if its estimator chooses these.
     """
     if not plan.mechanism.shrinks:
         return None
     levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
     refuse_large_levels(levels)
-    given = Rule(u=plan.mechanism.leaf_dial)
-    rule = choice_of(plan, levels).rule if plan.mechanism.estimate == "auto" else given
-    return list(zip(levels, shrink(plan, fit(levels, for_intervals=False), rule), strict=True)) if rule.learns else None
+    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module}")
+    trips: list[Integers] | None = module.estimated(plan, levels)
+    return None if trips is None else list(zip(levels, trips, strict=True))
 
 
 def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
@@ -249,27 +222,16 @@ def refuse_large_levels(levels: Sequence[MeasuredLevel]) -> None:
         refuse_large(level.noisy, LIMIT // max(1, len(level.noisy)))
 
 
-def trips_by_level(
-    plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel], largest: Sequence[float]
-) -> list[Integers]:
+def trips_by_level(plan: ReleasePlan, above: Integers, levels: Sequence[RisenLevel]) -> list[Integers]:
     """Return given trips, and the refined trips of all kept nodes of each level below, including those of 0.
 
-    Args:
-        above: Refined trips of the nodes above the first level; empty if that is the root.
-        levels: The kept nodes of consecutive levels, with their estimates.
-        largest: For each level, the largest variance of all kept nodes, of which weights are fractions.
+    ``above`` has the refined trips of the nodes above the first level; it is empty if that is the root.
     """
-    trips = [above]
-    for level, variance in zip(levels, largest, strict=True):
-        trips.append(descend(plan, level, trips[-1], variance))
-    return trips
+    return list(accumulate(levels, lambda totals, level: descend(plan, level, totals), initial=above))
 
 
 def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
-    """Return the sums over the measured leaves below each node of the level above.
-
-    The estimate of a leaf is its noisy value, so its difference from the noisy value is 0.
-    """
+    """Return the sums over the measured leaves below each node of the level above, estimated by their noisy values."""
     if leaf.parents is None:
         raise disorder()
     none = np.empty(0, dtype=np.int32)
@@ -291,9 +253,6 @@ def rise(
     Returns:
         The kept nodes of each level with their estimates, top level first; and the sums over the nodes of the first
         level for each node of the level above it.
-
-    Raises:
-        OdError: As in :func:`refine`.
     """
     levels: list[RisenLevel] = []
     for measurement in reversed(measured):
@@ -305,13 +264,7 @@ def rise(
 
 
 def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: ChildSums) -> tuple[RisenLevel, ChildSums]:
-    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it.
-
-    Args:
-        measurement: Noisy counts of the level.
-        nodes: Nodes of the level that the top-down pass kept.
-        sums: Sums over the measured children of ``nodes``.
-    """
+    """Return the kept nodes of a level with their estimates, and sums over the level for each node above it."""
     own_variance = float(measurement.step.variance)
     if measurement.parents is None:
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
@@ -330,7 +283,7 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
     difference = (gap >> WEIGHT_BITS) * share + ((gap & _WEIGHT_MASK) * share >> WEIGHT_BITS)
     refuse_large(difference, LIMIT // max(1, len(difference)))
     variance = 1 / (1 / own_variance + 1 / sums.variance)
-    level = RisenLevel(nodes, runs, noisy, difference, variance)
+    level = RisenLevel(nodes, runs, noisy, difference, variance, float(variance.max(initial=0)))
     if runs is None:
         return level, sums
     dropped = (fan_out - np.diff(runs)) * own_variance
@@ -340,20 +293,12 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
 def _read(
     plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: Integers
 ) -> tuple[Integers, Integers, Integers]:
-    """Return the noisy values of a level, summed and selected.
+    """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
     Args:
         measurement: Noisy counts of the children.
-        divided: Area numbers of the kept children, on the side that the step to the level refines; shape (kept
-            children,).
+        divided: Area numbers of the kept children, on the side that the step to the level refines.
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
-
-    Returns:
-        Sum of the noisy values of all children of each parent, shape (parents,); noisy values of the kept children,
-        shape (kept children,); and number of children of each parent, shape (parents,).
-
-    Raises:
-        OdError: If the noisy values are too large.
     """
 
     def read(piece: tuple[Expansion, Integers]) -> tuple[Integers, Integers, Integers, bool]:
@@ -372,20 +317,8 @@ def _read(
     return sums, kept, fan_out
 
 
-def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_variance: float) -> Integers:
-    """Return the refined trips of the kept nodes of a level, from the refined trips of their parents.
-
-    Args:
-        level: The nodes that the top-down pass did not drop, all or in part, with their estimates.
-        totals: Refined trips of the parents, in tree order; shape (parents,). Not used at the root.
-        largest_variance: Largest variance v of all kept nodes of the level. Weights are fractions of it.
-
-    Returns:
-        Whole numbers of at least 0; shape (nodes,).
-
-    Raises:
-        OdError: As in :func:`refine`.
-    """
+def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
+    """Return the refined trips of the kept nodes of a level, from those of their parents, which the root has not."""
     bits = fraction_bits(plan)
     half = (1 << bits) >> 1
     if level.runs is None:
@@ -393,7 +326,7 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_vari
     over = totals - run_sums(level.noisy, level.runs)
     refuse_large(over, LIMIT >> bits)
     over = (over << bits) - run_sums(level.difference, level.runs)
-    weights = whole_weights(level.variance, largest_variance)
+    weights = whole_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
     if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise overflow()
@@ -401,38 +334,17 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers, largest_vari
 
 
 def whole_weights(variance: Reals, largest_variance: float) -> Integers:
-    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes; shape (nodes,)."""
+    """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes."""
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
 
 
-def projected_piece(
-    plan: ReleasePlan, expansion: Expansion, noisy: Integers, sums: Integers, totals: Integers
-) -> Integers:
-    """Return the refined trips of the leaves of one piece, including those of 0; shape (leaves,).
-
-    All leaves have the same variance. So an equal part of the difference between the parent's trips and the sum of its
-    noisy leaves is added to each leaf before the projection.
-
-    Args:
-        noisy: Noisy values of these leaves.
-        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
-        totals: Refined trips of these parents; shape (parents,).
-    """
-    parents, shifted = expansion.parents, np.empty_like(noisy)
-    shift_expansion(noisy, expansion.offsets, totals[parents] - sums[parents], shifted)
-    return plan.mechanism.project(shifted, totals[parents], expansion.offsets)
-
-
 def as_root(only: Pairs) -> Pairs:
-    """Return the root as a pair of areas, given the only node of a level.
-
-    If a level has a single node, both of its areas have the number 0, as the areas of the root do.
-    """
+    """Return the root, given the only node of a level: both of its areas have the number 0, as those of the root do."""
     return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
-    """Return ``nodes`` of one level with their trips, shape (nodes,), without the nodes of 0 trips."""
+    """Return ``nodes`` of one level with their trips, without the nodes of 0 trips."""
     kept = trips > 0
     return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
 
@@ -447,9 +359,7 @@ def fraction_bits(plan: ReleasePlan) -> int:
 def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
     """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
 
-    Kept children are those that the top-down pass did not drop: of parent ``p``, numbers ``runs[p]:runs[p + 1]``, with
-    the areas ``divided`` on the refined side. For ``offsets`` and ``first_child``, see
-    :class:`od_core.geography.flow_tree.Expansion`. Return False if a sum may overflow.
+    For ``divided`` and ``runs``, see :func:`_read`. Return False if a sum may overflow.
     """
     small = True
     for parent in range(len(sums)):
@@ -469,8 +379,8 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
     """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
 
-    The part is rounded to the nearest whole number. ``lacking`` is the parent's trips minus the sum of its noisy
-    children.
+    The parts are equal because all leaves have the same variance; they are rounded to the nearest whole number.
+    ``lacking`` is the parent's trips minus the sum of its noisy children.
     """
     for parent in range(len(lacking)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
@@ -503,49 +413,31 @@ def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # 
     return True
 
 
-Risen = tuple[Sequence[RisenLevel], ChildSums]
-"""The estimates of one category by :func:`rise`."""
-
-
-def _leaf_values(plan: ReleasePlan, counts: Mapping[Table, Sequence[NoisyCounts]]) -> dict[str, list[Integers]]:
+def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
-    return {
-        one.name: [counts[Table(one.name, k)][-1].noisy.values() for k in range(len(one.categories))]
-        for one in plan.breakdowns
-    }
+    return {name: [own[-1].noisy.values() for own in tables] for name, tables in counts.items() if name}
 
 
 def _segments_from_root(
-    plan: ReleasePlan, risen: Mapping[Table, Risen], trips: Sequence[Integers]
-) -> dict[str, Integers]:
-    """Return the trips, in each category, of the kept nodes of the last of these levels.
+    plan: ReleasePlan, risen: Sequence[tuple[Sequence[RisenLevel], ChildSums]], trips: Sequence[Integers]
+) -> Integers:
+    """Return the trips, in each category of a breakdown, of the kept nodes of the last of these levels.
 
     Args:
-        risen: The estimates of every category at these levels and, if the total is an invariant, at the root.
+        risen: For every category, the result of :func:`rise` of these levels and, if the total is an invariant, of the
+            root.
         trips: Refined trips of the root, and of the kept nodes of each level.
-
-    Returns:
-        By breakdown; shape (nodes, categories).
     """
     first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
-    above = {}
-    for breakdown in plan.breakdowns:
-        own = [risen[Table(breakdown.name, k)] for k in range(len(breakdown.categories))]
-        tops = [below[0] if below and below[0].runs is None else sums for below, sums in own]
-        roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
-        root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
-        of_levels = [below[len(below) - len(trips) + 1 :] for below, _ in own]
-        largest = [level.largest_variance for level in of_levels[0]]
-        above[breakdown.name] = descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first), largest)
-    return above
+    tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
+    roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
+    of_levels = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
+    return descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
 
 
 def descend_segments(
-    plan: ReleasePlan,
-    risen: Sequence[Sequence[RisenLevel]],
-    trips: Sequence[Integers],
-    above: Integers,
-    largest: Sequence[float],
+    plan: ReleasePlan, risen: Sequence[Sequence[RisenLevel]], trips: Sequence[Integers], above: Integers
 ) -> Integers:
     """Return the trips, in each category of a breakdown, of the kept nodes of the last of consecutive levels.
 
@@ -554,10 +446,6 @@ def descend_segments(
         trips: Refined trips of the nodes, for each level.
         above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
             categories).
-        largest: Largest variance of a category's estimate among all kept nodes of each level.
-
-    Returns:
-        Whole numbers of at least 0 that sum to the trips of each node; shape (nodes, categories).
     """
     own = above
     for k, totals in enumerate(trips):
@@ -565,7 +453,8 @@ def descend_segments(
         runs = of_category[0].runs
         if runs is not None:
             estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
-            own = _projected(plan, estimates, of_category[0].variance, largest[k], totals, own, runs)
+            variances = of_category[0].variance, of_category[0].largest
+            own = _projected(plan, estimates, *variances, totals, own, runs)
     return own
 
 
@@ -580,10 +469,7 @@ def _projected(
 ) -> Integers:
     """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
 
-    For the arguments, see :mod:`od_core.flows.projection.two_margins`.
-
-    Args:
-        largest_variance: Largest variance among all kept nodes of the level.
+    For the arguments, see :func:`od_core.flows.projection.two_margins.project_to_margins` and :class:`RisenLevel`.
     """
     weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
@@ -615,31 +501,26 @@ def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> In
 
 
 def leaves_with_segments(
-    plan: ReleasePlan,
-    counts: Mapping[Table, Sequence[NoisyCounts]],
-    sums: Integers,
-    totals: Integers,
-    above: Mapping[str, Integers],
-    of_leaves: Integers | None = None,
-) -> tuple[Nodes, dict[str, Integers]]:
-    """Return the refined leaves in tree order, and their trips in the categories of each breakdown.
+    plan: ReleasePlan, counts: Tables, sums: Integers, above: Trips, of_leaves: Integers | None = None
+) -> tuple[Nodes, Trips]:
+    """Return the refined leaves in tree order, without those of 0 trips, and their trips by breakdown.
 
     Args:
         counts: What every table is estimated from. The last level of each is the leaves.
-        sums, totals: As for :func:`projected_piece`.
-        above: Trips of the nodes above the leaves in each category, by breakdown; shape (nodes, categories).
+        sums: Sum of the noisy values of the leaves below each parent; shape (parents,).
+        above: Refined trips of the parents.
         of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
-
-    Returns:
-        The leaves without those of 0 trips; and their trips by breakdown, shape (leaves, categories).
     """
-    leaf, noisy = counts[TOTALS][-1], _leaf_values(plan, counts)
+    leaf, noisy = counts[""][0][-1], _leaf_values(counts)
     piecewise = leaf.expanded(plan)
 
     def projected(piece: tuple[Expansion, Integers]) -> _Leaves:
         expansion, counts = piece
+        parents, totals = expansion.parents, above[""][expansion.parents]
         if of_leaves is None:
-            trips = projected_piece(plan, expansion, counts, sums, totals)
+            shifted = np.empty_like(counts)
+            shift_expansion(counts, expansion.offsets, totals - sums[parents], shifted)
+            trips = plan.mechanism.project(shifted, totals, expansion.offsets)
         else:
             trips = of_leaves[expansion.first : expansion.first + len(counts)]
         kept = np.flatnonzero(trips)
@@ -649,9 +530,9 @@ def leaves_with_segments(
             name: _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
             for name, own in noisy.items()
         }
-        return _Leaves(leaves, offsets, estimates, {name: own[expansion.parents] for name, own in above.items()})
+        return _Leaves(leaves, offsets, estimates, {name: above[name][parents] for name in noisy})
 
-    def divided(leaves: _Leaves) -> tuple[Nodes, dict[str, Integers]]:
+    def divided(leaves: _Leaves) -> tuple[Nodes, Trips]:
         variances = np.full(len(leaves.nodes), float(leaf.step.variance))
         margins = variances, float(leaf.step.variance), leaves.nodes.trips
         return leaves.nodes, {
@@ -671,19 +552,17 @@ def leaves_with_segments(
 
 
 class _Leaves(NamedTuple):
-    """Consecutive leaves with their trips, before these are divided among categories.
+    """Consecutive leaves with their offsets below each parent, before their trips are divided among categories.
 
     Attributes:
-        nodes: the leaves.
-        offsets: the leaves of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
-        above: trips of the parents in each category, by breakdown; shape (parents, categories).
+        above: trips of the parents by breakdown.
     """
 
     nodes: Nodes
     offsets: Integers
     estimates: dict[str, Integers]
-    above: dict[str, Integers]
+    above: Trips
 
     @classmethod
     def joined(cls, pieces: Sequence[_Leaves]) -> _Leaves:
@@ -710,16 +589,14 @@ def move_to_profile(
 ) -> Integers:
     """Return estimates of all children of a level, moved towards the profiles of their parents.
 
-    The result is for :func:`od_core.flows.projection.two_margins.project_to_margins`, which has most of the arguments.
+    The children of a family with one row or one column, which has no choice, and of a family that is too large for the
+    projection, are unchanged.
 
     Args:
-        estimates, weights, totals, parents, offsets, bits: as there, for a whole level.
+        estimates, weights, totals, parents, offsets, bits: as for
+            :func:`od_core.flows.projection.two_margins.project_to_margins`, for a whole level.
         variances: variance of the estimates of each child; shape (children,).
         most: largest move of an estimate, in standard deviations of its noise.
-
-    Returns:
-        Shape (children, categories), in fixed point. The children of a family with one row or one column, which has no
-        choice, and of a family that is too large for the projection, are unchanged.
     """
     moved = estimates.copy()
     squares, cells = np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)

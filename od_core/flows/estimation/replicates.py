@@ -1,10 +1,9 @@
 """Simulate the error of the least-squares estimates of a release with public noise.
 
 The estimate h of a table (:mod:`od_core.flows.estimation.least_squares`) is linear in the noisy values. So its error is
-the least-squares fit of their noise. Fresh noise of the same variances on the same tree, fitted in the same way, has
-the same mean 0, the same variances and the same covariances. Let e_r be this fit of the noise number r. A *replicate*
-is the table h - e_r. Its spread around h is that of h around the truth, as with the replicate weights of survey
-statistics [wolter2007variance, section 1.3].
+the least-squares fit of their noise. Let e_r be this fit of fresh noise of the same variances, number r. A *replicate*
+is the table h - e_r (``docs/explanation/replicates.md``). Its spread around h is that of h around the truth, as with
+the replicate weights of survey statistics [wolter2007variance, section 1.3].
 
 If nodes were dropped, the noise of the others was selected, which biases h. Then h is the noisy value of each leaf, and
 e_r is the noise of the leaves alone: a noisy value was drawn after the nodes above it had been selected. The trips of
@@ -12,9 +11,7 @@ dropped nodes are in no replicate.
 
 The noise is normal and public. It is a function of the noisy values, of r, and of the node. Each number is one of
 65,536 quantiles, chosen by 16 bits of the generator Philox [salmon2011parallel], whose numbers can be computed in any
-order, and scaled so that the variance is exact. All arithmetic is of single operations of IEEE 754, in tree order. So
-replicates are the same on every machine and for any number of threads, and replicate r does not depend on how many are
-made.
+order, and scaled so that the variance is exact. All arithmetic is of single operations of IEEE 754, in tree order.
 """
 
 from __future__ import annotations

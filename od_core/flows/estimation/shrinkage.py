@@ -46,19 +46,18 @@ of n is then
     q + (z - q) g(t),   g(t) = sum_j omega_j lambda_j / (1 + lambda_j),   omega_j ~ pi_j N(t; 0, 1 + lambda_j).
 
 Where most nodes are as predicted, g is small for small t: what is near q is noise. A node far from q keeps its
-measurement, because only a wide component explains it. The densities are correctly rounded decimal exponentials, so g
-is the same on every machine. The posterior mean moves at most 1 standard deviation of z, or 1.5 in the leaves, from the
-linear estimate z_i + (c - sum z) v_i / sum v.
+measurement, because only a wide component explains it. The posterior mean moves at most 1 standard deviation of z, or
+1.5 in the leaves, from the linear estimate z_i + (c - sum z) v_i / sum v.
 
 **Lumps.** Small fractions become a few flows that probably have trips. The estimates, which may be negative, are first
 changed as little as possible to sum to the parent's trips. Let sigma be the standard deviation of the noise of the
 leaves, and u the option of the mechanism. Every estimate of at least u sigma is rounded. The remaining trips are
 divided into lumps of floor(u sigma), which are assigned to the children below u sigma, largest estimate first. A
-remainder of less than a lump is added to the children that were rounded. So many small fractions become a few children,
-each of which probably has trips.
+remainder of less than a lump is added to the children that were rounded.
 
 The result is the same on every machine and for any number of threads: real numbers come from single operations of IEEE
-754, one after the other, in compiled loops that neither fuse nor reorder them.
+754, one after the other, in compiled loops that neither fuse nor reorder them, and from correctly rounded decimal
+exponentials.
 """
 
 from __future__ import annotations
@@ -69,7 +68,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 
 import numpy as np
 
@@ -89,7 +88,7 @@ from od_core.flows.estimation.families import (
     trips_at,
     trips_of_nodes,
 )
-from od_core.flows.estimation.least_squares import FittedLevel, combined
+from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -148,9 +147,9 @@ def deviation_mixture(families: Families, p: Reals) -> Mixture:
 
 @cache
 def _densities(half: int) -> Reals:
-    """Return the density of each component at the points of the grid, or at the centres between them if ``half`` is 1.
+    """Return the density of each component, up to a factor, at the points of the grid or, if ``half``, between them.
 
-    The result has the shape (points, components), and lacks a constant factor.
+    The shape is (points, components).
     """
     exact = Context(prec=40)
     rows = []
@@ -224,11 +223,10 @@ def kept_part(t, kept):  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
-    """Replace w in place by the w' >= 0 with the sum ``total`` that minimises the sum of (w' - w)^2 / deviation.
+    """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
 
-    ``w`` are the estimates of the children of one parent, and ``total``, the parent's trips, is above 0. The solution
-    is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are still above 0.
-    The shift decreases until no further child becomes 0 [michelot1986simplex].
+    The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are
+    still above 0. The shift decreases until no further child becomes 0 [michelot1986simplex].
     """
     positive, shift = len(w) + 1, np.inf
     while True:
@@ -424,6 +422,11 @@ class Rule:
         return cls(facts["rule"] != "least_squares", None if facts["u"] is None else Fraction(facts["u"]))
 
 
+def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers]:
+    """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
+    return shrink(plan, fit(levels, for_intervals=False), Rule(u=plan.mechanism.leaf_dial))
+
+
 def shrink(
     plan: ReleasePlan, levels: Sequence[FittedLevel], rule: Rule = Rule(), earlier: Nodes | None = None
 ) -> list[Integers]:
@@ -474,15 +477,8 @@ class Prediction:
     def of(cls, levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         dispersions = {k: _dispersion(families[k], p) for k, p in enumerate(shares) if families[k].learns}
-        z, v = [levels[-1].noisy], [levels[-1].own]
-        for k, each in reversed(list(enumerate(families))):
-            if k in dispersions:
-                sums, spread = _said_of_parents(each, shares[k], dispersions[k], z[0], v[0])
-            else:
-                sums, spread = run_sums(z[0], each.offsets), run_sums(np.ascontiguousarray(v[0]), each.offsets)
-            own_z, own_v = combined(levels[k], sums, spread)
-            z.insert(0, own_z)
-            v.insert(0, own_v)
+        rules = {k + 1: partial(_said_of_parents, families[k], shares[k], d) for k, d in dispersions.items()}
+        z, v, _ = up(levels, rules)
         return cls(families, shares, dispersions, z, v)
 
     @cached_property
@@ -516,13 +512,7 @@ class Prediction:
 def predicted(
     levels: Sequence[FittedLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
-    """Return the prediction from gravity shares, blended with another table if there is one.
-
-    Args:
-        levels: All levels, top level first.
-        families: Their families.
-        others: Trips of another table at the nodes of each level below the root; shape (nodes,) each.
-    """
+    """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]
     if others is not None:
         shares = blended(families, shares, others, _CLEAR)
@@ -543,10 +533,7 @@ def trips_in_return(levels: Sequence[FittedLevel], back: Integers, leaves: Integ
 def blended(
     families: Sequence[Families], shares: Sequence[Reals], other: Sequence[Reals], least: float = -math.inf
 ) -> list[Reals]:
-    """Return the shares of each level, blended with the trips of another table at its nodes.
-
-    For ``least``, see :func:`od_core.flows.estimation.families.blended_shares`.
-    """
+    """Return the shares of each level, blended with another table by :func:`blended_shares`."""
     each = zip(families, shares, other, strict=True)
     return [blended_shares(*own, weight=families[-1].sigma, least=least) for own in each]
 

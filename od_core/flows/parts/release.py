@@ -13,15 +13,17 @@ Tasks read and write files of these kinds, one per part:
 - ``frontier``: the released nodes of the level above the band that belong to the part.
 - ``passed``: the nodes of the part's levels after the top-down pass.
 - ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
-- ``below_<table>``: sums over the bands below, for the last level of the part. The tables are those of
-  :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
-- ``risen_<table>``: the bottom-up estimates of the part's nodes, and ``sums_<table>``: their sums for the nodes of
-  ``frontier``.
-- ``totals``: the refined trips of the nodes of ``frontier``, and ``refined``: those of the part's own nodes. Both also
-  have the trips in the categories of each breakdown.
-- ``leaves``: the part's released leaves, and ``segments``: their trips in the categories of each breakdown.
+- ``below_<breakdown>_<category>``: sums over the bands below, for the last level of the part. There is one such file
+  for each table of :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+- ``risen_...``: the bottom-up estimates of the part's nodes, and ``sums_...``: their sums for the nodes of
+  ``frontier``; for each table, too.
+- ``above``: the refined trips of the nodes of ``frontier``; ``refined``: the totals of each level of the part; and
+  ``last``: the refined trips of its last level above the leaves. The first and the last also have the trips by
+  breakdown.
+- ``leaves``: the part's released leaves, and ``segments``: their trips by breakdown.
 
-All parts of a band read the same ``common`` (largest variances, and the row sums of all leaves) and ``posterior``.
+All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` (row sums of all leaves)
+and ``posterior``.
 """
 
 from __future__ import annotations
@@ -37,19 +39,12 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.count_distribution import GridNoise, Posterior, posterior_of
-from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves, row_areas
-from od_core.flows.estimation.levels import (
-    TOTALS,
-    Measurement,
-    NoisyCounts,
-    Table,
-    counts_of,
-    refuse_beyond_memory,
-    tables_of,
-)
+from od_core.flows.estimation.empirical_bayes import Rows, leaf_histogram, leaf_rows, posterior_leaves
+from od_core.flows.estimation.levels import Measurement, NoisyCounts, Tables, refuse_beyond_memory, tables_of
 from od_core.flows.estimation.refinement import (
     ChildSums,
     RisenLevel,
+    Trips,
     descend_segments,
     leaf_sums,
     leaves_with_segments,
@@ -85,18 +80,17 @@ class Band:
 
     @classmethod
     def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
-        """Return a band below the first.
-
-        Args:
-            number: Number of the band, at least 1.
-            frontier: The released nodes of the last level above the band.
-        """
+        """Return the band of a number, at least 1. ``frontier`` is the released nodes of the last level above it."""
         return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
 
     @property
     def tasks(self) -> list[Part]:
         """One descriptor per part: the numbers of the band and of the part."""
         return [{"band": self.number, "part": part} for part in range(len(self.parts))]
+
+
+_ALL: Part = {"band": 0, "part": 0}
+"""Descriptor of the files that all parts read."""
 
 
 def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
@@ -109,9 +103,7 @@ def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
 def measure_band(
     plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
 ) -> Band:
-    """Measure all levels of a band, each once, estimate them from the top down, and return the band.
-
-    The noisy values and the estimates are stored per part.
+    """Measure all levels of a band, each once, estimate them from the top down, store both, and return the band.
 
     Args:
         plan: The plan of the release, with bands.
@@ -129,9 +121,9 @@ def measure_band(
     refuse_beyond_memory(plan, steps[0].level, frontier)
     ledger, key = measurements.ledger, measurements.key
     rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
-    for part, nodes in enumerate(band.parts):
+    for task, nodes in zip(band.tasks, band.parts, strict=True):
         own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
-        work.save_nodes("frontier", number, part, [own])
+        work.save_nodes("frontier", task, [own])
     on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
     record_measured(ledger, key, steps, work.store, rounds, len(band.parts))
     return band
@@ -159,124 +151,104 @@ def refine_bands(
     Returns:
         The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
         stored; :func:`refined_pieces` reads them.
-
-    Raises:
-        OdError: If a part failed, or as in :func:`od_core.flows.estimation.refinement.refine`.
     """
-    sums, largest = _risen_bands(bands, work, workers)
-    nodes, trips, segments, _ = refine_above(plan, root, counts_of(plan, measured), frontier, sums.__getitem__)
-    rows = _rows(plan, bands[-1], work)
+    counts = tables_of(plan, measured)
+    sums, largest = _risen_bands(counts, bands, work, workers)
+    work.save("largest", _ALL, largest)
+    nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
+    last = bands[-1]
+    if plan.mechanism.leaf_dial is not None:
+        rows = Rows.joined(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
+        rows.refuse_large()
+        work.save("all_rows", _ALL, vars(rows))
     for band in bands:
-        for part, above in enumerate(band.parts):
-            own = {name: of_breakdown[above] for name, of_breakdown in segments.items()}
-            work.save("totals", band.number, part, {"trips": trips[above]} | packed_segments(own))
-        work.save("common", band.number, 0, largest | (rows if band is bands[-1] else {}))
+        for task, above in zip(band.tasks, band.parts, strict=True):
+            work.save("above", task, {name: own[above] for name, own in trips.items()})
         on_all(workers, descend_part, work, band.tasks)
-        trips, segments = _refined(plan, band, work)
-    if plan.mechanism.leaf_dial is not None and bands[-1].parts:
-        last = bands[-1]
-        counts = sum(work.load("histogram", last.number, part)["counts"] for part in range(len(last.parts)))
-        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(counts))
-        work.save("posterior", last.number, 0, vars(posterior))
+        if band is not last:
+            parts = [work.load("last", task) for task in band.tasks]
+            trips = {name: _joined([own[name] for own in parts], empty[:0]) for name, empty in trips.items()}
+    if plan.mechanism.leaf_dial is not None and last.parts:
+        leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
+        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
+        work.save("posterior", _ALL, vars(posterior))
         on_all(workers, leaves_part, work, last.tasks)
     return nodes
 
 
-def _refined(plan: ReleasePlan, band: Band, work: Work) -> tuple[Integers, dict[str, Integers]]:
-    """Return the refined trips of the nodes above the next band, and those in the categories of each breakdown."""
-    if band.number == len(plan.step_bands) - 1:
-        return _joined([]), {}
-    parts = [work.load("refined", band.number, part) for part in range(len(band.parts))]
-    segments = [segments_from(plan, arrays) for arrays in parts]
-    none = {one.name: np.empty((0, len(one.categories)), dtype=np.int64) for one in plan.breakdowns}
-    return _joined([arrays["trips"] for arrays in parts]), {
-        name: np.concatenate([empty, *(own[name] for own in segments)]) for name, empty in none.items()
-    }
-
-
 def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
     """Yield the nodes of a level of a band that the top-down pass released, one piece per part."""
-    for part in range(len(band.parts)):
-        yield from (nodes for nodes in work.load_nodes("passed", band.number, part) if nodes.level == level)
+    for task in band.tasks:
+        yield from (nodes for nodes in work.load_nodes("passed", task) if nodes.level == level)
 
 
 def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
     """Yield the refined nodes of a level of a band, which may be the leaf level, one piece per part."""
-    for part in range(len(band.parts)):
+    for task in band.tasks:
         if level == work.plan.tree.depth:
-            yield from work.load_nodes("leaves", band.number, part)
+            yield from work.load_nodes("leaves", task)
             continue
-        refined = work.load("refined", band.number, part)
-        for nodes in work.load_nodes("passed", band.number, part):
+        refined = work.load("refined", task)
+        for nodes in work.load_nodes("passed", task):
             if nodes.level == level:
-                yield with_trips(nodes, refined[f"trips_{level}"])
+                yield with_trips(nodes, refined[str(level)])
 
 
-def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, dict[str, Integers]]]:
-    """Yield the released leaves in tree order, one piece per part, and their trips in the categories of each breakdown.
-
-    The trips by breakdown have the shape (leaves, categories).
-
-    Args:
-        band: The last band, which is refined.
-        work: The attempt in whose folder it is stored.
-    """
-    for part in range(len(band.parts)):
-        (leaves,) = work.load_nodes("leaves", band.number, part)
-        yield leaves, segments_from(work.plan, work.load("segments", band.number, part))
+def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
+    """Yield the released leaves of the last band in tree order, one piece per part, and their trips by breakdown."""
+    for task in band.tasks:
+        (leaves,) = work.load_nodes("leaves", task)
+        yield leaves, work.load("segments", task)
 
 
-_SUMS = ("noisy", "difference", "variance")
+_TOTALS = "_0"
+"""Name of the files of the totals."""
 
 
-def _risen_bands(bands: Sequence[Band], work: Work, workers: Workers) -> tuple[dict[Table, ChildSums], Arrays]:
+def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
+    """Yield each table, by the name that its files have."""
+    for name, tables in counts.items():
+        for k, own in enumerate(tables):
+            yield f"{name}_{k}", own
+
+
+def _risen_bands(
+    counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
+) -> tuple[dict[str, ChildSums], Arrays]:
     """Combine the measured levels from the bottom up, through all bands below the first.
 
-    Returns:
-        For each table, the sums over the first level of these bands for each node above it; and, by the name
-        ``<table>_<level>``, the largest variance of the table's nodes of each of their levels.
+    Return the sums of each table over the first of these levels, and the largest variances by ``<table>_<level>``.
     """
     largest: Arrays = {}
-    sums: dict[Table, ChildSums] = {}
+    sums: dict[str, ChildSums] = {}
     for band in reversed(bands):
         if band is not bands[-1]:
             _save_below(band, work, sums)
             on_all(workers, rise_part, work, band.tasks)
-        for table in tables_of(work.plan):
-            said = [work.load(f"sums_{table}", band.number, part) for part in range(len(band.parts))]
+        for table, _ in _each(counts):
+            said = [work.load(f"sums_{table}", task) for task in band.tasks]
             for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
-                largest[name.replace("largest", str(table))] = max(arrays[name] for arrays in said)
-            sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in _SUMS))
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
+            names = ("noisy", "difference", "variance")
+            sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in names))
     return sums, largest
 
 
-def _save_below(band: Band, work: Work, sums: Mapping[Table, ChildSums]) -> None:
+def _save_below(band: Band, work: Work, sums: Mapping[str, ChildSums]) -> None:
     """Store, for each part of a band, the sums over the band below for the part's last level."""
     first = 0
-    for part in range(len(band.parts)):
-        end = first + len(work.load_nodes("passed", band.number, part)[-1])
+    for task in band.tasks:
+        end = first + len(work.load_nodes("passed", task)[-1])
         for table, own in sums.items():
-            below = {name: values[first:end] for name, values in vars(own).items()}
-            work.save(f"below_{table}", band.number, part, below)
+            work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(own).items()})
         first = end
 
 
-def _rows(plan: ReleasePlan, band: Band, work: Work) -> Arrays:
-    """Return the row sums of all leaves, packed as arrays; see :class:`od_core.flows.estimation.empirical_bayes.Rows`.
-
-    Return no arrays if the leaves are not estimated by empirical Bayes. Raises OdError if noisy values of leaves are
-    too large.
-    """
-    if plan.mechanism.leaf_dial is None:
-        return {}
-    parts = (rows_from(plan, work.load("rows", band.number, part)) for part in range(len(band.parts)))
-    rows = Rows.joined(row_areas(plan), parts)
-    rows.refuse_large()
-    return packed_rows(rows)
+_NONE = np.empty(0, dtype=np.int64)
 
 
-def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
-    return np.concatenate([np.empty(0, dtype=np.int64), *arrays])
+def _joined(arrays: Sequence[NDArray[Any]], none: Integers = _NONE) -> NDArray[Any]:
+    return np.concatenate([none, *arrays])
 
 
 def measure_part(work: Work, part: Part) -> None:
@@ -286,7 +258,7 @@ def measure_part(work: Work, part: Part) -> None:
     part, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
     """
     plan, band, number = work.plan, part["band"], part["part"]
-    (frontier,) = work.load_nodes("frontier", band, number)
+    (frontier,) = work.load_nodes("frontier", part)
     counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
@@ -295,150 +267,95 @@ def measure_part(work: Work, part: Part) -> None:
     del trips
     _, *above = {m.step.level: m.parents for m in measured}.values()
     below = [nodes for nodes in above if isinstance(nodes, Nodes)]
-    work.save_nodes("passed", band, number, below if last is None else [*below, last])
+    work.save_nodes("passed", part, below if last is None else [*below, last])
     if last is not None or plan.mechanism.learns_from_levels:
         return
-    by_table = counts_of(plan, measured)
-    for table, (*inner, leaf) in by_table.items():
+    tables = tables_of(plan, measured)
+    for table, (*inner, leaf) in _each(tables):
         sums = leaf_sums(plan, leaf)
         _rise(work, part, table, inner, below[-1] if below else frontier, sums)
-        if table == TOTALS:
-            work.save("leaf_sums", band, number, {"noisy": sums.noisy})
+        if table == _TOTALS:
+            work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
-        work.save("rows", band, number, packed_rows(leaf_rows(plan, by_table[TOTALS][-1])))
+        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).trimmed()))
 
 
 def rise_part(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
-    kept = work.load_nodes("passed", part["band"], part["part"])[-1]
-    for table, counts in _measured(work, part).items():
-        sums = ChildSums(**work.load(f"below_{table}", part["band"], part["part"]))
-        _rise(work, part, table, counts, kept, sums)
+    kept = work.load_nodes("passed", part)[-1]
+    for table, counts in _each(_measured(work, part)):
+        _rise(work, part, table, counts, kept, ChildSums(**work.load(f"below_{table}", part)))
 
 
 def descend_part(work: Work, part: Part) -> None:
-    """Refine the nodes of a part, from the refined trips of the nodes above (file ``totals``), and store ``refined``.
+    """Refine the nodes of a part, from the refined trips of the nodes above, and store ``refined`` and ``last``.
 
     In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
-    plan, band, number = work.plan, part["band"], part["part"]
-    totals, common = work.load("totals", band, number), work.load("common", band, 0)
-    levels = _risen(work, part, TOTALS)
-    passed = trips_by_level(plan, totals["trips"], levels, _largest(common, TOTALS, levels))
-    trips = passed[-1]
-    refined = {f"trips_{level.nodes.level}": own for level, own in zip(levels, passed[1:], strict=True)}
-    above = {}
-    for name, segments in segments_from(plan, totals).items():
-        risen = [_risen(work, part, Table(name, k)) for k in range(segments.shape[1])]
-        above[name] = descend_segments(plan, risen, passed[1:], segments, _largest(common, Table(name), levels))
-    work.save("refined", band, number, refined | {"trips": trips} | packed_segments(above))
-    if band < len(plan.step_bands) - 1:
+    plan, variances = work.plan, work.load("largest", _ALL)
+    totals, *by_breakdown = work.load("above", part).items()
+
+    def risen(table: str) -> list[RisenLevel]:
+        arrays, levels = work.load(f"risen_{table}", part), []
+        for nodes in work.load_nodes("passed", part):
+            own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
+            levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
+        return levels
+
+    levels = risen(_TOTALS)
+    trips = trips_by_level(plan, totals[1], levels)
+    work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
+    last: Trips = {"": trips[-1]}
+    for name, segments in by_breakdown:
+        categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
+        last[name] = descend_segments(plan, categories, trips[1:], segments)
+    work.save("last", part, last)
+    if part["band"] < len(plan.step_bands) - 1:
         return
     counts = _measured(work, part)
-    leaf = counts[TOTALS][-1]
+    leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
-        histogram = leaf_histogram(plan, leaf, trips, rows_from(plan, common))
-        work.save("histogram", band, number, {"counts": histogram})
+        histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
+        work.save("histogram", part, {"counts": histogram})
         return
-    noisy = work.load("leaf_sums", band, number)["noisy"]
-    leaves, of_leaves = leaves_with_segments(plan, counts, noisy, trips, above)
-    work.save_nodes("leaves", band, number, [leaves])
-    if of_leaves:
-        work.save("segments", band, number, packed_segments(of_leaves))
+    leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
+    work.save_nodes("leaves", part, [leaves])
+    if plan.breakdowns:
+        work.save("segments", part, segments_of_leaves)
 
 
 def leaves_part(work: Work, part: Part) -> None:
-    """Estimate the leaves of a part by empirical Bayes, and store them.
-
-    The driver must have stored the file ``posterior``, which it computes from the histograms of all parts.
-
-    Raises:
-        OdError: If the plan does not estimate leaves by empirical Bayes.
-    """
-    plan, band, number = work.plan, part["band"], part["part"]
-    dial, common, leaf = plan.mechanism.leaf_dial, work.load("common", band, 0), _measured(work, part)[TOTALS][-1]
-    if dial is None:
+    """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
+    plan, leaf = work.plan, _measured(work, part)[""][0][-1]
+    if plan.mechanism.leaf_dial is None:
         raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
-    known, trips = Posterior(**work.load("posterior", band, 0)), work.load("refined", band, number)["trips"]
-    leaves = posterior_leaves(plan, leaf, trips, dial, rows_from(plan, common), known)
-    work.save_nodes("leaves", band, number, [Nodes.joined(leaf.step.level, leaves)])
+    rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
+    trips = work.load("last", part)[""]
+    leaves = posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
+    work.save_nodes("leaves", part, [Nodes.joined(leaf.step.level, leaves)])
 
 
-_RISEN = ("runs", "noisy", "difference", "variance")
-
-
-def _measured(work: Work, part: Part) -> dict[Table, list[NoisyCounts]]:
-    """Return what each table is estimated from, of the stored measurements of a part, top level first."""
-    plan, band, number = work.plan, part["band"], part["part"]
-    steps = plan.step_bands[band]
-    nodes = [*work.load_nodes("frontier", band, number), *work.load_nodes("passed", band, number)]
+def _measured(work: Work, part: Part) -> Tables:
+    """Return the tables of the stored measurements of a part."""
+    plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
+    nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
     above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
     measured = [
         Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
         for step in steps
     ]
-    return counts_of(plan, measured)
+    return tables_of(plan, measured)
 
 
-def _risen(work: Work, part: Part, table: Table) -> list[RisenLevel]:
-    """Return the estimates of a table that :func:`_rise` stored, top level first."""
-    risen = work.load(f"risen_{table}", part["band"], part["part"])
-    return [
-        RisenLevel(nodes, *(risen[f"{name}_{nodes.level}"] for name in _RISEN))
-        for nodes in work.load_nodes("passed", part["band"], part["part"])
-    ]
+_RISEN = ("runs", "noisy", "difference", "variance")
 
 
-def _rise(work: Work, part: Part, table: Table, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
-    """Combine the levels of a part from the bottom up, and store the files ``risen`` and ``sums`` of a table.
-
-    Args:
-        work, part, table: The attempt, the part and the table.
-        counts: What the table is estimated from at these levels, without the leaves, top level first.
-        kept: The nodes of the last of these levels that the top-down pass did not drop.
-        sums: Sums over the measured children of ``kept``.
-    """
+def _rise(work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+    """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
     levels, above = rise(work.plan, counts, kept, sums)
     risen: Arrays = {}
     for level in levels:
         risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
-    work.save(f"risen_{table}", part["band"], part["part"], risen)
-    largest = {f"largest_{level.nodes.level}": np.array([level.largest_variance]) for level in levels}
-    work.save(f"sums_{table}", part["band"], part["part"], largest | vars(above))
-
-
-def _largest(common: Arrays, table: Table, levels: Sequence[RisenLevel]) -> list[float]:
-    """Return the largest variance of a table's estimates at each level, among the nodes of all parts."""
-    return [float(common[f"{table}_{level.nodes.level}"][0]) for level in levels]
-
-
-def packed_segments(segments: Mapping[str, Integers]) -> Arrays:
-    """Return trips by breakdown, shape (nodes, categories) each, as arrays for a file of the store."""
-    return {f"segments_{name}": trips for name, trips in segments.items()}
-
-
-def segments_from(plan: ReleasePlan, arrays: Arrays) -> dict[str, Integers]:
-    """Return the trips by breakdown that :func:`packed_segments` packed; empty without breakdowns."""
-    return {one.name: arrays[f"segments_{one.name}"] for one in plan.breakdowns}
-
-
-def packed_rows(rows: Rows) -> Arrays:
-    """Return row sums (:class:`od_core.flows.estimation.empirical_bayes.Rows`) as arrays, for a file of the store.
-
-    The areas before the first and after the last area that has leaves are left out.
-    """
-    there = np.flatnonzero(rows.cells)
-    first, end = (int(there[0]), int(there[-1]) + 1) if len(there) else (0, 0)
-    bounds = np.array([first, rows.largest], dtype=np.int64)
-    return {"row_sums": rows.sums[first:end], "row_cells": rows.cells[first:end], "row_bounds": bounds}
-
-
-def rows_from(plan: ReleasePlan, arrays: Arrays) -> Rows:
-    """Return the row sums that :func:`packed_rows` packed."""
-    first, largest = arrays["row_bounds"].tolist()
-    whole = []
-    for name in ("row_sums", "row_cells"):
-        values = np.zeros(row_areas(plan), dtype=np.int64)
-        values[first : first + len(arrays[name])] = arrays[name]
-        whole.append(values)
-    return Rows(whole[0], whole[1], largest)
+    work.save(f"risen_{table}", part, risen)
+    largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
+    work.save(f"sums_{table}", part, largest | vars(above))

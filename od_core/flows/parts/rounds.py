@@ -1,9 +1,8 @@
 """Measure each part of a release once, in rounds that the ledger grants.
 
-The ledger records the rounds in which the steps of a band may be drawn, and the steps that are measured. A step
-measures a level by total or by segment. A round is one draw of any parts of a step, each at most once. Parts are
-disjoint, so a round is one vector query with the sensitivity of the step. A step is charged its rho once per round,
-however many of its parts were lost (``docs/explanation/parts.md``).
+A round is one draw of any parts of a step, each at most once. Parts are disjoint, so a round is one vector query with
+the sensitivity of the step. A step is charged its rho once per round, however many of its parts were lost
+(``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -32,9 +31,8 @@ class PartMeasurements:
     """The measurements of the steps of one part. Each step is claimed before it is drawn, and stored once.
 
     A claim is a file that is created exclusively and is durable before the first random bit is drawn. A part can be
-    claimed once per round that the step was charged for. Only values that were read back from the store are used. Two
-    processes may draw the same part if one of them was presumed dead. The values of the process that stores second are
-    then discarded (``docs/explanation/parts.md``).
+    claimed once per round that the step was charged for. Only values that were read back from the store are used: of
+    two processes that draw the same part, because one of them was presumed dead, only the first one stores its values.
 
     Attributes:
         store: Store of the claims and the measurements.
@@ -106,12 +104,6 @@ def granted_rounds(
     round, which the reservation has charged. For each step with a part that was claimed in the newest round but is not
     stored, it starts and charges another round. A measured step gets no further round.
 
-    Args:
-        ledger: The ledger, which has the reservation of the release.
-        steps: Steps of the band.
-        store: Store of the claims and the measurements of parts.
-        noise: Name of the noise backend.
-
     Raises:
         OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
             part; if the release was begun in another store; or if the store does not create files exclusively.
@@ -145,9 +137,6 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
     """Mark the store of a release that has not begun, or check the mark if the release has ``begun``.
 
     The claims in one store do not prevent a draw into another store, so a release must use a single store.
-
-    Raises:
-        OdError: If the release was begun in another store, or if the store does not create files exclusively.
     """
     if begun and not store.has(_MARK):
         raise OdError(
@@ -167,9 +156,8 @@ def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
 
 def _refuse_late_list(store: Store, step: int, parts: int) -> None:
     """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
-    listed = {*part_files(store, step)}
-    unlisted = (name for part in range(parts) if (name := part_file(step, part)) not in listed)
-    late = [name for name in unlisted if store.has(name)]
+    unlisted = {part_file(step, part) for part in range(parts)} - {*part_files(store, step)}
+    late = [name for name in sorted(unlisted) if store.has(name)]
     if late:
         raise OdError(
             "OD-STORE-LISTING",
@@ -182,10 +170,9 @@ def _refuse_late_list(store: Store, step: int, parts: int) -> None:
 def record_measured(
     ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int], parts: int
 ) -> None:
-    """Record in the ledger that each step of a band is measured, with a digest of its stored parts.
+    """Record in the ledger that each step of a band is measured, with a digest of its stored parts, or check this one.
 
-    For a step that is already recorded as measured, check the digest instead. ``rounds`` is the result of
-    :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
+    ``rounds`` is the result of :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
         OdError: If the stored parts of a measured step differ from those recorded, or if the store does not list all

@@ -1,8 +1,8 @@
 """Define the tasks of a release in parts: their descriptors and outcomes, their shared data, and their workers.
 
-A task is a function from a descriptor to an outcome. Both are short texts with numbers of parts, codes and digests. All
-other data is written to a store and read from it. So no message or table of an engine contains a count or a noisy
-value, and an engine that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
+A task is a function from a descriptor to an outcome, short texts with numbers of parts, codes and digests. All other
+data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
+that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import secrets
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.plan import ReleasePlan
@@ -30,6 +30,11 @@ from od_core.parallel import in_order
 ATTEMPTS = "attempts"
 """Folder of the attempts in the store. What it contains is computed again if it is absent."""
 
+Arrays = dict[str, Any]
+"""Arrays and numbers by name, through which tasks pass data to other tasks and to the driver. All are public."""
+
+_SHAPES, _OF_NODES = b"shapes", ("origin", "destination", "trips")
+
 Part = Mapping[str, Any]
 """A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
 
@@ -40,8 +45,7 @@ class Work:
 
     Attributes:
         store: Store of all files of the release in parts.
-        attempt: Folder in the store for files that are computed from the measurements. A new attempt computes them
-            again, in a new folder.
+        attempt: Folder in the store for files that are computed from the measurements, anew in each attempt.
         plan_digest: SHA-256 of the file of the plan.
         counts: Folder of the count files in the store.
     """
@@ -54,15 +58,11 @@ class Work:
 
     @classmethod
     def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
-        """Start a new attempt and return it. The arguments are attributes of :class:`Work`.
-
-        Store the plan, and remove the folders of older attempts. Stored measurements are not removed.
-        """
+        """Start a new attempt: store the plan, and remove the folders of older attempts, but no measurements."""
         store.remove(ATTEMPTS)
         content = pickle.dumps(plan)
         digest = hashlib.sha256(content).hexdigest()
         store.create_if_absent(_plan_file(digest), content)
-        _keep_plan(digest, plan)
         return cls(store, f"{ATTEMPTS}/{secrets.token_hex(8)}", digest, counts, noise)
 
     def facts(self) -> dict[str, str]:
@@ -71,57 +71,59 @@ class Work:
 
     @property
     def plan(self) -> ReleasePlan:
-        """The plan of the release, read from the store once per process.
+        """The plan of the release, read from the store once per process. Raises OdError if its digest differs."""
+        return _read_plan(self.store, self.plan_digest)  # type: ignore[arg-type]  # stores are frozen, so hashable
 
-        Raises:
-            OdError: If the digest of the stored plan differs from ``plan_digest``.
-        """
-        kept = _PLANS.get(self.plan_digest)
-        return kept or _keep_plan(self.plan_digest, _read_plan(self.store, self.plan_digest))
-
-    def save(self, kind: str, band: int, part: int, arrays: Arrays) -> None:
-        """Store arrays of a part, by name. If the file exists, it stays unchanged.
+    def save(self, kind: str, part: Part, arrays: Arrays) -> None:
+        """Store arrays of a part, by name; do nothing if the file exists, which has the same content.
 
         ``kind`` is the kind of file, listed in :mod:`od_core.flows.parts.release`.
         """
-        save_arrays(self.store, self._name(kind, band, part), arrays)
+        values = {name: np.asarray(array) for name, array in arrays.items()}
+        columns = [pa.LargeListArray.from_arrays([0, one.size], pa.array(one.ravel())) for one in values.values()]
+        shapes = json.dumps([one.shape for one in values.values()])
+        batch = pa.record_batch(columns, names=list(values), metadata={_SHAPES: shapes})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        self.store.create_if_absent(self._name(kind, part), sink.getvalue(), durable=False)
 
-    def load(self, kind: str, band: int, part: int) -> Arrays:
-        """Return the arrays that :meth:`save` stored, by name. Raises OdError if the file is absent or incomplete."""
-        return load_arrays(self.store, self._name(kind, band, part))
+    def load(self, kind: str, part: Part) -> Arrays:
+        """Return the arrays that :meth:`save` stored, read-only. Raises OdError if the file is absent or incomplete."""
+        name = self._name(kind, part)
+        try:
+            batch = pa.ipc.open_file(self.store.read(name)).get_batch(0)
+        except (pa.ArrowInvalid, OSError):
+            raise OdError(
+                "OD-STORE-CUT",
+                f"{name} in the store is incomplete",
+                next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                spent=STAYS_CHARGED,
+            ) from None
+        shapes = json.loads(batch.schema.metadata[_SHAPES])
+        columns = zip(batch.schema.names, batch.columns, shapes, strict=True)
+        return {name: column.flatten().to_numpy().reshape(shape) for name, column, shape in columns}
 
-    def save_nodes(self, kind: str, band: int, part: int, levels: Sequence[Nodes]) -> None:
+    def save_nodes(self, kind: str, part: Part, levels: Sequence[Nodes]) -> None:
         """Store the nodes of several levels of a part, with their trips, in one file; see :meth:`save`."""
-        arrays = {"levels": np.array([nodes.level for nodes in levels], dtype=np.int64)}
+        arrays: dict[str, Any] = {"levels": [nodes.level for nodes in levels]}
         for nodes in levels:
-            arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in ("origin", "destination", "trips")}
-        self.save(kind, band, part, arrays)
+            arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in _OF_NODES}
+        self.save(kind, part, arrays)
 
-    def load_nodes(self, kind: str, band: int, part: int) -> list[Nodes]:
-        """Return the nodes that one call of :meth:`save_nodes` stored: one ``Nodes`` per level, in the order saved.
+    def load_nodes(self, kind: str, part: Part) -> list[Nodes]:
+        """Return the nodes that :meth:`save_nodes` stored, level by level. Raises OdError as :meth:`load` does."""
+        arrays = self.load(kind, part)
+        return [Nodes(level, *(arrays[f"{name}_{level}"] for name in _OF_NODES)) for level in arrays["levels"].tolist()]
 
-        Raises:
-            OdError: If the file is absent or incomplete.
-        """
-        arrays = self.load(kind, band, part)
-        names = ("origin", "destination", "trips")
-        return [Nodes(level, *(arrays[f"{name}_{level}"] for name in names)) for level in arrays["levels"].tolist()]
-
-    def _name(self, kind: str, band: int, part: int) -> str:
-        return f"{self.attempt}/{kind}_{band}.part_{part:05d}"
+    def _name(self, kind: str, part: Part) -> str:
+        return f"{self.attempt}/{kind}_{part['band']}.part_{part['part']:05d}"
 
 
 def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
     """Run a task on every part, and wait until all are done.
 
-    Args:
-        workers: Engine that runs the tasks.
-        task: Function that is called as ``task(work, part)`` and writes its result to the store.
-        work: What all tasks of the release share.
-        parts: One descriptor per part.
-
-    Raises:
-        OdError: If a task failed. The other tasks have run, and their stored results remain.
+    Raises OdError if a task failed. The other tasks have run, and their stored results remain.
     """
     outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
     failed = [
@@ -143,8 +145,7 @@ _DONE, _SAID = "done", 5
 class _Guarded:
     """A function from a descriptor to an outcome, which runs a task and never raises an error.
 
-    The outcome is ``done`` or the code of the task's error. The text of an error, which may be confidential, is written
-    to the store only.
+    The outcome is ``done`` or the code of the error, whose text may be confidential and is written to the store only.
     """
 
     task: Callable[[Work, Part], None]
@@ -163,10 +164,7 @@ class _Guarded:
         return _DONE
 
 
-_PLANS: dict[str, ReleasePlan] = {}
-"""The plan that this process used last, by its digest."""
-
-
+@lru_cache(maxsize=1)
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
     content = store.read(_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
@@ -179,56 +177,8 @@ def _read_plan(store: Store, digest: str) -> ReleasePlan:
     return plan
 
 
-def _keep_plan(digest: str, plan: ReleasePlan) -> ReleasePlan:
-    _PLANS.clear()
-    _PLANS[digest] = plan
-    return plan
-
-
 def _plan_file(digest: str) -> str:
     return f"plans/{digest}.pickle"
-
-
-# Arrays in files of a store, through which tasks pass data to other tasks and to the driver. All of them are public.
-
-
-Arrays = dict[str, NDArray[Any]]
-
-_SHAPES = b"shapes"
-
-
-def save_arrays(store: Store, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write arrays to the file ``name`` of the store; do nothing if the file exists.
-
-    An existing file has the same content, because the arrays are functions of stored measurements.
-    """
-    columns = [pa.LargeListArray.from_arrays([0, array.size], pa.array(array.ravel())) for array in arrays.values()]
-    shapes = json.dumps([array.shape for array in arrays.values()])
-    batch = pa.record_batch(columns, names=list(arrays), metadata={_SHAPES: shapes})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    store.create_if_absent(name, sink.getvalue(), durable=False)
-
-
-def load_arrays(store: Store, name: str) -> Arrays:
-    """Return the arrays of the file ``name`` of the store, by name. The arrays are read-only.
-
-    Raises:
-        OdError: If the file is absent or incomplete.
-    """
-    try:
-        batch = pa.ipc.open_file(store.read(name)).get_batch(0)
-    except (pa.ArrowInvalid, OSError):
-        raise OdError(
-            "OD-STORE-CUT",
-            f"{name} in the store is incomplete",
-            next_step="run the whole release again; it reads its measurements back and draws nothing twice",
-            spent=STAYS_CHARGED,
-        ) from None
-    shapes = json.loads(batch.schema.metadata[_SHAPES])
-    columns = zip(batch.schema.names, batch.columns, shapes, strict=True)
-    return {name: column.flatten().to_numpy().reshape(shape) for name, column, shape in columns}
 
 
 Task = Callable[[str], str]
@@ -239,20 +189,12 @@ class Workers(Protocol):
     """An engine that runs tasks: the threads of this process, or the executors of Spark."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Run the task on every descriptor, and return the outcomes in the order of the descriptors.
-
-        Raises:
-            OdError: If the engine lost a task. Files that the task stored remain.
-        """
+        """Run the task on every descriptor, and return the outcomes in order. Raises OdError if a task was lost."""
         ...
 
 
 class Threads:
-    """An engine that runs tasks on threads of this process.
-
-    There are ``OD_THREADS`` threads or, if that is not set, one per processor. Memory is needed only for the parts that
-    are in progress.
-    """
+    """An engine that runs tasks on ``OD_THREADS`` threads of this process or, by default, on one per processor."""
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run the task on every descriptor, and return the outcomes in order; see :meth:`Workers.map`."""

@@ -1,5 +1,1 @@
 """Project the noisy counts of a node's children onto non-negative integers that sum to the node's trips."""
-
-from od_core.flows.projection.one_margin import intopt
-
-__all__ = ["intopt"]

@@ -27,15 +27,14 @@ tolerance. (For values from 2^39, HiGHS was seen to report a distance as optimal
 
 
 def project_children_mixed_integer(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-    """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
+    """Return the non-negative integers nearest in Chebyshev distance that sum to each parent's total.
 
-    "Nearest" means the smallest Chebyshev distance. There is one solver call per parent. A repeated call returns the
-    same integers. For arguments and shapes, see :func:`od_core.flows.projection.one_margin.check_parents`.
+    A repeated call returns the same integers. For the arguments, see
+    :func:`od_core.flows.projection.one_margin.check_parents`.
 
     Raises:
-        OdError: If a parent has no children or a negative total, if values are too large for the solver, or if the
-            solver's result is not whole or has a wrong sum or distance. The size of the values is checked before the
-            first solver call.
+        OdError: As there; if values are too large for the solver, which is checked before its first call; or if its
+            result is not whole or has a wrong sum or distance.
     """
     check_parents(noisy, totals, offsets)
     parents = [slice(*edges) for edges in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
@@ -69,10 +68,9 @@ def _nearest(x: Integers, total: int) -> Integers:
 
 @lru_cache(maxsize=64)  # the nodes of a level have few different numbers of children
 def _conditions(children: int) -> sparse.csc_array:
-    """Return the matrix of the constraints for b children; shape (2b + 1, b + 1).
+    """Return the matrix of the constraints for b children, for the variables y and then t; shape (2b + 1, b + 1).
 
-    The columns are for the projected counts y and then the distance t. The rows are y + t (at least the noisy counts),
-    y - t (at most the noisy counts) and sum y (the parent's total).
+    The rows are y + t (at least the noisy counts), y - t (at most these) and sum y (the parent's total).
     """
     each, one = sparse.eye_array(children), np.ones((children, 1))
     return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
@@ -81,9 +79,7 @@ def _conditions(children: int) -> sparse.csc_array:
 def _verified(result: OptimizeResult, x: Integers, total: int) -> Integers:
     """Return the solver's projected counts y, rounded to whole numbers.
 
-    Raises:
-        OdError: If the solver found no optimum, or if in whole numbers an entry is negative, the sum is not the total,
-            or the distance is not the one that the solver reported.
+    Raises OdError if it found no optimum, or if the whole numbers are not one with the distance that it reported.
     """
     if not result.success:
         raise _fault(

@@ -65,13 +65,8 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
     Raises:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
-    found = _first_fault(noisy, totals, offsets)
-    if found == _EMPTY:
-        raise empty()
-    if found == _NEGATIVE:
-        raise negative()
-    if found == _OVERFLOW:
-        raise overflow()
+    if found := _first_fault(noisy, totals, offsets):
+        raise _refused(found)
 
 
 @kernel
@@ -96,23 +91,12 @@ def _first_fault(noisy, totals, offsets):  # type: ignore[no-untyped-def]  # com
     return 0
 
 
-def fault(code: str, message: str) -> OdError:
-    """Return the error for a call with invalid arguments."""
-    return OdError(code, message, next_step="correct the call")
-
-
-def empty() -> OdError:
-    """Return the error for a parent without children."""
-    return fault("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
-
-
-def negative() -> OdError:
-    """Return the error for a total below 0."""
-    return fault("OD-INTOPT-TOTAL", "the total is negative")
-
-
-def overflow() -> OdError:
-    """Return the error for values that are too large for 64-bit sums."""
+def _refused(found: int) -> OdError:
+    """Return the error for a fault that :func:`_first_fault` found."""
+    if found == _EMPTY:
+        return _fault("OD-INTOPT-EMPTY", "there are no children among which to divide the total")
+    if found == _NEGATIVE:
+        return _fault("OD-INTOPT-TOTAL", "the total is negative")
     return OdError(
         "OD-INTOPT-OVERFLOW",
         "the values are too large for 64-bit sums",
@@ -121,11 +105,14 @@ def overflow() -> OdError:
     )
 
 
-def project_children_euclidean(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-    """Return, for the children of every parent, the nearest non-negative integers that sum to the parent's total.
+def _fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="correct the call")
 
-    "Nearest" means the smallest Euclidean distance. For the arguments and errors, see :func:`check_parents`. The shape
-    of the result is (children,).
+
+def project_children_euclidean(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+    """Return the non-negative integers nearest in Euclidean distance that sum to each parent's total.
+
+    For the arguments and errors, see :func:`check_parents`.
 
     >>> project_children_euclidean(np.array([3, -1, 10]), np.array([10]), np.array([0, 3]))
     array([1, 0, 9])
@@ -186,9 +173,6 @@ def _give(noisy, first, last, threshold, high, left, projected):  # type: ignore
             left -= 1
 
 
-# Shared by IntOpt and the Euclidean projection.
-
-
 @kernel
 def least_threshold(noisy, first, last, high, total, at_least):  # type: ignore[no-untyped-def]  # compiled
     """Return the smallest whole number t >= ``at_least`` with sum max(x - t, 0) <= ``total``.
@@ -232,21 +216,18 @@ def intopt(noisy: ArrayLike, total: int, order: Order = "ascending") -> Integers
     """
     x = np.asarray(noisy)
     if x.ndim != 1 or len(x) == 0:
-        raise empty()
+        raise _refused(_EMPTY)
     if not np.issubdtype(x.dtype, np.integer) or isinstance(total, bool) or not isinstance(total, int | np.integer):
-        raise fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
+        raise _fault("OD-INTOPT-INTEGER", "noisy values and total must be whole numbers")
     if total < 0:
-        raise negative()
+        raise _refused(_NEGATIVE)
     if total >= 1 << 62 or x.max() >= 1 << 62 or x.min() <= -(1 << 62):
-        raise overflow()
+        raise _refused(_OVERFLOW)
     return project_children(x.astype(np.int64), np.array([int(total)]), np.array([0, len(x)]), order)
 
 
 def project_children(noisy: Integers, totals: Integers, offsets: Integers, order: Order = "ascending") -> Integers:
-    """Apply IntOpt to the children of every parent, and return their projected counts; shape (children,).
-
-    For the arguments and errors, see :func:`check_parents`; for the order, :func:`intopt`.
-    """
+    """Apply IntOpt to the children of every parent; see :func:`check_parents` and, for the order, :func:`intopt`."""
     refuse_unknown("order", order, ORDERS, code="OD-INTOPT-ORDER", next_step="choose ascending or descending")
     check_parents(noisy, totals, offsets)
     projected = np.empty_like(noisy)
@@ -258,9 +239,8 @@ def project_children(noisy: Integers, totals: Integers, offsets: Integers, order
 def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: ignore[no-untyped-def]  # compiled
     """Write the projected counts of the children of every parent into ``projected``.
 
-    Nearly all the time is spent in loops over children. These loops compile to vector instructions, which are five
-    times as fast, because they contain no branch and their positions are unsigned. For signed positions, Numba would
-    add a check for negative values.
+    The loops over children compile to vector instructions, which are five times as fast, because they contain no branch
+    and their positions are unsigned. For signed positions, Numba would add a check for negative values.
     """
     for parent in range(len(totals)):
         children, total = offsets[parent + 1] - offsets[parent], totals[parent]
@@ -281,10 +261,10 @@ def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: 
 
 @kernel
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
-    """Write the projected counts of the children of one parent into ``projected``. It has at least two children.
+    """Write the projected counts of the children of one parent, at least two, into ``projected``.
 
-    The children are ``noisy[first:last]``, with minimum ``low``, maximum ``high`` and sum ``noisy_sum``. The module
-    docstring defines a, distance (t), excess (E) and total (c).
+    They have the minimum ``low`` and the maximum ``high``. The module docstring defines a, distance (t), excess (E) and
+    total (c).
     """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises

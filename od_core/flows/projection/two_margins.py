@@ -57,11 +57,8 @@ def round_rows(values, row_sums, bits):  # type: ignore[no-untyped-def]  # compi
     Every entry is rounded down. The units that a row then lacks go to the largest entries of fraction plus carry, at
     most one each. A column's carry is the sum of Y - N over the rows above.
 
-    Args:
-        values: Y, in fixed point with ``bits`` fractional bits; shape (columns, rows). Rounded down to fixed point, the
-            sums of rows are r, so that a row lacks fewer units than there are columns.
-        row_sums: Row sums r; shape (rows,).
-        bits: Number of fractional bits of Y.
+    ``values`` is Y in fixed point with ``bits`` fractional bits. Rounded down to fixed point, the sums of rows are r,
+    so that a row lacks fewer units than there are columns.
     """
     width, height = values.shape
     rounded = np.empty((width, height), dtype=np.int64)
@@ -85,13 +82,9 @@ def round_rows(values, row_sums, bits):  # type: ignore[no-untyped-def]  # compi
 
 @kernel
 def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
-    """Move units within rows of ``rounded`` until its columns have the sums c. Return the number of moves.
+    """Move units within rows of N, ``rounded``, until its columns have the sums c. Return the number of moves.
 
-    Args:
-        values: Y, in fixed point with ``bits`` fractional bits; shape (columns, rows).
-        column_sums: Column sums c, whose sum is that of ``rounded``; shape (columns,).
-        bits: Number of fractional bits of Y.
-        rounded: N; shape (columns, rows).
+    ``values`` is Y in fixed point with ``bits`` fractional bits.
     """
     surplus, slack = -column_sums, np.empty(values.shape[1], dtype=np.int64)
     for s in range(len(surplus)):
@@ -130,9 +123,9 @@ def _move_unit(giver, taker, slack):  # type: ignore[no-untyped-def]  # compiled
 def _spread(giver, taker, slack, moved):  # type: ignore[no-untyped-def]  # compiled
     """Move ``moved`` units from the column ``giver`` to ``taker``, which has at least as many.
 
-    Row i gives slack_i minus a common level, at least 0 and at most all it has, where ``slack`` is in whole units. The
-    bisection keeps two levels: at ``lower``, the rows give at least the units to be moved; at ``upper``, they give
-    fewer. They give what ``upper`` says, and the first rows that would give more at ``lower`` give one unit more.
+    Row i gives slack_i minus a common level, at least 0 and at most all it has, where ``slack`` is in whole units. At
+    the level ``lower``, the rows give at least the units to be moved; at ``upper``, they give fewer. They give what
+    ``upper`` says, and the first rows that would give more at ``lower`` give one unit more.
     """
     count = np.uint64(len(slack))
     upper, lower = slack.max(), slack.min() - giver.max()
@@ -177,9 +170,6 @@ def project_to_margins(
 ) -> Integers:
     """Return integers near the estimates that sum to the children's totals and to the parents' trips by category.
 
-    Each family is projected by itself. So a caller can divide the families among threads: the kernels run without
-    Python's global interpreter lock.
-
     Args:
         estimates: Estimate of every child and category, in fixed point with ``bits`` fractional bits; the children of
             all parents, one parent after the other; shape (children, categories).
@@ -188,10 +178,6 @@ def project_to_margins(
         parents: Released trips of each parent by category, at least 0; shape (parents, categories).
         offsets: The children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         bits: Number of fractional bits of the estimates, at least 0.
-
-    Returns:
-        Trips of each child by category, integers of at least 0; shape (children, categories). Rows sum to ``totals``;
-        the rows of a parent's children sum to its row of ``parents``.
 
     Raises:
         OdError: If the margins of a family have negative values or different sums, or if values are too large for
@@ -285,10 +271,7 @@ def fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-unt
 
 @kernel
 def fit_to_margins(estimates, weights, rows, columns, row_sums, column_sums, bits):  # type: ignore[no-untyped-def]  # compiled
-    """Return E, the estimates of the family fitted to both margins by least squares; shape (columns, rows).
-
-    The table is transposed, because most loops are over the rows of one column.
-    """
+    """Return E, the estimates of the family fitted to both margins by least squares; shape (columns, rows)."""
     values = np.empty((len(columns), len(rows)), dtype=np.int64)
     for i in range(len(rows)):
         for s in range(len(columns)):

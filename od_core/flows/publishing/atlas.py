@@ -23,7 +23,7 @@ from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
-from od_core.flows.estimation.least_squares import FittedLevel, upwards
+from od_core.flows.estimation.least_squares import FittedLevel, up
 from od_core.flows.publishing.changes import by_the_bound
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release
@@ -202,7 +202,7 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
         for k, level in enumerate(kept)
     ]
     if cut:
-        estimate, variance, _ = upwards(fit.levels)
+        estimate, variance, _ = up(fit.levels)
         levels[-1]["below"] = {"estimate": columns.add(estimate[above]), "variance": columns.add(variance[above])}
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
 
@@ -296,7 +296,7 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
         for k, level in enumerate(trees[0][: above if cut else above + 1])
     ]
     if cut:
-        best = [upwards(tree) for tree in trees]
+        best = [up(tree) for tree in trees]
         values = [columns.add(estimate[above]) for estimate, _, _ in best]
         levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1][above])})
     return levels

@@ -3,42 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from od_core.flows.estimators import ESTIMATORS, declared
 from od_core.publication.certificate import Certificate
-from od_core.publication.templates import filled_data
-
-
-@dataclass(frozen=True)
-class Estimator:
-    """A rule of estimation in words.
-
-    Attributes:
-        name: what it is called within a sentence.
-        words: what it makes of the measurements, without a full stop.
-        chosen: sentence if held-out noise chose it, with ``{u}`` for its option; empty if it is never chosen.
-    """
-
-    name: str
-    words: str
-    chosen: str = ""
-
-
-ESTIMATORS = {name: Estimator(**words) for name, words in filled_data("estimation.yaml").items()}
-"""Words for the rules of estimation, by their names in certificates or, for ``auto``, in declarations."""
-
-
-def declared_rule(options: Mapping[str, str]) -> str:
-    """Return the name in :data:`ESTIMATORS` of the rule that the options of a mechanism declare.
-
-    >>> declared_rule({"estimate": "shrunk", "u": "3/2"}), declared_rule({"leaves": "empirical_bayes", "u": "3/2"})
-    ('mixture', 'empirical_bayes')
-    """
-    has_dial = options.get("u") is not None
-    if options.get("estimate") == "shrunk":
-        return "mixture" if has_dial else "normal"
-    return "empirical_bayes" if has_dial else options.get("estimate", "least_squares")
 
 
 def estimation_text(certificate: Certificate) -> str:
@@ -91,7 +59,7 @@ def _on_evidence(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
 def _rule(certificate: Mapping[str, Any]) -> str:
     """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
     options = certificate["mechanism"]["options"]
-    rule, u = declared_rule(options), options.get("u")
+    rule, u = declared(options), options.get("u")
     if "estimation" in certificate:
-        rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    return ESTIMATORS[rule].name if u is None else f"{ESTIMATORS[rule].name} with u = {u}"
+        rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
+    return rule.name if u is None else f"{rule.name} with u = {u}"

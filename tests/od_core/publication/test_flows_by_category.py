@@ -20,7 +20,7 @@ import pytest
 from pysdmx.io import read_sdmx
 
 from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows.estimation import families, refinement
+from od_core.flows.estimation import families, held_out, shrinkage
 from od_core.flows.estimation.held_out import _Losses
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.publishing import flow_database
@@ -319,7 +319,8 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
     opened, rules = open_release(place.bundle), []
     assert opened.plan.mechanism == mechanism
     assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.segments.items())
-    monkeypatch.setattr(refinement, "shrink", lambda *given: rules.append(given[-1]) or shrink(*given))
+    module = {"shrunk": shrinkage, "auto": held_out}[estimate]
+    monkeypatch.setattr(module, "shrink", lambda *given: rules.append(given[-1]) or shrink(*given))
     assert {finding.fault for finding in verify_release(place)} == {None}
     assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
     stated = json.loads((place.bundle / "certificate.json").read_text())

@@ -45,9 +45,10 @@ def test_any_sum_of_nodes_has_the_estimate_and_the_variance_of_linear_algebra(ra
     inside = np.array([any(within(column, node) for node in chosen) for column in dense.columns])
     estimate, variance = dense.sum_of(inside)
     scale = 1 + np.abs(dense.estimate).sum() + np.abs(dense.covariance).sum()
-    assert sums.estimate.shape == (1,)
-    np.testing.assert_allclose(sums.estimate, [estimate], atol=1e-9 * scale)
-    np.testing.assert_allclose(sums.variance(levels[0].variance), [variance], atol=1e-9 * scale)
+    found = sums.estimates(levels[0].variance)
+    assert found.estimate.shape == (1,)
+    np.testing.assert_allclose(found.estimate, [estimate], atol=1e-9 * scale)
+    np.testing.assert_allclose(found.variance, [variance], atol=1e-9 * scale)
 
 
 @given(random=RANDOMS)
@@ -70,7 +71,7 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
     last = {column: k for k, column in enumerate(dense.columns)}
     covariance = dense.covariance
     found = 0
-    spread = sums.variance(levels[hub].variance)
+    estimates = sums.estimates(levels[hub].variance)
     for k, node in enumerate(nodes_of(case, levels[hub])):
         zones = [z for z in places if z[: len(node[side])] == node[side]]
         assert sums.offsets[k + 1] - sums.offsets[k] == len(zones)
@@ -84,10 +85,10 @@ def test_sums_apart_for_every_area_are_the_sums_one_by_one(random: Random):
             else:
                 estimate, variance = a @ dense.estimate, a @ covariance @ a
             scale = 1 + np.abs(dense.estimate).sum() + np.abs(covariance).sum()
-            np.testing.assert_allclose(sums.estimate[found], estimate, atol=1e-9 * scale)
-            np.testing.assert_allclose(spread[found], variance, atol=1e-9 * scale)
+            np.testing.assert_allclose(estimates.estimate[found], estimate, atol=1e-9 * scale)
+            np.testing.assert_allclose(estimates.variance[found], variance, atol=1e-9 * scale)
             found += 1
-    assert found == len(sums.estimate)
+    assert found == len(estimates.estimate)
 
 
 @given(areas=st.lists(st.integers(1, 3), min_size=1, max_size=6), data=st.data())

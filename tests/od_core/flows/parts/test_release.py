@@ -157,7 +157,7 @@ def test_a_second_run_draws_nothing_and_charges_nothing(folder, plan, trips):
 
 
 def ranks_of(parted: PartedRelease, part: int) -> tuple[int, int]:
-    (frontier,) = parted.work.load_nodes("frontier", 1, part)
+    (frontier,) = parted.work.load_nodes("frontier", {"band": 1, "part": part})
     return parted.work.plan.tree.rank_range(frontier)
 
 
@@ -214,7 +214,8 @@ def test_a_task_that_fails_is_told_by_a_code_alone(folder, plan, trips):
 def test_a_plan_that_was_put_in_its_place_is_refused(folder, plan, trips):
     parted = in_parts(folder, plan, trips)
     work = parted.work
-    other = Work.begun(plan_of(FLOWS, Bands((4,), 5_000)), work.store, work.counts, NOISE)  # forgets the first
+    other = Work.begun(plan_of(FLOWS, Bands((4,), 5_000)), work.store, work.counts, NOISE)
+    assert other.plan.bands == Bands((4,), 5_000)  # the process forgets the first
     path = folder / "store" / "plans" / f"{work.plan_digest}.pickle"
     path.write_bytes((folder / "store" / "plans" / f"{other.plan_digest}.pickle").read_bytes())
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED.*OD-PART-PLAN"):

@@ -196,7 +196,7 @@ def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_p
     counts_by_segment(tmp_path, plan, FLOWS)
     trips = counts_by_segment(folder, plan, FLOWS).whole()
     expected = in_parts(tmp_path, plan, trips)
-    (frontier,) = expected.work.load_nodes("frontier", 1, 3)
+    (frontier,) = expected.work.load_nodes("frontier", {"band": 1, "part": 3})
     step = plan.segment_steps("mode")[-2]
     with pytest.raises(OdError, match=r"OD-PARTS-FAILED: 1 of .* parts failed: OD-PART-FAILED part 3"):
         in_parts(folder, plan, trips, noise=Dying(step.number, plan.tree.rank_range(frontier), categories=3))
