@@ -27,6 +27,7 @@ import yaml
 from numpy.typing import NDArray
 from scipy import special, stats
 
+import od_assets
 import od_core.flows.measuring
 import tests.od_assets.conftest
 from od_assets.components import OdRelease
