@@ -12,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.files.data_frame import TableOrFile
+from od_core.flows.accuracy import most_leaves
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
@@ -253,13 +254,6 @@ def proposition_1_stability(
     reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(beta))))
     leaf_error = max(reached, 1) - 1 + threshold - 1
     return [float(min(most_leaves(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
-
-
-def most_leaves(tree: FlowTree, level: int) -> int:
-    """Return the largest number of leaf pairs below a node of a level."""
-    origin_level, destination_level = tree.level_pair(level)
-    origins, destinations = tree.origin.zones_below(origin_level), tree.destination.zones_below(destination_level)
-    return int(origins.max()) * int(destinations.max())
 
 
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:

@@ -17,10 +17,8 @@ releases themselves.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
@@ -28,11 +26,11 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
-from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, refuse_without_intervals
+from od_core.flows.estimation.intervals import SegmentIntervals, refuse_without_intervals
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Nodes
 from od_core.records.segments import Breakdown
 
 
@@ -45,15 +43,8 @@ class DerivedFlows(ReleasedFlows):
 
     releases: tuple[Release, ...]
 
-    @property
-    def tree(self) -> FlowTree:
-        """The flow tree, which all releases have."""
-        return self.releases[0].tree
-
-    @property
-    @abstractmethod
-    def exact_trips(self) -> int | None:
-        """The total number of trips if it is exact, otherwise None."""
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
 
 
 D = TypeVar("D", bound=DerivedFlows)
@@ -115,10 +106,7 @@ LEAST = 2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowSum(DerivedFlows):
-    """The sum of releases of flows. It is read as a release is: flows at every pair of levels, with their intervals.
-
-    The interval of a sum is not the sum of the intervals: the estimates of the releases add up, and so do their
-    variances, because the noise of two releases is independent.
+    """The sum of releases of flows. The interval of a sum is narrower than the sum of the intervals.
 
     Attributes:
         releases: the summed releases.
@@ -131,40 +119,10 @@ class FlowSum(DerivedFlows):
     leaves: Nodes
     segments: Mapping[str, NDArray[np.int64]]
 
-    def __repr__(self) -> str:
-        return f"FlowSum({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
-
     @property
-    def breakdowns(self) -> tuple[Breakdown, ...]:
-        """The breakdowns, which all releases have."""
-        return self.releases[0].breakdowns
-
-    @property
-    def may_be_negative(self) -> bool:
-        """True if summed trips may be negative, because those of a release may be."""
-        return any(release.may_be_negative for release in self.releases)
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The sum of the exact totals; None if the total of a release is not exact."""
-        return int(self.leaves.trips.sum()) if all(one.plan.publishes_total for one in self.releases) else None
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the summed flows, computed from the measurements of all releases on first use.
-
-        Raises:
-            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
-        """
-        return Intervals([release.fitted for release in self.releases])
-
-    def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the sums in each category of a breakdown.
-
-        Raises:
-            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
-        """
-        return SegmentIntervals([release.segment_fit(segment) for release in self.releases])
+    def parts(self) -> tuple[Release, ...]:
+        """All releases."""
+        return self.releases
 
 
 def sum_releases(releases: Sequence[Release]) -> FlowSum:
@@ -259,28 +217,15 @@ class AssistedFlows(DerivedFlows):
     rule: Rule
     segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return f"AssistedFlows({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
+    @property
+    def parts(self) -> tuple[Release, ...]:
+        """The release that is estimated."""
+        return self.releases[-1:]
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """No breakdowns: categories are not estimated."""
         return ()
-
-    @property
-    def may_be_negative(self) -> bool:
-        """False: all estimates are at least 0."""
-        return False
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The exact total of the release; None if its total is not exact."""
-        return int(self.leaves.trips.sum()) if self.releases[-1].plan.publishes_total else None
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the flows of the release itself."""
-        return self.releases[-1].intervals
 
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Raise OdError, because there are no breakdowns."""
@@ -292,7 +237,7 @@ class AssistedFlows(DerivedFlows):
 
 
 def assist_release(releases: Sequence[Release]) -> AssistedFlows:
-    """Return model-assisted estimates of the flows of the last release. They read no record and cost no budget.
+    """Return model-assisted estimates of the flows of the last of some releases, which read no record and cost nothing.
 
     Args:
         releases: releases of flows of consecutive periods, in their order, over the same areas and with the same

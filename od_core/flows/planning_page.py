@@ -21,7 +21,7 @@ import pandas as pd
 from markupsafe import escape
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, largest_summed_variances, shapes_of
+from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments, level_shares, planned_steps, shifted_cells
 from od_core.geography.flow_tree import FlowTree
@@ -183,7 +183,7 @@ class _Choices:
             "keepsAll": [
                 tables * tree.cells(tree.depth) <= self.plan.mechanism.keep_all_cap for tables in (1, self.plan.tables)
             ],
-            "mostLeaves": [int(most) for most in largest_summed_variances(tree, Fraction(1))] if summed else None,
+            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if summed else None,
         }
 
     @cached_property

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
-from od_core.flows.estimation.intervals import Intervals, SegmentFit, SegmentIntervals, refuse_without_intervals
+from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
 from od_core.flows.estimation.levels import (
     ASSISTING_BYTES,
@@ -33,7 +33,7 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import ThresholdStep
-from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
+from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.draw_release import charged_to, draw_release, locked
 from od_core.ledger.ledger import Ledger
@@ -45,7 +45,7 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
 MEASUREMENT_SCHEMA = pa.schema(
@@ -140,24 +140,9 @@ class Release(ReleasedFlows, PlannedRelease):
         )
 
     @property
-    def tree(self) -> FlowTree:
-        """The flow tree of the plan."""
-        return self.plan.tree
-
-    @property
-    def breakdowns(self) -> tuple[Breakdown, ...]:
-        """The breakdowns of the plan."""
-        return self.plan.breakdowns
-
-    @property
-    def may_be_negative(self) -> bool:
-        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
-        return self.plan.mechanism.measures == "all_leaves"
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The exact total; None if the total is not exact."""
-        return int(self.leaves.trips.sum()) if self.plan.publishes_total else None
+    def parts(self) -> tuple[Release, ...]:
+        """This release alone."""
+        return (self,)
 
     @cached_property
     def choice(self) -> Choice | None:
@@ -169,36 +154,16 @@ class Release(ReleasedFlows, PlannedRelease):
         return choice_of(self.plan, levels)
 
     @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the released flows, computed from the measurements on first use.
-
-        Raises:
-            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
-        """
-        return Intervals([self.fitted])
-
-    @cached_property
     def fitted(self) -> FittedTree:
         """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
         totals = combined_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
         return FittedTree(self.tree, least_squares(self.plan, int(self.leaves.trips.sum()), totals))
 
-    def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the flows in each category of a breakdown, computed on the first call.
-
-        Raises:
-            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
-        """
-        return SegmentIntervals([self.segment_fit(segment)])
-
     def segment_fit(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
-        return self._segment_fits(self._breakdown(segment).name)
-
-    @cached_property
-    def _segment_fits(self) -> Callable[[str], SegmentFit]:
-        return cache(partial(SegmentFit, self.plan, self.fitted, self.measured))
+        name = self._breakdown(segment).name
+        return self.once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.

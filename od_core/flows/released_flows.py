@@ -1,4 +1,4 @@
-"""Read released flows, of one release or of a sum of releases, at every pair of levels and with their intervals."""
+"""Read released flows, of one release or of several, at every pair of levels and with their intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,9 @@ from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, ever
 from od_core.flows.weighted_sum import WeightedSum, Weights, weighted_sum
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import Breakdown, find
+
+if TYPE_CHECKING:
+    from od_core.flows.release import Release
 
 T = TypeVar("T")
 
@@ -32,6 +35,9 @@ class TripsBetween(NamedTuple):
 class ReleasedFlows(ABC):
     """Released flows between zones. Flows at every pair of levels are sums of the same leaf flows.
 
+    The estimates of :attr:`parts` add up to their unbiased estimates, and so do their variances, because the noise of
+    two releases is independent.
+
     Attributes:
         leaves: released leaf nodes, in tree order.
         segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
@@ -43,27 +49,45 @@ class ReleasedFlows(ABC):
 
     @property
     @abstractmethod
-    def tree(self) -> FlowTree:
-        """The flow tree."""
+    def parts(self) -> tuple[Release, ...]:
+        """The releases whose measured flows add up to these flows; of a release, itself alone."""
 
     @property
-    @abstractmethod
+    def tree(self) -> FlowTree:
+        """The flow tree, which all parts have."""
+        return self.parts[0].plan.tree
+
+    @property
     def breakdowns(self) -> Sequence[Breakdown]:
         """The breakdowns, by whose categories the flows are released, too."""
+        return self.parts[0].plan.breakdowns
 
     @property
-    @abstractmethod
     def may_be_negative(self) -> bool:
-        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
+        """True if released trips may be negative, because a mechanism releases all leaves as it measured them."""
+        return any(part.plan.mechanism.measures == "all_leaves" for part in self.parts)
 
     @property
-    @abstractmethod
-    def intervals(self) -> Intervals:
-        """Intervals of the released flows. Raises OdError if there are none."""
+    def exact_trips(self) -> int | None:
+        """The exact total number of trips; None if it is not exact."""
+        return int(self.leaves.trips.sum()) if all(part.plan.publishes_total for part in self.parts) else None
 
-    @abstractmethod
+    @cached_property
+    def intervals(self) -> Intervals:
+        """Intervals of the flows, computed from the measurements on first use.
+
+        Raises:
+            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
+        """
+        return Intervals([part.fitted for part in self.parts])
+
     def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the flows in each category of a breakdown. Raises OdError if there are none."""
+        """Return the intervals of the flows in each category of a breakdown, computed on the first call.
+
+        Raises:
+            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
+        """
+        return SegmentIntervals([part.segment_fit(segment) for part in self.parts])
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return what ``compute`` returns, which is called once for each key and shared by all views of these flows."""
