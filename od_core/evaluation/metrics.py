@@ -48,8 +48,7 @@ class Truth:
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
-        pairs = tree.pairs_at(counts.rank)
-        leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
+        leaves = leaves_of(tree, counts)
         if breakdown is None:
             return cls(tree, tuple(sums_by_level(tree, leaves)))
         trips = category_trips(counts, breakdown)
@@ -62,6 +61,12 @@ class Truth:
             {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
             for level, pair in enumerate(pairs)
         ]
+
+
+def leaves_of(tree: FlowTree, counts: TripCounts) -> Nodes:
+    """Return the leaf nodes with trips."""
+    pairs = tree.pairs_at(counts.rank)
+    return Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
 
 
 def category_trips(counts: TripCounts, breakdown: str) -> Integers:

@@ -37,7 +37,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.queries import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, Numbers
+from od_core.geography.geography import Geography
 from od_core.privacy.budget import Budget, MinimisedError
 from od_core.privacy.neighbours import Neighbours
 from od_core.records.segments import Breakdown
@@ -66,14 +66,11 @@ class OptimalShares:
         shares: exact shares; they sum to 1.
         largest: the largest loss at these shares.
         gap: proven upper bound of ``1 - optimum / largest``, over all shares that are not below the smallest.
-        weights: for each loss, its weight in the proof; they sum to 1. A loss with the weight 0 does not restrict the
-            shares.
     """
 
     shares: tuple[Fraction, ...]
     largest: float
     gap: float
-    weights: tuple[float, ...]
 
 
 def optimal_shares(
@@ -95,7 +92,7 @@ def optimal_shares(
     """
     best = _solved(losses, start)
     slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
-    weights, bound = _proof(losses(best), slopes, power)
+    bound = _lower_bound(losses(best), slopes, power)
     grain = coarse or GRAIN
     parts = _rounded(best, grain)
     if coarse is not None:
@@ -109,7 +106,7 @@ def optimal_shares(
             next_step="choose shares yourself, or report this defect with the zone list",
         )
     exact = tuple(Fraction(int(part), grain) for part in parts)
-    return OptimalShares(exact, largest, gap, tuple(weights.tolist()))
+    return OptimalShares(exact, largest, gap)
 
 
 def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
@@ -187,15 +184,13 @@ def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> 
     return whole
 
 
-def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
-    """Return the weights of the losses that prove the best lower bound of the optimum, and this bound.
+def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
+    """Return the best proven lower bound of the optimum.
 
-    Args:
-        values: losses at the shares; shape (losses,).
-        slopes: derivatives of minus the losses; shape (losses, shares).
-        power: power of the losses.
+    It follows from the losses at some shares, shape (losses,), and the derivatives of minus the losses, shape (losses,
+    shares).
     """
-    count, levels = len(values), slopes.shape[1]
+    count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
     found = scipy.optimize.linprog(
@@ -206,7 +201,7 @@ def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
         b_eq=np.ones(1),
         bounds=[(0, None)] * count + [(None, None)],
     )
-    return found.x[:count], float(-found.fun)
+    return float(-found.fun)
 
 
 Part = Literal["all", "within", "outflow", "inflow"]
@@ -282,7 +277,7 @@ MOST_SHAPES = 128
 MOST_SUMMED = 20_000_000
 """Largest number of nodes that are summed for a pair of levels that the flow tree does not have."""
 
-Cells = tuple[Numbers, Numbers]
+Cells = tuple[Integers, Integers]
 """Pairs of areas: origins and destinations, shape (cells,) each."""
 
 Noise = tuple[tuple[int, float], ...]
@@ -328,12 +323,13 @@ class VarianceModel:
         """Those of the levels that need a share. Any other level has nodes with one child, so it needs none."""
         return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
 
-    def mean(self, quantity: Quantity, shares: Reals) -> float:
-        """Return the mean variance over all public cells of a quantity.
+    def of_levels(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """Return the shares of all levels that share the budget, given those of the free levels."""
+        chosen = dict(zip(self.free_levels, shares, strict=True))
+        return tuple(chosen.get(level, Fraction(0)) for level in self.levels)
 
-        Args:
-            quantity: what is published.
-            shares: share of each of the free levels; shape (free levels,).
+    def mean(self, quantity: Quantity, shares: Reals) -> float:
+        """Return the mean variance over all public cells of a quantity, given the share of each free level.
 
         Raises:
             OdError: The flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
@@ -346,13 +342,8 @@ class VarianceModel:
     def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
 
-        Args:
-            quantity: what is published.
-            cells: the cells, by default all; for the trips within, from or to an area, the area is both the origin
-                and the destination.
-
-        Raises:
-            OdError: As in :meth:`mean`.
+        By default, the cells are all. For the trips within, from or to an area, the area is both the origin and the
+        destination. Raises OdError as :meth:`mean` does.
         """
         from_noise = self._from_noise(quantity, cells)
         return lambda shares: self._variance(quantity, shares, from_noise)
@@ -373,7 +364,7 @@ class VarianceModel:
         every = self._of_sums(quantity)
         if cells is None:
             return every
-        places = cells[0].astype(np.int64)
+        places = cells[0]
         if quantity.part == "all":
             places = places * self.tree.destination.size(quantity.destination_level) + cells[1]
 
@@ -384,10 +375,10 @@ class VarianceModel:
         return chosen
 
     def _every_cell(self, quantity: Quantity) -> Cells:
-        origins = np.arange(self.tree.origin.size(quantity.origin_level), dtype=np.int32)
+        origins = np.arange(self.tree.origin.size(quantity.origin_level))
         if quantity.part != "all":
             return origins, origins
-        destinations = np.arange(self.tree.destination.size(quantity.destination_level), dtype=np.int32)
+        destinations = np.arange(self.tree.destination.size(quantity.destination_level))
         return np.repeat(origins, len(destinations)), np.tile(destinations, len(origins))
 
     def _tree_level(self, quantity: Quantity) -> int | None:
@@ -543,8 +534,7 @@ def with_exact_shares(
     if not isinstance(budget.shares, MinimisedError):
         return budget
     model = VarianceModel(tree, neighbours, mechanism, segments)
-    chosen = dict(zip(model.free_levels, minimised_error(model, budget.shares).shares, strict=True))
-    return replace(budget, shares=tuple(chosen.get(level, Fraction(0)) for level in model.levels))
+    return replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
 
 
 def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares:
