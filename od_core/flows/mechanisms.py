@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
@@ -50,28 +50,22 @@ class Mechanism(ABC):
 
     If False, the estimate of a cell depends on its own level and the levels above only."""
 
+    keep_all_cap: int = 0
+    """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+
+    With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node that
+    is estimated as 0 is dropped with all nodes below it."""
+
+    estimate: str = "least_squares"
+    """How the measurements of all levels become one estimate, if the mechanism refines; see :class:`InfTDARefined`."""
+
+    segment_profile: Fraction | None = None
+    """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved."""
+
     @property
     def options(self) -> dict[str, str]:
         """Options by name, as public text, for the plan and the certificate."""
         return {}
-
-    @property
-    def keep_all_cap(self) -> int:
-        """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
-
-        With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
-        that is estimated as 0 is dropped with all nodes below it. The value 0 means that such nodes are always dropped.
-        """
-        return 0
-
-    @property
-    def estimate(self) -> str:
-        """How the measurements of all levels become one estimate, if the mechanism refines.
-
-        ``least_squares`` uses those on the path of a node. ``shrunk`` also learns from the other nodes of a level
-        (:mod:`od_core.flows.estimation.shrinkage`), and ``auto`` chooses (:mod:`od_core.flows.estimation.held_out`).
-        """
-        return "least_squares"
 
     @property
     def shrinks(self) -> bool:
@@ -85,18 +79,7 @@ class Mechanism(ABC):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
-
-        Only a mechanism that refines can have it. See :class:`InfTDARefined`.
-        """
-        return None
-
-    @property
-    def segment_profile(self) -> Fraction | None:
-        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
-
-        See :mod:`od_core.flows.estimation.refinement`.
-        """
+        """Option ``u`` of leaves that are estimated by empirical Bayes; otherwise None."""
         return None
 
     @abstractmethod
@@ -141,17 +124,11 @@ class InfTDA(Mechanism):
 
 
 KEEP_ALL_CAP = 5_000_000
-"""Default of ``keep_all_cap``: largest number of public leaf pairs for which every public node is measured.
-
-The value does not affect the charge, since a level is one query however many of its nodes are measured."""
+"""Default of ``keep_all_cap``."""
 
 Leaves = Literal["chebyshev", "empirical_bayes"]
-LEAVES: tuple[Leaves, ...] = ("chebyshev", "empirical_bayes")
-
 Estimate = Literal["least_squares", "shrunk", "auto"]
-ESTIMATES: tuple[Estimate, ...] = ("least_squares", "shrunk", "auto")
-
-_LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
+ESTIMATES: tuple[Estimate, ...] = get_args(Estimate)
 
 
 @dataclass(frozen=True)
@@ -163,7 +140,8 @@ class InfTDARefined(InfTDA):
 
     Attributes:
         order: See :class:`InfTDA`.
-        keep_all_cap: See :attr:`Mechanism.keep_all_cap`.
+        keep_all_cap: See :attr:`Mechanism.keep_all_cap`. It does not affect the charge, since a level is one query
+            however many of its nodes are measured.
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
@@ -198,20 +176,15 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
-            raise OdError(
-                "OD-MECHANISM-OPTION",
-                "keep_all_cap must be a whole number of leaf pairs, at least 0",
-                next_step="correct the option of the mechanism",
-            )
+            raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
         step = "choose chebyshev or empirical_bayes"
-        refuse_unknown("leaf estimator", self.leaves, LEAVES, code="OD-MECHANISM-OPTION", next_step=step)
+        refuse_unknown("leaf estimator", self.leaves, get_args(Leaves), code="OD-MECHANISM-OPTION", next_step=step)
         step = "choose least_squares, shrunk or auto"
         refuse_unknown("estimate", self.estimate, ESTIMATES, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
-            raise OdError(
-                "OD-MECHANISM-OPTION",
+            raise _wrong_option(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
-                next_step="leave out the option leaves",
+                "leave out the option leaves",
             )
         object.__setattr__(self, "u", _dial("u", self.u))
         if self.segment_profile is not None:
@@ -229,27 +202,23 @@ class InfTDARefined(InfTDA):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """The option ``u`` if the leaves are estimated by empirical Bayes, otherwise None."""
+        """See :attr:`Mechanism.leaf_dial`."""
         return self.u if self.leaves == "empirical_bayes" else None
 
 
 def _dial(name: str, value: object) -> Fraction:
-    """Return an option given as a whole number, fraction, decimal or text, as a ``Fraction``.
-
-    Raises:
-        OdError: If the value is not a number from 1/10 to 100.
-    """
+    """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
     try:
         dial = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         dial = Fraction(0)
-    if not _LEAST_U <= dial <= _MOST_U:
-        raise OdError(
-            "OD-MECHANISM-OPTION",
-            f"{name} must be a number of standard deviations from 1/10 to 100",
-            next_step="correct the option of the mechanism",
-        )
+    if not Fraction(1, 10) <= dial <= 100:
+        raise _wrong_option(f"{name} must be a number of standard deviations from 1/10 to 100")
     return dial
+
+
+def _wrong_option(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+    return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 
 @dataclass(frozen=True)

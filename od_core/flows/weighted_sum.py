@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -52,29 +53,25 @@ def weighted_sum(
     per: Weights | None = None,
     confidence: float = 0.9,
 ) -> WeightedSum:
-    """Return a weighted sum, or its ratio to another.
+    """Return what :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum` does, of released leaf nodes.
 
-    Args:
-        tree: the flow tree.
-        leaves: released leaf nodes.
-        estimate: estimates weighted sums of these flows.
-        weights, per, confidence: as in :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum`.
-
-    Raises:
-        OdError: weights are not as they must be (:func:`zone_function`), the confidence is not between 0 and 1, or the
-            interval of the denominator holds 0.
+    ``estimate`` estimates weighted sums of their flows.
     """
     if not 0 < confidence < 1:
         raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
+
+    def released_sum(weight: ZoneFunction) -> float:
+        return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
+
     deviations = NormalDist().inv_cdf((1 + confidence) / 2)
     of_part = zone_function(tree, weights)
-    part, released = estimate(of_part, deviations), _released(leaves, of_part)
+    part, released = estimate(of_part, deviations), released_sum(of_part)
     unmeasured = part.unmeasured(deviations)
     if per is None:
         lower, upper = part.ends(deviations)
         return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
     of_whole = zone_function(tree, per)
-    whole, below = estimate(of_whole, deviations), _released(leaves, of_whole)
+    whole, below = estimate(of_whole, deviations), released_sum(of_whole)
     shared = covariance(estimate, (of_part, part), (of_whole, whole))
     lower, upper = _ratio_ends(part, whole, shared, deviations)
     value = part.estimate / whole.estimate
@@ -92,37 +89,25 @@ def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: floa
     Raises:
         OdError: the whole may be 0.
     """
-    low, high, known = fieller(part, whole, shared, deviations)
-    if not known:
-        raise _of_nothing()
-    least, most = float(low), float(high)
-    if whole.dropped or part.dropped:
-        half = deviations * math.sqrt(whole.variance)
-        wholes = whole.estimate - half, whole.estimate + half
-        added = whole.unmeasured(deviations)
-        if (wholes[0] + added[0] <= 0) and (wholes[1] + added[1] >= 0):
-            raise _of_nothing()
-        ratios = [
-            (ratio * number + to_part) / (number + to_whole)
-            for ratio in (least, most)
-            for number in wholes
-            for to_part in part.unmeasured(deviations)
-            for to_whole in added
-        ]
-        least, most = min(ratios), max(ratios)
-    return least, most
-
-
-def _of_nothing() -> OdError:
-    return OdError(
-        "OD-WEIGHTS-RATIO",
-        "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
-        next_step="choose a denominator with more trips, or ask for the two sums",
-    )
+    low, high, is_known = fieller(part, whole, shared, deviations)
+    half, added = deviations * math.sqrt(whole.variance), whole.unmeasured(deviations)
+    wholes = whole.estimate - half, whole.estimate + half
+    is_dropped = whole.dropped or part.dropped
+    if not is_known or (is_dropped and wholes[0] + added[0] <= 0 <= wholes[1] + added[1]):
+        raise OdError(
+            "OD-WEIGHTS-RATIO",
+            "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
+            next_step="choose a denominator with more trips, or ask for the two sums",
+        )
+    if not is_dropped:
+        return float(low), float(high)
+    cases = product((float(low), float(high)), wholes, part.unmeasured(deviations), added)
+    ratios = [(ratio * number + to_part) / (number + to_whole) for ratio, number, to_part, to_whole in cases]
+    return min(ratios), max(ratios)
 
 
 def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
-    """Return the weights of pairs of zones, given their numbers.
+    """Return the function from the numbers of pairs of zones to their weights.
 
     Raises:
         OdError: the name is unknown; the table lacks a column, has an unknown zone or has a pair twice; or a weight is
@@ -217,11 +202,6 @@ def _finite(values: NDArray[Any]) -> Reals:
     if not np.isfinite(weights).all():
         raise _fault("a weight is missing or infinite")
     return weights
-
-
-def _released(leaves: Nodes, weight: ZoneFunction) -> float:
-    """Return a weighted sum of the released table."""
-    return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
 
 
 def _fault(message: str, next_step: str = "") -> OdError:
