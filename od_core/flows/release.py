@@ -32,7 +32,7 @@ from od_core.flows.measuring import measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import ThresholdStep
+from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.draw_release import charged_to, draw_release, locked
@@ -71,41 +71,29 @@ SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
 """The same columns for measurements by category, with the name of the breakdown and the category."""
 
 
-def measured_cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
+def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
     """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``.
 
-    Each cell has one row, or one row for each of some ``categories``.
+    Of a measurement by category, the batches have ``SEGMENT_MEASUREMENT_SCHEMA``, with each cell in all categories.
     """
-    tree, level = plan.tree, measurement.step.level
-    o_level, d_level = tree.level_pair(level)
+    tree, step, schema, categories = plan.tree, measurement.step, MEASUREMENT_SCHEMA, [""]
+    if isinstance(step, SegmentStep):
+        schema, categories = SEGMENT_MEASUREMENT_SCHEMA, list(find(plan.breakdowns, step.breakdown).categories)
+    o_level, d_level = tree.level_pair(step.level)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in measurement.pieces(plan, categories):
-        columns = [
-            pa.array(np.full(len(noisy), level, dtype=np.int64)),
-            origins.take(pa.array(np.repeat(cells.origin, categories))),
-            destinations.take(pa.array(np.repeat(cells.destination, categories))),
-            pa.array(noisy),
-            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
-
-
-def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement by category, as record batches with ``SEGMENT_MEASUREMENT_SCHEMA``.
-
-    The first cell comes first, in all categories, then the second cell, in tree order.
-
-    Args:
-        plan: The plan of the release.
-        measurement: A measurement by the breakdown.
-        breakdown: Name of the breakdown.
-    """
-    categories = pa.array(find(plan.breakdowns, breakdown).categories, pa.large_string())
-    for batch in measured_cells(plan, measurement, len(categories)):
-        level, *others = batch.columns
-        place = np.arange(len(batch)) % len(categories)
-        named = pa.repeat(pa.scalar(breakdown, pa.large_string()), len(batch)), categories.take(pa.array(place))
-        yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
+    names = pa.array(categories, pa.large_string())
+    for cells, noisy in measurement.pieces(plan, len(names)):
+        columns = {
+            "level": pa.array(np.full(len(noisy), step.level, dtype=np.int64)),
+            "origin": origins.take(pa.array(np.repeat(cells.origin, len(names)))),
+            "destination": destinations.take(pa.array(np.repeat(cells.destination, len(names)))),
+            "noisy": pa.array(noisy),
+            "variance": pa.array(np.full(len(noisy), float_above(step.variance))),
+        }
+        if isinstance(step, SegmentStep):
+            columns["breakdown"] = pa.repeat(pa.scalar(step.breakdown, pa.large_string()), len(noisy))
+            columns["category"] = names.take(pa.array(np.arange(len(noisy)) % len(names)))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
