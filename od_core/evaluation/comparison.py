@@ -318,7 +318,7 @@ def table(folder: Path) -> pd.DataFrame:
     groups = pd.DataFrame(rows).groupby([*CASE, "level"], sort=False)
     kinds = groups[["plan_digest", "data_digest"]].nunique().max(axis=1)
     if (kinds > 1).any():
-        data_set, contender, epsilon, _ = kinds.idxmax()
+        data_set, contender, epsilon, _ = kinds.index[int(kinds.to_numpy().argmax())]
         raise OdError(
             "OD-EVALUATION-MIXED",
             f"the runs of {contender} on {data_set} at epsilon {epsilon} do not all have the same plan and the same"

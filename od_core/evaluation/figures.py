@@ -241,9 +241,9 @@ def _mark(
     """Draw the medians of a metric with their bars at some places, upwards or, if ``across``, to the right."""
     factor = 100 if metric == DISCOVERIES else 1
     median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
-    bars, (colour, marker) = np.array([median - least, most - median]), style
+    line |= {"xerr" if across else "yerr": np.array([median - least, most - median])}
     places = (median, place) if across else (place, median)
-    axes.errorbar(*places, **{"xerr" if across else "yerr": bars}, color=colour, marker=marker, **line, **MARKS)
+    axes.errorbar(*places, color=style[0], marker=style[1], **line, **MARKS)
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:

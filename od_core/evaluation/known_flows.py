@@ -78,14 +78,9 @@ class KnownFlows:
         *,
         one_row_a_trip: bool = False,
     ) -> KnownFlows:
-        """Create known flows from a table, or a file, with the columns that :func:`od_core.release_flows` accepts.
+        """Create known flows from a table, or a file, as :func:`od_core.release_flows` accepts it.
 
-        ``name`` and ``marking`` are attributes of the class. By default, destinations have the geography of origins.
-        ``one_row_a_trip`` is as for :func:`od_core.release_flows`.
-
-        Raises:
-            OdError: the marking is neither synthetic nor public, or
-                :func:`od_core.records.trip_counts.count_trips` refuses the table.
+        Raises OdError as the class and :func:`od_core.records.trip_counts.count_trips` do.
         """
         tree = FlowTree(geography, destination_geography or geography)
         return cls.from_counts(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
@@ -121,7 +116,7 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     """Return functions that make the synthetic data sets of the comparison of mechanisms, by name.
 
     The data sets have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has
-    the numbers of zones and trips of the real data set in that table, but its flows are synthetic.
+    those of the real data set in that table, but its flows are synthetic.
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
@@ -161,10 +156,9 @@ def read_known_flows(
     Args:
         name, marking: as in :class:`KnownFlows`.
         flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
-        zones: public zone list.
-        levels: names of the columns of the zone list that are levels, coarse to fine.
+        zones, levels: public zone list, and its columns that are levels, coarse to fine.
         columns: names of the columns of the file of flows; dates and users are not checked.
-        one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.formats.RecordFormat`.
+        one_row_a_trip: true to state that each row is a trip.
 
     Raises:
         OdError: the marking is missing or unknown, files are missing or faulty, or too many trips have zones that the

@@ -22,6 +22,7 @@ from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, special
 
@@ -184,9 +185,7 @@ class TargetClass:
                 what rounding removed. So the factor has no steps, and it is at most 1 for the same releases.
         """
         keys, trips = values_of(self.target.quantity, tree, leaves, segments)
-        place = np.searchsorted(keys, self.keys)
-        listed = np.append(keys, -1)[place] == self.keys
-        errors = (np.where(listed, np.append(trips, 0)[place], 0) - self.sizes).astype(np.float64)
+        errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
         if generator is not None:
             errors += generator.uniform(-0.5, 0.5, len(errors))
         ratios = np.abs(errors) / self.limits

@@ -111,7 +111,7 @@ def _of_level(
     }
     if distances is not None:
         bounds["mean_distance"] = _distance_bounds(flows, level, distances)
-    with_bounds = {}
+    with_bounds: dict[str, Integers | Reals] = {}
     for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
         lower, upper = bounds[name]
         ends = np.fmin(lower, numbers), np.fmax(upper, numbers)

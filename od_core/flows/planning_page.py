@@ -239,7 +239,7 @@ class _Choices:
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
-            spent = []
+            spent: list[Spent | None] = []
             for budget in self.budgets:
                 if is_exact or budget is self.plan.budget:
                     shared = replace(budget, shares=declared.shares)
