@@ -384,7 +384,7 @@ def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refu
     """
     described = []
     for data in data_sets:
-        tree, trips = data.truth.tree, data.trips
+        tree, trips = data.tree, data.trips
         sizes = (trips.total, len(trips.rank), tree.cells(tree.depth))
         described.append([data.name, data.marking, *map(_number, sizes), tree.depth])
     by_case = results.groupby(["data_set", "epsilon"], sort=False)

@@ -242,8 +242,8 @@ def _mark(
     factor = 100 if metric == DISCOVERIES else 1
     median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
     line |= {"xerr" if across else "yerr": np.array([median - least, most - median])}
-    places = (median, place) if across else (place, median)
-    axes.errorbar(*places, color=style[0], marker=style[1], **line, **MARKS)
+    x, y = (median, place) if across else (place, median)
+    axes.errorbar(x, y, color=style[0], marker=style[1], **line, **MARKS)
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:

@@ -167,7 +167,7 @@ def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> Known
     origin, destination = (chosen // zones[1]).astype(np.int32), (chosen % zones[1]).astype(np.int32)
     weight = sizes[0][origin] * sizes[1][destination]
     counts = 1 + generator.multinomial(trips - len(chosen), weight / weight.sum())
-    return KnownFlows.from_counts("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
+    return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
 NOISE = "table"
@@ -184,7 +184,7 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     Raises:
         OdError: the table is over another geography.
     """
-    tree, over = plan.tree, table.truth.tree
+    tree, over = plan.tree, table.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
         raise OdError(
             "OD-FORECAST-GEOGRAPHY",

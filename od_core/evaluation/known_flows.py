@@ -39,10 +39,8 @@ class KnownFlows:
         name: name of the data set, for tables and figures.
         marking: why the flows are not confidential: ``synthetic`` flows are invented, ``public`` flows are published by
             their owner.
-        geography: geography of the origins. It is also that of the destinations, except in forecasts with a separate
-            destination geography.
-        trips: counts of the flows, in the order of the flow tree that refines destinations before origins.
-        truth: sums of the flows at every level of this tree.
+        tree: flow tree that refines destinations before origins.
+        trips: counts of the flows, in the order of the tree.
 
     Raises:
         OdError: the marking is missing or unknown.
@@ -50,9 +48,8 @@ class KnownFlows:
 
     name: str
     marking: Marking
-    geography: Geography
+    tree: FlowTree
     trips: TripCounts
-    truth: Truth
 
     def __post_init__(self) -> None:
         refuse_unmarked(self.name, self.marking)
@@ -65,7 +62,7 @@ class KnownFlows:
         """Create known flows from flows that :mod:`od_core.evaluation.synthetic` made."""
         tree = FlowTree(flows.geography, flows.geography)
         trips = TripCounts.from_pairs(tree, flows.origin, flows.destination, flows.trips)
-        return cls.from_counts(flows.name, "synthetic", tree, trips)
+        return cls(flows.name, "synthetic", tree, trips)
 
     @classmethod
     def from_frame(
@@ -83,17 +80,22 @@ class KnownFlows:
         Raises OdError as the class and :func:`od_core.records.trip_counts.count_trips` do.
         """
         tree = FlowTree(geography, destination_geography or geography)
-        return cls.from_counts(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
+        return cls(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
 
-    @classmethod
-    def from_counts(cls, name: str, marking: Marking, tree: FlowTree, trips: TripCounts) -> KnownFlows:
-        """Create known flows from counts of the trips of the leaf pairs of a tree. Raises OdError as the class does."""
-        return cls(name, marking, tree.origin, trips, Truth.of_counts(tree, trips))
+    @property
+    def geography(self) -> Geography:
+        """Geography of the origins. Only forecasts have another one of the destinations."""
+        return self.tree.origin
+
+    @cached_property
+    def truth(self) -> Truth:
+        """Sums of the flows at every level of the tree."""
+        return Truth.of_counts(self.tree, self.trips)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the name, the geographies and the trips of every pair, as hexadecimal text."""
-        other = self.truth.tree.destination.digest
+        other = self.tree.destination.digest
         areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
         for column in (self.trips.rank, self.trips.before):
@@ -172,4 +174,4 @@ def read_known_flows(
         form = TABLE.declared(one_row_a_trip=one_row_a_trip)
         load_records(flows, columns, _ANY_PERIOD, records, record_format=form)
         trips = trip_counts_of(records, tree)
-    return KnownFlows.from_counts(name, marking, tree, trips)
+    return KnownFlows(name, marking, tree, trips)

@@ -345,7 +345,11 @@ class VarianceModel:
         By default, the cells are all. For the trips within, from or to an area, the area is both the origin and the
         destination. Raises OdError as :meth:`mean` does.
         """
-        from_noise = self._from_noise(quantity, cells)
+        level = self._tree_level(quantity)
+        if level is None:
+            from_noise = self._of_sums(quantity, cells)
+        else:
+            from_noise = self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
         return lambda shares: self._variance(quantity, shares, from_noise)
 
     def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
@@ -355,24 +359,6 @@ class VarianceModel:
         if quantity.breakdown is None or categories is None:
             return total
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
-
-    def _from_noise(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
-        """Return the function from the noise of what is measured to the variance of each cell."""
-        level = self._tree_level(quantity)
-        if level is not None:
-            return self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
-        every = self._of_sums(quantity)
-        if cells is None:
-            return every
-        places = cells[0]
-        if quantity.part == "all":
-            places = places * self.tree.destination.size(quantity.destination_level) + cells[1]
-
-        def chosen(noise: Noise) -> Reals:
-            variances: Reals = every(noise)[places]
-            return variances
-
-        return chosen
 
     def _every_cell(self, quantity: Quantity) -> Cells:
         origins = np.arange(self.tree.origin.size(quantity.origin_level))
@@ -460,8 +446,8 @@ class VarianceModel:
 
         return variances
 
-    def _of_sums(self, quantity: Quantity) -> Callable[[Noise], Reals]:
-        """Return the function from the noise to the variances of all cells of a quantity.
+    def _of_sums(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
+        """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
 
         Each cell is a sum of nodes of the first level of the tree that divides it.
         """
@@ -492,7 +478,9 @@ class VarianceModel:
                 variance = variance + self._summed(q - a**2 / parent, above, wanted)
                 weight = a / parent
             total: Reals = variance + weight**2 * nodes.root[0, 0]
-            return total.ravel()
+            if cells is None:
+                return total.ravel()
+            return total[cells] if quantity.part == "all" else total.ravel()[cells[0]]
 
         return variances
 

@@ -35,11 +35,7 @@ from od_core.records.segments import Breakdown
 
 
 class DerivedFlows(ReleasedFlows):
-    """Flows that follow from published releases alone. They are read as a release is.
-
-    Attributes:
-        releases: the releases, in the order of their periods.
-    """
+    """Flows that follow from published releases alone, in the order of their periods. They are read as a release is."""
 
     releases: tuple[Release, ...]
 
@@ -51,14 +47,9 @@ D = TypeVar("D", bound=DerivedFlows)
 
 
 def releases_of(named: Mapping[str, Any], facts: Iterable[str]) -> tuple[Release, ...]:
-    """Return releases of flows, which must have the same public facts.
+    """Return releases, given by the names that messages use.
 
-    Args:
-        named: the releases, by the names that messages use.
-        facts: names of the facts of :func:`_facts` that all must share.
-
-    Raises:
-        OdError: one of them is not a release of flows, or differs from the first in one of the facts.
+    Raises OdError if one is not a release of flows, or differs from the first in one of these facts of :func:`_facts`.
     """
     for name, release in named.items():
         if not isinstance(release, Release):
@@ -106,13 +97,9 @@ LEAST = 2
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowSum(DerivedFlows):
-    """The sum of releases of flows. The interval of a sum is narrower than the sum of the intervals.
+    """The sum of releases of flows; see :class:`ReleasedFlows` for ``leaves`` and ``segments``, which are sums, too.
 
-    Attributes:
-        releases: the summed releases.
-        leaves: sums of the released leaf nodes, in tree order.
-        segments: for each breakdown, by name, the summed trips of the leaf nodes in its categories; shape (leaf nodes,
-            categories).
+    The interval of a sum is narrower than the sum of the intervals.
     """
 
     releases: tuple[Release, ...]
@@ -265,43 +252,28 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     rule = rule_of(releases[-1], releases[-2].leaves if len(releases) > 1 else None)
-    return AssistedFlows(releases, learned_in_turn(releases, rule), rule)
+    return AssistedFlows(releases, learned(releases, rule), rule)
 
 
 def rule_of(last: Release, earlier: Nodes | None) -> Rule:
-    """Return the rule by which releases are estimated: the one with the least held-out error for the last of them.
-
-    Args:
-        last: The last release.
-        earlier: Leaves that were released for the period before; None if there is none.
-    """
+    """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
     if last.measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return LEAST_SQUARES
     return chosen_rule(last.plan, last.fitted_levels(), earlier)
 
 
-def learned_in_turn(releases: Sequence[Release], rule: Rule) -> Nodes:
-    """Return the estimated leaves of the last of one or more releases, each of which learns from the one before it."""
-    leaves = learned(releases[0], rule, None)
-    for release in releases[1:]:
-        leaves = learned(release, rule, leaves)
-    return leaves
+def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
+    """Return the estimated leaves of the last of one or more releases; by least squares, they are the released ones.
 
-
-def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
-    """Return the estimated leaves of one release; by least squares, they are the released ones.
-
-    Args:
-        release: The release.
-        rule: How deviations are estimated.
-        earlier: Leaves of the period before, in tree order, to learn from; None if there is none.
-
-    Raises:
-        OdError: If a level does not fit into memory, or a noisy value is too large.
+    Each release learns from the estimated leaves of the one before, and the first one from ``earlier``. Raises OdError
+    if a level does not fit into memory, or a noisy value is too large.
     """
+    *before, last = releases
     if not rule.learns:
-        return release.leaves
-    levels = release.fitted_levels()
-    trips, nodes = shrink(release.plan, levels, rule, earlier)[-1], levels[-1].nodes
+        return last.leaves
+    if before:
+        earlier = learned(before, rule, earlier)
+    levels = last.fitted_levels()
+    trips, nodes = shrink(last.plan, levels, rule, earlier)[-1], levels[-1].nodes
     there = trips > 0
-    return Nodes(release.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+    return Nodes(last.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])

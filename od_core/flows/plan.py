@@ -311,11 +311,7 @@ class ReleasePlan(Plan):
         return [step for step in self.steps if step.level == level]
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures the totals of a level.
-
-        Raises:
-            OdError: If the totals of the level are not measured.
-        """
+        """Return the step that measures the totals of a level. Raises OdError if they are not measured."""
         for step in self.steps_at(level):
             if not step.by_segment:
                 return step

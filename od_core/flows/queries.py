@@ -50,14 +50,9 @@ class Segments:
     def of(cls, breakdowns: tuple[Breakdown, ...], share: object = None) -> Segments | None:
         """Return the segments of some breakdowns; None if there are none.
 
-        Args:
-            breakdowns: the breakdowns.
-            share: their share of the budget as a number or text. By default, the totals and each of J breakdowns have
-                an equal share, so it is J / (J + 1). With one breakdown, this makes the largest loss of accuracy
-                smallest, compared with a release without segments and with a release for each segment.
-
-        Raises:
-            OdError: A share is given without a breakdown, or is not valid.
+        By default, the totals and each of J breakdowns have an equal share, so ``share`` is J / (J + 1). With one
+        breakdown, this makes the largest loss of accuracy smallest, compared with a release without segments and with a
+        release for each segment. Raises OdError if a share is given without a breakdown, or is not valid.
         """
         if not breakdowns:
             if share is None:
@@ -119,12 +114,9 @@ Share = TypeVar("Share", Fraction, float)
 def level_queries(
     shares: Mapping[int, Share], neighbours: Neighbours, segments: Segments | None
 ) -> list[tuple[int, Breakdown | None, Share]]:
-    """Return the queries of levels, and how their shares of the budget are divided among them.
+    """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
 
-    The shares of the queries sum to less if the total is exact, although the root has a share.
-
-    Returns:
-        Level, breakdown (None for the totals) and share of each query; within a level, the totals first.
+    The shares sum to less than those of the levels if the total is exact, although the root has a share.
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
     for level, share in shares.items():
@@ -147,10 +139,8 @@ def planned_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
 
-    Together, they have the share ``of_table`` of the budget.
-
-    Raises:
-        OdError: The budget has no delta, or shares for another number of levels.
+    Together, they have the share ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for
+    another number of levels.
     """
     of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = level_queries(of_levels, neighbours, segments)
@@ -173,22 +163,14 @@ def planned_steps(
 def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
     """Return, for each query, the number of cells that may change by one between neighbours.
 
-    Return None if a cell may change by more than one.
-
-    Args:
-        neighbours: the definition of neighbours.
-        queries: level of each query, and whether it counts by segment.
+    A query is a level, and whether it counts by segment. Return None if a cell may change by more than one.
     """
     cells = [neighbours.shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
 def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold, which is charged as (epsilon, delta).
-
-    Raises:
-        OdError: If the budget has no epsilon.
-    """
+    """Return the single step of a mechanism with a threshold. Raises OdError if the budget has no epsilon."""
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",

@@ -156,11 +156,8 @@ class Release(ReleasedFlows, PlannedRelease):
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
 
-        Returns:
-            Columns: level, origin, destination (area codes), noisy (int64), variance (float).
-
-        Raises:
-            OdError: If the level was not measured.
+        The columns are level, origin, destination (area codes), noisy (int64) and variance (float). Raises OdError if
+        the level was not measured.
         """
         measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
         if measurement is None:
@@ -364,13 +361,9 @@ def finish(
     segments: Mapping[str, Integers] | None = None,
     uncounted: int | None = None,
 ) -> Release:
-    """Return the release of a plan whose levels are all measured and estimated.
+    """Return the :class:`Release` of a plan whose levels are all measured and estimated.
 
-    For ``noise``, ``spent`` and ``uncounted``, see :class:`od_core.privacy.plan.PlannedRelease`; for ``segments``, see
-    :class:`Release`.
-
-    Raises:
-        OdError: If ``leaves`` is None or is not the last level of the flow tree.
+    Raises OdError if ``leaves`` is None or is not the last level of the flow tree.
     """
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(
