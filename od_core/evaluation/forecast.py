@@ -105,10 +105,8 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     """Return synthetic flows over public geographies, on which to forecast if there is no public table.
 
     The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
-    geographies, the flows depend on random sizes of the zones alone.
-
-    Raises:
-        OdError: a single geography has fewer than 3 zones, or two geographies have different numbers of levels.
+    geographies, the flows depend on random sizes of the zones alone. Raises OdError if a single geography has fewer
+    than 3 zones, or two geographies have different numbers of levels.
     """
     zones = len(geography.zones)
     if destination_geography is not None and destination_geography.digest != geography.digest:
@@ -179,10 +177,7 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """Return the trip counts of a table, in the order of the plan's flow tree.
 
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
-    always gives the same categories.
-
-    Raises:
-        OdError: the table is over another geography.
+    always gives the same categories. Raises OdError if the table is over another geography.
     """
     tree, over = plan.tree, table.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):

@@ -154,10 +154,8 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
 
     Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
     about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
-    towns of the model.
-
-    Raises:
-        OdError: there are not more pairs than zones, or more than half of all, or fewer trips than pairs.
+    towns of the model. Raises OdError if there are not more pairs than zones, or more than half of all, or fewer trips
+    than pairs.
     """
     generator = seeded(seed)
     size = pareto(generator, len(geography.zones), 1.2)

@@ -84,10 +84,8 @@ class Target:
         """Return the target that a text states.
 
         ``text`` is as :data:`FORM`; the tolerance may also be in ``trips``. For the part before the colon and the other
-        arguments, see :meth:`Quantity.named`.
-
-        Raises:
-            OdError: the text is not a target, a number is out of range, or the quantity is unknown.
+        arguments, see :meth:`Quantity.named`. Raises OdError if the text is not a target, a number is out of range, or
+        the quantity is unknown.
         """
         found = _TEXT.fullmatch(text.strip())
         try:

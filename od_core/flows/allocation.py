@@ -331,8 +331,7 @@ class VarianceModel:
     def mean(self, quantity: Quantity, shares: Reals) -> float:
         """Return the mean variance over all public cells of a quantity, given the share of each free level.
 
-        Raises:
-            OdError: The flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
+        Raises OdError if the flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
         """
         level = self._tree_level(quantity)
         if level is None or quantity.part != "all":

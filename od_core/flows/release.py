@@ -173,9 +173,8 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        Raises:
-            OdError: If the mechanism does not measure every level, a level does not fit into memory, or a noisy value
-                is too large.
+        Raises OdError if the mechanism does not measure every level, a level does not fit into memory, or a noisy value
+        is too large.
         """
         if self.plan.mechanism.measures != "every_level":
             raise OdError(

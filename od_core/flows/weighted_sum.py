@@ -83,11 +83,9 @@ def weighted_sum(
 def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: float) -> tuple[float, float]:
     """Return the ends of the interval of a ratio; ``shared`` is the covariance of its two sums.
 
-    With the ratio r and the whole B without dropped nodes, which add n to the part and b to the whole, the ratio is
-    (r B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges.
-
-    Raises:
-        OdError: the whole may be 0.
+    With the ratio r and the whole B without dropped nodes, which add n to the part and b to the whole, the ratio is (r
+    B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges. Raises OdError if the
+    whole may be 0.
     """
     low, high, is_known = fieller(part, whole, shared, deviations)
     half, added = deviations * math.sqrt(whole.variance), whole.unmeasured(deviations)
