@@ -257,7 +257,7 @@ def gravity_flows(
             _draw_pairs(generator, geography, level, size**0.8, round((1.2 * (pairs - len(pair)) + zones) * chance))
             for level, chance in reach.items()
         ]
-        pair = _distinct(np.concatenate((pair, *drawn)))
+        pair = np.unique(np.concatenate((pair, *drawn)))
     inner = np.flatnonzero(pair % (zones + 1) != 0)
     pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
     origin, destination = _zones_of(pair, zones)
@@ -313,13 +313,6 @@ def _gravity_trips(
 def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
     """Return ``count`` random Pareto numbers from 1 to (``count`` + 1)^(1 / ``exponent``), which limits outliers."""
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
-
-
-def _distinct(numbers: Integers) -> Integers:
-    """Return the distinct numbers in ascending order. ``numbers`` is sorted in place to save memory."""
-    numbers.sort()
-    kept: Integers = numbers[np.append(True, numbers[1:] != numbers[:-1])]
-    return kept
 
 
 def _zones_of(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
@@ -347,24 +347,21 @@ class _Problem:
         The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
         """
         for binding in range(1, len(chosen) + 1):
-            found = self._solved(chosen, 1 - (1 - CHANCE) / binding)
+            chance = 1 - (1 - CHANCE) / binding
+            shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+            for _ in range(_ROUNDS):
+                limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+                weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
+
+                def needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                    return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
+
+                optimum = optimal_shares(needed, shares, 1)
+                shares = np.array(optimum.shares, dtype=np.float64)
+            found = _Solution(optimum, needed(shares), chance)
             if found.binds.sum() <= binding:
                 break
         return found
-
-    def _solved(self, chosen: Sequence[int], chance: float) -> _Solution:
-        """Return the best shares if each target is met with a given probability."""
-        shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
-        for _ in range(_ROUNDS):
-            limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
-            weights = [self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)]
-
-            def needed(shares: Reals, weights: Sequence[Reals] = weights) -> Reals:
-                return np.array([self.variances[j](shares) @ own for j, own in zip(chosen, weights, strict=True)])
-
-            found = optimal_shares(needed, shares, 1)
-            shares = np.array(found.shares, dtype=np.float64)
-        return _Solution(found, needed(shares), chance)
 
     def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
         """Return the problem with corrections such that simulated releases meet each target as often as required.

@@ -112,34 +112,27 @@ def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
     Two areas have the same shape if, for each shape of the level below, they have the same number of children.
     ``most`` is the largest number of shapes that are distinguished at a level, by default :data:`MAX_SHAPES`.
     """
+    most = MAX_SHAPES if most is None else most
     shape = np.zeros(len(geography.zones), dtype=np.int64)
     areas: list[Reals] = [np.array([float(len(shape))])]
     pairs: list[Reals] = []
     of_areas = [shape]
     for level in range(geography.depth - 1, -1, -1):
-        parents = geography.parents[level + 1]
-        above = _shapes_above(geography, level, shape, MAX_SHAPES if most is None else most)
+        parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
+        ordered = np.sort(parents * width + shape) % width  # sorted shapes of each area's children
+        known: dict[bytes, int] = {}
+        runs = pairwise(first_child.tolist())
+        above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
+        if len(known) > most:
+            by_size = np.lexsort((np.diff(first_child), geography.zones_below(level)))
+            above[by_size] = np.arange(len(above)) * most // len(above)
         sizes = np.bincount(above)
-        width = len(areas[0])
         both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
         pairs.insert(0, both.reshape(-1, width).astype(np.float64))
         areas.insert(0, sizes.astype(np.float64))
         of_areas.insert(0, above)
         shape = above
     return Shapes(areas, pairs, of_areas)
-
-
-def _shapes_above(geography: Geography, level: int, shape: Integers, most: int) -> Integers:
-    """Return the number of the shape of each area of a level, given those of the areas of the level below."""
-    width = int(shape.max()) + 1
-    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
-    known: dict[bytes, int] = {}
-    runs = pairwise(geography.first_child[level].tolist())
-    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
-    if len(known) > most:
-        by_size = np.lexsort((np.diff(geography.first_child[level]), geography.zones_below(level)))
-        above[by_size] = np.arange(len(above)) * most // len(above)
-    return above
 
 
 @dataclass(frozen=True, eq=False)

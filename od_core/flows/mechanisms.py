@@ -6,7 +6,6 @@ A mechanism says which cells are measured, and how noisy counts become estimates
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal, get_args
@@ -23,7 +22,7 @@ once. ``present_leaves`` measures the pairs of zones that have trips, and drops 
 threshold."""
 
 
-class Mechanism(ABC):
+class Mechanism:
     """What a mechanism measures, and how it makes estimates of noisy counts.
 
     The defaults are those of the mechanisms in [boninsegna2025inftda, section 5]: every level is measured, the levels
@@ -82,18 +81,18 @@ class Mechanism(ABC):
         """Option ``u`` of leaves that are estimated by empirical Bayes; otherwise None."""
         return None
 
-    @abstractmethod
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total.
+        sum to the parent's total. Other mechanisms return the noisy counts unchanged.
 
         Args:
             noisy: noisy counts of the children of all parents, one parent after the other.
             totals: trips of each parent; shape (parents,).
             offsets: the children of parent ``p`` are ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
         """
+        return noisy
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class InfTDA(Mechanism):
         return {"order": self.order}
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the counts that IntOpt gives the children of each parent; see :meth:`Mechanism.project`."""
+        """Return the counts that IntOpt gives the children of each parent."""
         return project_children(noisy, totals, offsets, self.order)
 
 
@@ -232,7 +231,7 @@ class TDAL2(Mechanism):
     name: ClassVar[str] = "tda_l2"
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the integers nearest in Euclidean distance that have these sums; see :meth:`Mechanism.project`."""
+        """Return the integers nearest in Euclidean distance that have these sums."""
         return project_children_euclidean(noisy, totals, offsets)
 
 
@@ -248,7 +247,7 @@ class TDALinf(Mechanism):
     most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the solutions of one mixed-integer problem per parent; see :meth:`Mechanism.project`."""
+        """Return the solutions of one mixed-integer problem per parent."""
         from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
@@ -267,10 +266,6 @@ class VanillaGauss(Mechanism):
     measures: ClassVar[Measures] = "all_leaves"
     most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
 
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
-        return noisy
-
 
 @dataclass(frozen=True)
 class StabilityHistogram(Mechanism):
@@ -283,10 +278,6 @@ class StabilityHistogram(Mechanism):
 
     name: ClassVar[str] = "stability_histogram"
     measures: ClassVar[Measures] = "present_leaves"
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged. Counts below the threshold have been dropped before."""
-        return noisy
 
 
 MECHANISMS: Registry[Mechanism] = Registry(
