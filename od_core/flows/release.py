@@ -45,30 +45,17 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
 from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
-MEASUREMENT_SCHEMA = pa.schema(
-    [
-        ("level", pa.int64()),
-        ("origin", pa.large_string()),
-        ("destination", pa.large_string()),
-        ("noisy", pa.int64()),
-        ("variance", pa.float64()),
-    ]
-)
-"""Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
-variance of the noise."""
+_ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
 
-SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
-    [
-        MEASUREMENT_SCHEMA.field("level"),
-        ("breakdown", pa.large_string()),
-        ("category", pa.large_string()),
-        *(field for field in MEASUREMENT_SCHEMA if field.name != "level"),
-    ]
+MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = (
+    pa.schema([(column.name, _ARROW[column.type]) for column in table.columns])
+    for table in (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS)
 )
-"""The same columns for measurements by category, with the name of the breakdown and the category."""
+"""Columns of published measurements, one row per cell, and of those by category."""
 
 
 def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
