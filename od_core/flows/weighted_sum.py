@@ -113,8 +113,8 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     """
     if isinstance(weights, str):
         if weights not in QUANTITIES:
-            raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, tuple(QUANTITIES))})")
-        return QUANTITIES[weights](tree)
+            raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, QUANTITIES)})")
+        return _quantity(tree, weights)
     if isinstance(weights, pd.DataFrame):
         return _of_table(tree, weights)
     if not callable(weights):
@@ -122,33 +122,20 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     return _of_function(tree, weights)
 
 
-def _distance(tree: FlowTree) -> ZoneFunction:
-    between = ZoneDistances.of(tree).between
-    return lambda origin, destination: np.nan_to_num(between(origin, destination))
+QUANTITIES = ("trips", "within", "distance", "has_distance")
+"""Names of public weights; see :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum`."""
 
 
-def _has_distance(tree: FlowTree) -> ZoneFunction:
+def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
+    if name == "trips":
+        return lambda origin, _: np.ones(len(origin))
+    if name == "within":
+        number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
+        return lambda origin, destination: (number[origin] == destination).astype(np.float64)
     between = ZoneDistances.of(tree).between
+    if name == "distance":
+        return lambda origin, destination: np.nan_to_num(between(origin, destination))
     return lambda origin, destination: (~np.isnan(between(origin, destination))).astype(np.float64)
-
-
-def _within(tree: FlowTree) -> ZoneFunction:
-    number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
-    return lambda origin, destination: (number[origin] == destination).astype(np.float64)
-
-
-def _every(_tree: FlowTree) -> ZoneFunction:
-    return lambda origin, _destination: np.ones(len(origin))
-
-
-QUANTITIES: dict[str, Callable[[FlowTree], ZoneFunction]] = {
-    "trips": _every,
-    "within": _within,
-    "distance": _distance,
-    "has_distance": _has_distance,
-}
-"""Public weights by name: 1; 1 within a zone, else 0; kilometres between the two zones, 0 if unknown; 1 if they are
-known, else 0."""
 
 
 def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
@@ -162,20 +149,16 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
         if len(unknown):
             code = str(unknown.iloc[0])
             raise _fault(f"a weight has the unknown zone {code[:60]!r}{nearest_only(code, geography.zones)}")
-    origin, destination = (geography.zone_numbers(codes).astype(np.int64) for geography, codes in sides)
     width = len(tree.destination.zones)
-    pairs, place = np.unique(origin * width + destination, return_index=True)
-    if len(pairs) < len(table):
+
+    def pairs(origin: Numbers, destination: Numbers) -> pd.Index:
+        return pd.Index(origin.astype(np.int64) * width + destination)
+
+    listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
+    if not listed.is_unique:
         raise _fault("a pair of zones has two weights")
-    known = np.append(_finite(table["weight"].to_numpy())[place], 0.0)
-    pairs = np.append(pairs, -1)  # a pair after the last one is compared with -1
-
-    def weight(origin: Numbers, destination: Numbers) -> Reals:
-        asked = origin.astype(np.int64) * width + destination
-        at = np.searchsorted(pairs[:-1], asked)
-        return np.where(pairs[at] == asked, known[at], 0.0)
-
-    return weight
+    known = pd.Series(_finite(table["weight"].to_numpy()), listed)
+    return lambda origin, destination: known.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
