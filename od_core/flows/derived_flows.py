@@ -17,14 +17,14 @@ releases themselves.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
 from od_core.flows.estimation.intervals import SegmentIntervals, refuse_without_intervals
 from od_core.flows.estimation.shrinkage import Rule, shrink
@@ -46,21 +46,31 @@ class DerivedFlows(ReleasedFlows):
 D = TypeVar("D", bound=DerivedFlows)
 
 
-def releases_of(named: Mapping[str, Any], facts: Iterable[str]) -> tuple[Release, ...]:
+def releases_of(named: Mapping[str, Any], *, breakdowns: bool) -> tuple[Release, ...]:
     """Return releases, given by the names that messages use.
 
-    Raises OdError if one is not a release of flows, or differs from the first in one of these facts of :func:`_facts`.
+    Raises OdError if one is not a release of flows, or differs from the first in a public fact on which derived flows
+    depend: the flow tree, the privacy unit and, if asked for, the breakdowns.
     """
+    facts: dict[str, dict[str, object]] = {}
     for name, release in named.items():
         if not isinstance(release, Release):
             raise not_of_flows(name, "not a release of flows")
-    (first, expected), *others = [(name, _facts(release)) for name, release in named.items()]
-    for fact in facts:
-        if unlike := [name for name, own in others if own[fact] != expected[fact]]:
+        plan, unit = release.plan, release.plan.unit
+        facts[name] = {
+            "the areas of the origins": plan.tree.origin.digest,
+            "the areas of the destinations": plan.tree.destination.digest,
+            "the order of the flow tree": plan.tree.order,
+            "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
+            **({"the breakdowns": plan.breakdowns} if breakdowns else {}),
+        }
+    first, expected = next(iter(facts.items()))
+    for fact, value in expected.items():
+        if unlike := [name for name, own in facts.items() if own[fact] != value]:
             raise OdError(
                 "OD-DERIVED-OTHER",
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
-                next_step=f"choose releases in which these do not differ: {', '.join(facts)}",
+                next_step=f"choose releases in which these do not differ: {', '.join(expected)}",
             )
     return tuple(named.values())
 
@@ -72,23 +82,6 @@ def not_of_flows(name: str, kind: str) -> OdError:
         f"{name} is {kind}; flows can be derived only from releases of flows",
         next_step="name releases of flows; for a derived one, name the releases that it is made of",
     )
-
-
-AREAS = ("the areas of the origins", "the areas of the destinations", "the order of the flow tree")
-"""Facts that releases share if their flow trees are the same."""
-
-UNIT, BREAKDOWNS = "the privacy unit", "the breakdowns"
-
-
-def _facts(release: Release) -> dict[str, object]:
-    """Return public facts of a release, by the words for them."""
-    plan, unit = release.plan, release.plan.unit
-    areas = (plan.tree.origin.digest, plan.tree.destination.digest, plan.tree.order)
-    return {
-        **dict(zip(AREAS, areas, strict=True)),
-        UNIT: (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
-        BREAKDOWNS: plan.breakdowns,
-    }
 
 
 LEAST = 2
@@ -104,7 +97,7 @@ class FlowSum(DerivedFlows):
 
     releases: tuple[Release, ...]
     leaves: Nodes
-    segments: Mapping[str, NDArray[np.int64]]
+    segments: Mapping[str, Integers]
 
     @property
     def parts(self) -> tuple[Release, ...]:
@@ -131,7 +124,7 @@ def sum_of(named: Mapping[str, Any]) -> FlowSum:
     """Return the sum of releases, given by the names that messages use; see :func:`sum_releases`."""
     if not named:
         raise too_few()
-    releases = releases_of(named, (*AREAS, UNIT, BREAKDOWNS))
+    releases = releases_of(named, breakdowns=True)
     for name, release in named.items():
         if release.plan.has_threshold:
             raise OdError(
@@ -154,31 +147,25 @@ def too_few() -> OdError:
     )
 
 
-def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, NDArray[np.int64]]]:
+def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
-    rank, first, place = np.unique(
-        np.concatenate([tree.first_rank(release.leaves) for release in releases]),
-        return_index=True,
-        return_inverse=True,
-    )
+    every = Nodes.joined(tree.depth, [release.leaves for release in releases])
+    rank = tree.first_rank(every)
+    order = np.argsort(rank, kind="stable")
+    starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
-    def total(values: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        each = np.concatenate(values)
-        sums = np.zeros((len(rank), *each.shape[1:]), dtype=np.int64)
-        np.add.at(sums, place, each)
-        return sums
+    def total(values: Integers) -> Integers:
+        return np.add.reduceat(values[order], starts)
 
-    trips = total([release.leaves.trips for release in releases])
-    origin, destination = (
-        np.concatenate([getattr(release.leaves, side) for release in releases])[first]
-        for side in ("origin", "destination")
-    )
+    trips = total(every.trips)
     there = trips != 0
+    first = order[starts][there]
     segments = {
-        one.name: total([release.segments[one.name] for release in releases])[there] for one in releases[0].breakdowns
+        one.name: total(np.concatenate([release.segments[one.name] for release in releases]))[there]
+        for one in releases[0].breakdowns
     }
-    return Nodes(tree.depth, origin[there], destination[there], trips[there]), segments
+    return Nodes(tree.depth, every.origin[first], every.destination[first], trips[there]), segments
 
 
 MOST = 12
@@ -202,7 +189,7 @@ class AssistedFlows(DerivedFlows):
     releases: tuple[Release, ...]
     leaves: Nodes
     rule: Rule
-    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    segments: Mapping[str, Integers] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Release, ...]:
@@ -242,7 +229,7 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
     """Return estimates from releases, given by the names that messages use; see :func:`assist_release`."""
     if not named:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
-    releases = releases_of(named, (*AREAS, UNIT))
+    releases = releases_of(named, breakdowns=False)
     for name, release in named.items():
         if release.plan.mechanism.measures != "every_level":
             raise OdError(
