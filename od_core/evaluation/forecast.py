@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import Level, Truth, aligned, sums_by_level
+from od_core.evaluation.metrics import Level, Truth, aligned, leaves_of, sums_by_level
 from od_core.evaluation.synthetic import gravity, pareto, seeded
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.queries import Segments
@@ -188,8 +188,8 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
         )
     trips = table.trips
     if tree.order != over.order:
-        pairs = over.pairs_at(trips.rank)
-        trips = TripCounts.from_pairs(tree, pairs.origin, pairs.destination, np.diff(trips.before))
+        leaves = leaves_of(over, trips)
+        trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
     generator = seeded(SEED)
     counts, by_segment = np.diff(trips.before), {}
     for breakdown in plan.breakdowns:
@@ -202,9 +202,9 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
 
 
 class RepeatableNoise:
-    """Noise of simulated releases, of the exact distributions, that follows from some numbers and protects nothing.
+    """Noise of the exact distributions that follows from some numbers and from the position of cells.
 
-    It is no backend, and no declaration can name it. It depends on the position of the cells, and not on threads.
+    It protects nothing, so it is no backend, and no declaration can name it.
     """
 
     def __init__(self, *numbers: int) -> None:

@@ -151,8 +151,9 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
             raise _fault(f"a weight has the unknown zone {code[:60]!r}{nearest_only(code, geography.zones)}")
     width = len(tree.destination.zones)
 
-    def pairs(origin: Numbers, destination: Numbers) -> pd.Index:
-        return pd.Index(origin.astype(np.int64) * width + destination)
+    def pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
+        numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * width + destination)
+        return numbers
 
     listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
     if not listed.is_unique:
