@@ -146,7 +146,7 @@ def compare(
 
     Args:
         runs: the runs of the comparison, ordered by data set; see :func:`planned_runs`.
-        folder: folder of the result files; created if it does not exist.
+        folder: folder of the result files.
         data_sets: functions that make the data sets, by name; they must be picklable.
         workers: number of processes. Each uses one thread, so that times can be compared.
         progress: function that is called for every run with a result, and with True if the run was not skipped.
@@ -333,11 +333,9 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def refusals(folder: Path) -> pd.DataFrame:
-    """Return the runs in a folder of a comparison in which a mechanism refused a data set because of its size.
+    """Return the data sets that a mechanism refused because of their size: one row per data set, contender and epsilon.
 
-    Returns:
-        One row per data set, contender and epsilon, with the columns data_set, contender (label of the mechanism),
-        epsilon (text) and refused (the reason).
+    The columns are data_set, contender (label of the mechanism), epsilon (text) and refused (the reason).
     """
     rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
@@ -369,18 +367,10 @@ ITALY = "italy"
 
 
 def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Return all tables of a comparison of mechanisms as a Markdown page.
+    """Return all tables of a comparison of mechanisms as a Markdown page, whose template is ``comparison.txt``.
 
-    The first table has one line per data set, as in [boninsegna2025inftda, Table 1], with T, the number of levels of
-    the flow tree below the root. There are two tables for each data set and epsilon: the largest absolute error in
-    trips, with one line per level and one column per contender (compared mechanism); and one line per contender with
-    its errors and rates at the leaves, time, memory, number of runs, and the spent rho. Their cells are
-    "median (min-max)" of the runs. If the synthetic commuters are among the data sets, the published results follow.
-
-    Args:
-        data_sets: the compared data sets.
-        results: the result of :func:`table`.
-        refused: the result of :func:`refusals`.
+    The first table is as [boninsegna2025inftda, Table 1]. The cells of the others are "median (min-max)" of the runs.
+    ``results`` and ``refused`` are those of :func:`table` and :func:`refusals`.
     """
     described = []
     for data in data_sets:

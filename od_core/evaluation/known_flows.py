@@ -155,12 +155,8 @@ def read_known_flows(
 ) -> KnownFlows:
     """Count the records of a public or synthetic file as a release does, without reading all into memory.
 
-    Args:
-        name, marking: as in :class:`KnownFlows`.
-        flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
-        zones, levels: public zone list, and its columns that are levels, coarse to fine.
-        columns: names of the columns of the file of flows; dates and users are not checked.
-        one_row_a_trip: true to state that each row is a trip.
+    ``flows`` is a Parquet or CSV file with one row per flow or trip. All rows count; dates and users are not checked.
+    ``levels`` are the columns of the public zone list that are levels, coarse to fine.
 
     Raises:
         OdError: the marking is missing or unknown, files are missing or faulty, or too many trips have zones that the

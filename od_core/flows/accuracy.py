@@ -18,6 +18,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
 from typing import TypeVar
@@ -167,6 +168,13 @@ class ShapedTree:
             steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
         return cls(steps, (origin, destination), nodes)
 
+    def means(self, values: Iterator[Reals]) -> list[float]:
+        """Return the mean of a value by pair of shapes over all nodes of each level, root first."""
+        return [
+            float(origins @ value @ destinations / (origins.sum() * destinations.sum()))
+            for (origins, destinations), value in zip(self.nodes, values, strict=True)
+        ]
+
 
 @dataclass(frozen=True, eq=False)
 class NodeVariances:
@@ -216,12 +224,10 @@ class NodeVariances:
             estimate = np.maximum(estimate, 0)  # an only child of an exact parent is exact, up to floating-point error
             yield estimate
 
-    def means(self, estimates: Iterator[Reals]) -> list[float]:
-        """Return the mean of a value by pair of shapes over all nodes of each level, root first."""
-        return [
-            float(origins @ estimate @ destinations / (origins.sum() * destinations.sum()))
-            for (origins, destinations), estimate in zip(self.shaped.nodes, estimates, strict=True)
-        ]
+    @cached_property
+    def means(self) -> list[float]:
+        """Mean variance of the estimates over all nodes of each level, root first, without rounding."""
+        return self.shaped.means(self.estimates())
 
 
 NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
@@ -257,7 +263,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
         nodes = replace(nodes, root=nodes.root + 1 / 12)
-    return [mean**0.5 for mean in nodes.means(nodes.estimates(rounding=rounding))]
+    return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=rounding))]
 
 
 def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list[float]:

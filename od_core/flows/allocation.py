@@ -336,7 +336,7 @@ class VarianceModel:
         level = self._tree_level(quantity)
         if level is None or quantity.part != "all":
             return float(self.of_cells(quantity)(shares).mean())
-        return float(self._variance(quantity, shares, lambda noise: self._means(noise)[level]))
+        return float(self._variance(quantity, shares, lambda noise: self._nodes(noise).means[level]))
 
     def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
@@ -360,11 +360,11 @@ class VarianceModel:
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
     def _every_cell(self, quantity: Quantity) -> Cells:
-        origins = np.arange(self.tree.origin.size(quantity.origin_level))
+        size = self.tree.origin.size(quantity.origin_level)
         if quantity.part != "all":
-            return origins, origins
-        destinations = np.arange(self.tree.destination.size(quantity.destination_level))
-        return np.repeat(origins, len(destinations)), np.tile(destinations, len(origins))
+            return np.arange(size), np.arange(size)
+        width = self.tree.destination.size(quantity.destination_level)
+        return np.divmod(np.arange(size * width), width)
 
     def _tree_level(self, quantity: Quantity) -> int | None:
         """Return the level of the flow tree whose nodes are the cells of a quantity; None if there is none."""
@@ -408,18 +408,8 @@ class VarianceModel:
 
     @cached_property
     def _nodes(self) -> Callable[[Noise], NodeVariances]:
-        """Function from noise to the variances of nodes; it remembers the latest results, as :attr:`_means` does."""
+        """Function from noise to the variances of nodes; it remembers the latest results."""
         return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
-
-    @cached_property
-    def _means(self) -> Callable[[Noise], list[float]]:
-        """Function from noise to the mean variance over all nodes of each level."""
-
-        def means(noise: Noise) -> list[float]:
-            nodes = self._nodes(noise)
-            return nodes.means(nodes.estimates())
-
-        return lru_cache(8)(means)
 
     def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,)."""
@@ -510,10 +500,6 @@ def with_exact_shares(
 ) -> Budget:
     """Return a budget with exact shares in place of the rule ``minimise``, or unchanged if it has another rule.
 
-    Args:
-        budget: the budget.
-        tree, neighbours, mechanism, segments: see :class:`VarianceModel`.
-
     Raises:
         OdError: The mechanism measures one level; a quantity of the rule is unknown, or has too many cells; or no
             optimum is found.
@@ -528,14 +514,7 @@ def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
-    cuts at zero. It is a convex function of the shares.
-
-    Args:
-        model: variances of the release as functions of the shares.
-        rule: weights of the quantities by name; see :meth:`Quantity.named`.
-
-    Raises:
-        OdError: As in :func:`with_exact_shares`.
+    cuts at zero. It is a convex function of the shares. Raises OdError as :func:`with_exact_shares` does.
     """
     breakdowns = () if model.segments is None else model.segments.breakdowns
     chosen = [(Quantity.named(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]
