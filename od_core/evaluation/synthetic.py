@@ -242,8 +242,11 @@ def gravity_flows(
 ) -> SyntheticFlows:
     """Return flows between zones of given sizes, by the gravity model of :func:`italy`.
 
-    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level. ``town`` is the level
-    of the towns.
+    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
+
+    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
+    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
+    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
     """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
@@ -261,7 +264,21 @@ def gravity_flows(
     inner = np.flatnonzero(pair % (zones + 1) != 0)
     pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
     origin, destination = _zones_of(pair, zones)
-    counts = _gravity_trips(generator, geography, size, origin, destination, trips, town)
+    weight = np.full(pairs, 1 / size.sum())
+    for level in range(1, town + 1):
+        area = geography.ancestors(level)
+        both = area[origin] == area[destination]
+        weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
+    weight *= size[origin]
+    weight *= size[destination]
+    own, other = np.flatnonzero(both), np.flatnonzero(~both)
+    weight[other] *= pareto(generator, len(other), 1.2)
+    left = trips - pairs
+    own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
+    counts = np.ones(pairs, dtype=np.int64)
+    for group, share in ((own, own_left), (other, left - own_left)):
+        if len(group):
+            counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
     return SyntheticFlows(name, geography, origin, destination, counts)
 
 
@@ -275,39 +292,6 @@ def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int
     destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
     pair: Integers = origin.astype(np.int64) * len(size) + destination
     return pair
-
-
-def _gravity_trips(
-    generator: np.random.Generator,
-    geography: Geography,
-    size: Reals,
-    origin: Numbers,
-    destination: Numbers,
-    trips: int,
-    town: int,
-) -> Integers:
-    """Return the number of trips of each pair; shape (pairs,).
-
-    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
-    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
-    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
-    """
-    weight = np.full(len(origin), 1 / size.sum())
-    for level in range(1, town + 1):
-        area = geography.ancestors(level)
-        both = area[origin] == area[destination]
-        weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
-    weight *= size[origin]
-    weight *= size[destination]
-    own, other = np.flatnonzero(both), np.flatnonzero(~both)
-    weight[other] *= pareto(generator, len(other), 1.2)
-    left = trips - len(origin)
-    own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
-    counts = np.ones(len(origin), dtype=np.int64)
-    for group, share in ((own, own_left), (other, left - own_left)):
-        if len(group):
-            counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
-    return counts
 
 
 def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
