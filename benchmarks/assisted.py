@@ -28,7 +28,7 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import FlowTree, Geography
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.derived_flows import MOST, learned, learned_in_turn, rule_of
+from od_core.flows.derived_flows import MOST, learned, rule_of
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
@@ -129,14 +129,14 @@ def altered(tree: FlowTree, leaves: Nodes, way: str, seed: int) -> Nodes:
 
 def estimates(own: Release, before: Sequence[Release], seed: int) -> dict[str, Nodes]:
     """Return the released table and the estimates: alone, with the releases before, and with these altered."""
-    found = {"refined": own.leaves, "alone": learned(own, rule_of(own, None), None)}
+    found = {"refined": own.leaves, "alone": learned([own], rule_of(own, None))}
     for name in ("assisted", *WAYS):
 
         def seen(leaves: Nodes, name: str = name) -> Nodes:
             return leaves if name == "assisted" else altered(own.tree, leaves, name, seed)
 
         rule = rule_of(own, seen(before[-1].leaves))
-        found[name] = learned(own, rule, seen(learned_in_turn(before, rule)))
+        found[name] = learned([own], rule, seen(learned(before, rule)))
     return found
 
 
@@ -209,7 +209,7 @@ def main() -> None:
         months = CASES[case](options.data, small=options.small)
         runs = 1 if options.small else options.runs
         found = [run(months, FIRST[case], epsilon) for _ in range(runs)]
-        rows += compared(case, epsilon, months[0].truth.tree, found)
+        rows += compared(case, epsilon, months[0].tree, found)
     printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "cases": rows}, as_json=options.json)
 
 

@@ -57,7 +57,7 @@ def true_changes(months: list[KnownFlows], levels: tuple[str, str], pairs: pd.In
     """Return the true change of the given pairs of areas, and its class."""
     flows = []
     for month in months:
-        leaves, areas = month.truth.tree.pairs_at(month.trips.rank), month.geography.to_frame()
+        leaves, areas = month.tree.pairs_at(month.trips.rank), month.geography.to_frame()
         sides = [
             areas[level].to_numpy()[zones]
             for level, zones in zip(levels, (leaves.origin, leaves.destination), strict=True)

@@ -77,7 +77,7 @@ def main() -> None:
 
 def _frame(flows: KnownFlows) -> pd.DataFrame:
     """Return the flows as records: one row a pair of zones, with its trips."""
-    geography, pairs = flows.geography, flows.truth.tree.pairs_at(flows.trips.rank)
+    geography, pairs = flows.geography, flows.tree.pairs_at(flows.trips.rank)
     origin, destination = (geography.codes_of(geography.depth, zones) for zones in (pairs.origin, pairs.destination))
     return pd.DataFrame({"origin": origin, "destination": destination, "trips": np.diff(flows.trips.before)})
 

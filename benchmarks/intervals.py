@@ -67,7 +67,7 @@ def released(variant: Variant, epsilon: str, data: KnownFlows) -> Release:
 
 def true_leaves(data: KnownFlows) -> Nodes:
     """Return the true trips of all pairs that have any, in tree order."""
-    pairs = data.truth.tree.pairs_at(data.trips.rank)
+    pairs = data.tree.pairs_at(data.trips.rank)
     return Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
 
 

@@ -67,17 +67,12 @@ class Contender:
 
 
 CONTENDERS = (
-    Contender("inftda", "inftda"),
-    Contender("tda_l2", "tda_l2"),
-    Contender("tda_linf", "tda_linf"),
-    Contender("vanilla_gauss", "vanilla_gauss"),
-    Contender("stability_histogram", "stability_histogram"),
+    *(Contender(name, name) for name in ("inftda", "tda_l2", "tda_linf", "vanilla_gauss", "stability_histogram")),
     Contender("inftda_refined", "inftda_refined"),
     Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
 )
 """Default contenders, compared at equal (epsilon, delta). They also have equal rho, except that ``inftda_refined`` has
 another rho, and that ``stability_histogram`` has none."""
-
 
 EPSILONS = ("0.1", "1", "10")
 NUMBER_OF_RUNS = 5
@@ -90,7 +85,7 @@ ON_REQUEST = {("tda_linf", "italy")}
 """Pairs of mechanism and data set that run only on request, because they take hours."""
 
 TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
-"""Prefix of the error codes with which a mechanism refuses a data set that is too large."""
+"""Error code with which the plan of a mechanism refuses a data set that is too large."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +146,7 @@ def compare(
 
     Args:
         runs: the runs of the comparison, ordered by data set; see :func:`planned_runs`.
-        folder: folder of the result files; created if it does not exist.
+        folder: folder of the result files.
         data_sets: functions that make the data sets, by name; they must be picklable.
         workers: number of processes. Each uses one thread, so that times can be compared.
         progress: function that is called for every run with a result, and with True if the run was not skipped.
@@ -163,13 +158,8 @@ def compare(
     make_folder(folder)
     for left_behind in folder.glob(".*.tmp"):  # left by a process that died while writing
         left_behind.unlink()
-    by_data_set: dict[str, list[Run]] = {}
-    for run in runs:
-        by_data_set.setdefault(run.data_set, []).append(run)
     with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
-        waiting = {
-            pool.submit(_make, run, folder, data_sets[name]): run for name, some in by_data_set.items() for run in some
-        }
+        waiting = {pool.submit(_make, run, folder, data_sets[run.data_set]): run for run in runs}
         try:
             for done in as_completed(waiting):
                 made = done.result()
@@ -208,8 +198,8 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
     if run.data_set not in _loaded:
         _loaded.clear()  # free memory before the next one is made
         _loaded[run.data_set] = make()
-    data = _loaded[run.data_set]
-    record = {
+    data, path, plan = _loaded[run.data_set], run.path(folder), None
+    record: dict[str, Any] = {
         "data_set": run.data_set,
         "data_digest": data.digest,
         "contender": run.contender.label,
@@ -218,30 +208,20 @@ def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
         "number": run.number,
         "plan_digest": None,
     }
-    path = run.path(folder)
     try:
         plan = run.contender.plan(data.geography, run.epsilon)
         record["plan_digest"] = plan.digest
-        if _is_done(path, record):
-            return False
-        record |= released(plan, data)
     except OdError as error:
-        if not error.code.startswith(TOO_LARGE):
+        if error.code != TOO_LARGE:
             raise
-        if _is_done(path, record):
-            return False
         record["refused"] = error.message
+    if path.exists() and record.items() <= json.loads(path.read_text(encoding="utf-8")).items():
+        return False
+    if plan is not None:
+        record |= released(plan, data)
     text = json.dumps(record, indent=1) + "\n"
     write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
     return True
-
-
-def _is_done(path: Path, record: Mapping[str, Any]) -> bool:
-    """Return whether the file exists and has all values of ``record``: the same run, plan and data."""
-    if not path.exists():
-        return False
-    there = json.loads(path.read_text(encoding="utf-8"))
-    return all(there.get(name) == value for name, value in record.items())
 
 
 def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
@@ -279,8 +259,7 @@ def peak_memory_gigabytes() -> float | None:
         lines = _STATUS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    peaks = [line.split()[1] for line in lines if line.startswith("VmHWM")]
-    return int(peaks[0]) * 1024 / 1e9 if peaks else None
+    return next((int(line.split()[1]) * 1024 / 1e9 for line in lines if line.startswith("VmHWM")), None)
 
 
 def reset_peak_memory() -> bool:
@@ -327,11 +306,25 @@ def table(folder: Path) -> pd.DataFrame:
     Raises:
         OdError: runs of the same data set, contender and epsilon have different plans or data.
     """
-    rows = [row for record in _records(folder) if "levels" in record for row in _levels(record)]
+    common = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
+    rows = [
+        {name: record[name] for name in common} | {"bound": bound} | level
+        for record in _records(folder)
+        if "levels" in record
+        for level, bound in zip(record["levels"], record["bound"] or [None] * len(record["levels"]), strict=True)
+    ]
     if not rows:
         return pd.DataFrame(columns=TABLE_COLUMNS)
     groups = pd.DataFrame(rows).groupby([*CASE, "level"], sort=False)
-    _refuse_mixed(groups[["plan_digest", "data_digest"]].nunique().max(axis=1))
+    kinds = groups[["plan_digest", "data_digest"]].nunique().max(axis=1)
+    if (kinds > 1).any():
+        data_set, contender, epsilon, _ = kinds.index[int(kinds.to_numpy().argmax())]
+        raise OdError(
+            "OD-EVALUATION-MIXED",
+            f"the runs of {contender} on {data_set} at epsilon {epsilon} do not all have the same plan and the same"
+            " data",
+            next_step="run the comparison again into the same folder, or into an empty one",
+        )
     result = groups[["rho", "bound"]].first()
     result.insert(0, "runs", groups.size())
     figures = groups[[*METRICS, *MEASURED]].agg(["median", "min", "max"])
@@ -340,11 +333,9 @@ def table(folder: Path) -> pd.DataFrame:
 
 
 def refusals(folder: Path) -> pd.DataFrame:
-    """Return the runs in a folder of a comparison in which a mechanism refused a data set because of its size.
+    """Return the data sets that a mechanism refused because of their size: one row per data set, contender and epsilon.
 
-    Returns:
-        One row per data set, contender and epsilon, with the columns data_set, contender (label of the mechanism),
-        epsilon (text) and refused (the reason).
+    The columns are data_set, contender (label of the mechanism), epsilon (text) and refused (the reason).
     """
     rows = [{name: record[name] for name in (*CASE, "refused")} for record in _records(folder) if "refused" in record]
     return pd.DataFrame(rows, columns=[*CASE, "refused"]).drop_duplicates(CASE, ignore_index=True)
@@ -355,35 +346,16 @@ def _records(folder: Path) -> list[dict[str, Any]]:
 
     Known data sets and contenders are in the order of their lists. All others come last.
     """
-    records = [json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")]
-    return sorted(records, key=_place)
 
-
-def _place(record: dict[str, Any]) -> tuple[Any, ...]:
-    places = [
-        (known.index(record[name]) if record[name] in known else len(known), record[name])
-        for name, known in _KNOWN.items()
-    ]
-    return (*places, Fraction(record["epsilon"]), record["number"])
-
-
-def _levels(record: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one row of the table of runs for each level of a run."""
-    names = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
-    common = {name: record[name] for name in names}
-    bounds = record["bound"] or [None] * len(record["levels"])
-    return [common | {"bound": bound} | level for level, bound in zip(record["levels"], bounds, strict=True)]
-
-
-def _refuse_mixed(kinds: pd.Series) -> None:
-    if (kinds > 1).any():
-        case = kinds.index.to_frame(index=False).iloc[int(kinds.to_numpy().argmax())]
-        raise OdError(
-            "OD-EVALUATION-MIXED",
-            f"the runs of {case['contender']} on {case['data_set']} at epsilon {case['epsilon']} do not all have"
-            " the same plan and the same data",
-            next_step="run the comparison again into the same folder, or into an empty one",
+    def place(record: dict[str, Any]) -> tuple[Any, ...]:
+        listed = [(*known, record[name]).index(record[name]) for name, known in _KNOWN.items()]
+        return (
+            *zip(listed, (record[name] for name in _KNOWN), strict=True),
+            Fraction(record["epsilon"]),
+            record["number"],
         )
+
+    return sorted((json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")), key=place)
 
 
 LEAVES = ("mean_abs_error", "false_discovery_rate", "false_negative_rate", "seconds", "peak_memory_gigabytes")
@@ -395,22 +367,14 @@ ITALY = "italy"
 
 
 def tables_markdown(data_sets: Iterable[KnownFlows], results: pd.DataFrame, refused: pd.DataFrame) -> str:
-    """Return all tables of a comparison of mechanisms as a Markdown page.
+    """Return all tables of a comparison of mechanisms as a Markdown page, whose template is ``comparison.txt``.
 
-    The first table has one line per data set, as in [boninsegna2025inftda, Table 1], with T, the number of levels of
-    the flow tree below the root. There are two tables for each data set and epsilon: the largest absolute error in
-    trips, with one line per level and one column per contender (compared mechanism); and one line per contender with
-    its errors and rates at the leaves, time, memory, number of runs, and the spent rho. Their cells are
-    "median (min-max)" of the runs. If the synthetic commuters are among the data sets, the published results follow.
-
-    Args:
-        data_sets: the compared data sets.
-        results: the result of :func:`table`.
-        refused: the result of :func:`refusals`.
+    The first table is as [boninsegna2025inftda, Table 1]. The cells of the others are "median (min-max)" of the runs.
+    ``results`` and ``refused`` are those of :func:`table` and :func:`refusals`.
     """
     described = []
     for data in data_sets:
-        tree, trips = data.truth.tree, data.trips
+        tree, trips = data.tree, data.trips
         sizes = (trips.total, len(trips.rank), tree.cells(tree.depth))
         described.append([data.name, data.marking, *map(_number, sizes), tree.depth])
     by_case = results.groupby(["data_set", "epsilon"], sort=False)
@@ -435,30 +399,21 @@ def _case(rows: pd.DataFrame) -> dict[str, Any]:
     for level, some in rows.groupby("level"):
         cells = {row["contender"]: _spread(row, "max_abs_error") for _, row in some.iterrows()}
         errors.append([level, *(cells.get(contender, NOTHING) for contender in contenders)])
-    leaves = [
-        [row["contender"], *(_spread(row, figure) for figure in LEAVES), row["runs"], _rho(row["rho"])]
-        for _, row in rows[rows["level"] == rows["level"].max()].iterrows()
-    ]
+    leaves = []
+    for _, row in rows[rows["level"] == rows["level"].max()].iterrows():
+        rho = f"{float(Fraction(row['rho'])):.4g}" if isinstance(row["rho"], str) else NOTHING
+        leaves.append([row["contender"], *(_spread(row, figure) for figure in LEAVES), row["runs"], rho])
     return {"contenders": contenders, "errors": errors, "leaves": leaves}
 
 
 def _spread(row: Any, figure: str) -> str:
     """Return ``median (min-max)``, the median alone if all three have the same text, or ``-`` if they are missing."""
-    factor = 100 if figure in PERCENT else 1
-    if pd.isna(row[f"{figure}_median"]):
+    values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
+    if pd.isna(values[0]):
         return NOTHING
-    write = _rate if figure in PERCENT else _number
-    median, least, most = (write(factor * row[f"{figure}_{name}"]) for name in ("median", "min", "max"))
+    is_rate = figure in PERCENT
+    median, least, most = (f"{100 * value:.1f}" if is_rate else _number(value) for value in values)
     return median if median == least == most else f"{median} ({least}-{most})"
-
-
-def _rho(rho: Any) -> str:
-    """Return rho, given as exact text, with four significant digits; ``-`` if there is none."""
-    return f"{float(Fraction(rho)):.4g}" if isinstance(rho, str) else NOTHING
-
-
-def _rate(percent: float) -> str:
-    return f"{percent:.1f}"
 
 
 def _number(value: float) -> str:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from od_core.evaluation.forecast import ALL_SIZES
 from od_core.extras import require
@@ -72,12 +71,10 @@ BOUND_COLOUR = "#222222"
 LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
 """Smallest width of a figure, and width of the longest legend entry, in inches."""
 
-Reals = NDArray[np.float64]
-
 Styles = dict[str, tuple[str, str]]
 """Colour and mark of every compared mechanism in a figure, by label and in the order of the legend."""
 
-Panel = Callable[["Axes", pd.DataFrame], None]
+Panel = Callable[["Axes", pd.DataFrame, Styles], None]
 """Function that draws the results of one data set and one epsilon on axes."""
 
 
@@ -123,36 +120,11 @@ def figure_3(table: pd.DataFrame, data_set: str) -> Figure:
     The rows of panels have the largest error by level, the false discovery rate by level, and the time of a release.
     """
     rows = table[table["data_set"] == data_set]
-    styles = _styles(rows)
-    panels: list[tuple[str, Panel]] = [
-        (TITLES[metric], partial(_by_level, metric=metric, styles=styles)) for metric in (ERROR, DISCOVERIES)
-    ]
     least, most = np.log10([rows["seconds_min"].min(), rows["seconds_max"].max()])
     reach = 10 ** float(np.floor(least)), 10 ** float(np.floor(most) + 1)  # whole decades, since only these have labels
-    panels.append(("", partial(_times_by_contender, styles=styles, reach=reach)))
-    return _by_epsilon([(title, rows, panel) for title, panel in panels], styles)
-
-
-def figure_6(table: pd.DataFrame) -> Figure:
-    """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
-    from matplotlib.figure import Figure
-
-    names = [name for name in SYNTHETIC if name in set(table["data_set"])]
-    some = table[table["data_set"].isin(names)]
-    styles, columns = _styles(some), min(3, len(names))
-    lines = -(-len(names) // columns)
-    figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
-    grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
-    for number, axes in enumerate(grid.flat):
-        if number >= len(names):
-            axes.set_visible(False)
-            continue
-        axes.set_title(names[number])
-        _times_by_epsilon(axes, some[some["data_set"] == names[number]], styles)
-    for line in grid:
-        line[0].set_ylabel(TITLES[SECONDS])
-    _legend(figure, styles)
-    return figure
+    panels: list[tuple[str, Panel]] = [(TITLES[metric], partial(_by_level, metric)) for metric in (ERROR, DISCOVERIES)]
+    panels.append(("", partial(_times_by_contender, reach)))
+    return _by_epsilon([(title, rows, panel) for title, panel in panels])
 
 
 def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> Figure:
@@ -160,27 +132,48 @@ def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> 
 
     It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
     """
-    names = [name for name in wanted if name in set(table["data_set"])]
-    styles = _styles(table[table["data_set"].isin(names)])
-    panel = partial(_by_level, metric=metric, styles=styles)
-    return _by_epsilon(
-        [(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names], styles
-    )
+    names, panel = _listed(table, wanted), partial(_by_level, metric)
+    return _by_epsilon([(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names])
 
 
-def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles) -> Figure:
+def figure_6(table: pd.DataFrame) -> Figure:
+    """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
+    from matplotlib.figure import Figure
+
+    names = _listed(table, SYNTHETIC)
+    styles, columns = _styles(table[table["data_set"].isin(names)]), min(3, len(names))
+    lines = -(-len(names) // columns)
+    figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
+    grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
+    for axes in grid.flat[len(names) :]:
+        axes.set_visible(False)
+    for axes, name in zip(grid.flat, names, strict=False):
+        axes.set_title(name)
+        _times_by_epsilon(axes, table[table["data_set"] == name], styles)
+    for line in grid:
+        line[0].set_ylabel(TITLES[SECONDS])
+    _legend(figure, styles)
+    return figure
+
+
+def _listed(table: pd.DataFrame, wanted: Sequence[str]) -> list[str]:
+    return [name for name in wanted if name in set(table["data_set"])]
+
+
+def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
     """Return a figure with one row of panels per triple (title, table, panel function), one column per epsilon.
 
     The panels of a row share the vertical scale.
     """
     from matplotlib.figure import Figure
 
+    styles = _styles(pd.concat([rows for _, rows, _ in lines]))
     epsilons = sorted({epsilon for _, rows, _ in lines for epsilon in rows["epsilon"]}, key=Fraction)
     figure = Figure(figsize=(max(2.7 * len(epsilons) + 0.9, LEAST_WIDTH), 1.9 * len(lines) + 0.9), layout="constrained")
     grid = figure.subplots(len(lines), len(epsilons), sharey="row", squeeze=False)
     for line, (title, rows, panel) in zip(grid, lines, strict=True):
         for axes, epsilon in zip(line, epsilons, strict=True):
-            panel(axes, rows[rows["epsilon"] == epsilon])
+            panel(axes, rows[rows["epsilon"] == epsilon], styles)
         line[0].set_ylabel(title)
     for axes, epsilon in zip(grid[0], epsilons, strict=True):
         axes.set_title(f"ε = {epsilon}")
@@ -191,23 +184,16 @@ def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]], styles: Styles
     return figure
 
 
-def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> None:
+def _by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw a metric by level on ``axes``. The scale of the largest error is linear up to 1 trip, then logarithmic."""
-    factor = 100 if metric == DISCOVERIES else 1
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].sort_values("level")
         if len(some):
-            (median, bars), (colour, marker) = _bars(some, metric), styles[label]
-            axes.errorbar(
-                some["level"] + shift, factor * median, yerr=factor * bars, color=colour, marker=marker, **MARKS
-            )
+            _mark(axes, styles[label], some, metric, some["level"] + shift)
+        if len(some) and metric == ERROR and label in BOUNDED:
+            bounds = some.dropna(subset="bound")
+            axes.plot(bounds["level"], bounds["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1)
     if metric == ERROR:
-        for label in BOUNDED:
-            bounded = rows[(rows["contender"] == label)].dropna(subset="bound").sort_values("level")
-            if len(bounded):
-                axes.plot(
-                    bounded["level"], bounded["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1
-                )
         axes.set_yscale("symlog", linthresh=1)
     axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # do not cut off marks at 0
     last = int(rows["level"].max()) if len(rows) else 0
@@ -215,13 +201,12 @@ def _by_level(axes: Axes, rows: pd.DataFrame, metric: str, styles: Styles) -> No
     axes.set_xlabel("level of the flow tree")
 
 
-def _times_by_contender(axes: Axes, rows: pd.DataFrame, styles: Styles, reach: tuple[float, float]) -> None:
+def _times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     """Draw the times of releases at one epsilon, one row per mechanism; ``reach`` is the range of the time axis."""
     for place, (label, style) in enumerate(styles.items()):
         some = rows[rows["contender"] == label].head(1)
         if len(some):
-            median, bars = _bars(some, SECONDS)
-            axes.errorbar(median, [place], xerr=bars, color=style[0], marker=style[1], **MARKS)
+            _mark(axes, style, some, SECONDS, [place], across=True)
     axes.set_yticks(range(len(styles)), [label.replace(", ", ",\n") for label in styles], fontsize=7.5)
     axes.set_ylim(len(styles) - 0.5, -0.5)
     axes.set_xscale("log")
@@ -236,18 +221,29 @@ def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
     for label, shift in _shifts(styles):
         some = rows[rows["contender"] == label].drop_duplicates("epsilon")
         if len(some):
-            (median, bars), (colour, marker) = _bars(some, SECONDS), styles[label]
             place = some["epsilon"].map(epsilons.index) + 1.5 * shift
-            axes.errorbar(place, median, yerr=bars, color=colour, marker=marker, linestyle="none", **MARKS)
+            _mark(axes, styles[label], some, SECONDS, place, linestyle="none")
     axes.set_yscale("log")
     axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
     axes.grid(visible=False, axis="x")
 
 
-def _bars(rows: pd.DataFrame, metric: str) -> tuple[Reals, Reals]:
-    """Return the medians of a metric, shape (rows,), and their distances from minimum and maximum, shape (2, rows)."""
-    median, least, most = (rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
-    return median, np.array([median - least, most - median])
+def _mark(
+    axes: Axes,
+    style: tuple[str, str],
+    rows: pd.DataFrame,
+    metric: str,
+    place: Any,
+    *,
+    across: bool = False,
+    **line: Any,
+) -> None:
+    """Draw the medians of a metric with their bars at some places, upwards or, if ``across``, to the right."""
+    factor = 100 if metric == DISCOVERIES else 1
+    median, least, most = (factor * rows[f"{metric}_{name}"].to_numpy(dtype=float) for name in ("median", "min", "max"))
+    line |= {"xerr" if across else "yerr": np.array([median - least, most - median])}
+    x, y = (median, place) if across else (place, median)
+    axes.errorbar(x, y, color=style[0], marker=style[1], **line, **MARKS)
 
 
 def _shifts(styles: Styles) -> Iterator[tuple[str, float]]:

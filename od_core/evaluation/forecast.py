@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import Level, Truth, sums_by_level
-from od_core.evaluation.synthetic import gravity, pareto
+from od_core.evaluation.metrics import Level, Truth, aligned, leaves_of, sums_by_level
+from od_core.evaluation.synthetic import gravity, pareto, seeded
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.queries import Segments
 from od_core.flows.release import Release, run_plan
@@ -105,10 +105,8 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     """Return synthetic flows over public geographies, on which to forecast if there is no public table.
 
     The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
-    geographies, the flows depend on random sizes of the zones alone.
-
-    Raises:
-        OdError: a single geography has fewer than 3 zones, or two geographies have different numbers of levels.
+    geographies, the flows depend on random sizes of the zones alone. Raises OdError if a single geography has fewer
+    than 3 zones, or two geographies have different numbers of levels.
     """
     zones = len(geography.zones)
     if destination_geography is not None and destination_geography.digest != geography.digest:
@@ -126,15 +124,12 @@ def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
     They are the number of cells, the absolute errors, the squared errors, the trips, and the number of cells with a
     released number above 0. ``cells`` is the number of all cells of the level.
     """
-    rank = np.union1d(true[0], released[0])
-    trips, found = np.zeros((2, len(rank)), dtype=np.int64)
-    trips[np.searchsorted(rank, true[0])] = true[1]
-    found[np.searchsorted(rank, released[0])] = released[1]
+    trips, found = aligned(true, released)
     size = np.searchsorted(SIZE_CLASSES, trips, side="right") - 1
     error = np.abs(found - trips).astype(np.float64)
-    values = (np.ones(len(rank)), error, error**2, trips, found > 0)
+    values = (np.ones(len(trips)), error, error**2, trips, found > 0)
     sums = np.array([np.bincount(size, each, minlength=len(SIZE_CLASSES)) for each in values])
-    sums[0, 0] += cells - len(rank)  # cells that have trips in neither table
+    sums[0, 0] += cells - len(trips)  # cells that have trips in neither table
     return sums
 
 
@@ -158,15 +153,10 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
 def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
     """Return synthetic flows between two geographies. The pairs and their trips depend on random zone sizes alone.
 
-    No distances are used, because it is not known how the two geographies are related.
-
-    Args:
-        tree: flow tree over the geographies.
-        seed: seed of the generator; the same seed gives the same flows.
-        pairs: largest number of pairs with trips; at least 1.
-        trips: total number of trips, at least the number of pairs.
+    No distances are used, because it is not known how the two geographies are related. ``pairs`` is the largest number
+    of pairs with trips, and ``trips`` the total number of trips.
     """
-    generator = np.random.Generator(np.random.PCG64(seed))
+    generator = seeded(seed)
     zones = (len(tree.origin.zones), len(tree.destination.zones))
     sizes = [pareto(generator, count, 1.2) for count in zones]
     ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
@@ -175,7 +165,7 @@ def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> Known
     origin, destination = (chosen // zones[1]).astype(np.int32), (chosen % zones[1]).astype(np.int32)
     weight = sizes[0][origin] * sizes[1][destination]
     counts = 1 + generator.multinomial(trips - len(chosen), weight / weight.sum())
-    return KnownFlows.from_counts("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
+    return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
 NOISE = "table"
@@ -187,12 +177,9 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     """Return the trip counts of a table, in the order of the plan's flow tree.
 
     The trips are divided among the categories of the plan's breakdowns at random, with equal chances. The same table
-    always gives the same categories.
-
-    Raises:
-        OdError: the table is over another geography.
+    always gives the same categories. Raises OdError if the table is over another geography.
     """
-    tree, over = plan.tree, table.truth.tree
+    tree, over = plan.tree, table.tree
     if (tree.origin.digest, tree.destination.digest) != (over.origin.digest, over.destination.digest):
         raise OdError(
             "OD-FORECAST-GEOGRAPHY",
@@ -201,9 +188,9 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
         )
     trips = table.trips
     if tree.order != over.order:
-        pairs = over.pairs_at(trips.rank)
-        trips = TripCounts.from_pairs(tree, pairs.origin, pairs.destination, np.diff(trips.before))
-    generator = np.random.Generator(np.random.PCG64(SEED))
+        leaves = leaves_of(over, trips)
+        trips = TripCounts.from_pairs(tree, leaves.origin, leaves.destination, leaves.trips)
+    generator = seeded(SEED)
     counts, by_segment = np.diff(trips.before), {}
     for breakdown in plan.breakdowns:
         categories = len(breakdown.categories)
@@ -215,13 +202,9 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
 
 
 class RepeatableNoise:
-    """Noise of simulated releases, of the exact distributions, that is the same at every call.
+    """Noise of the exact distributions that follows from some numbers and from the position of cells.
 
-    It follows from public numbers alone, so it protects nothing. It is no backend, and no declaration can name it. It
-    depends on the position of the cells, and not on threads.
-
-    Args:
-        numbers: numbers that the noise follows from.
+    It protects nothing, so it is no backend, and no declaration can name it.
     """
 
     def __init__(self, *numbers: int) -> None:
@@ -247,14 +230,14 @@ class _Words:
 
 
 def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
-    """Yield releases of a plan, each with its own noise.
+    """Yield ``runs`` releases of a plan, each with its own noise.
 
     Args:
         plan: plan of the releases.
         trips: trip counts, as :func:`on_plan` returns them.
         runs: number of releases.
-        number: number of the simulation, at least 0. Simulations with the same number have the same noise, so that the
-            same input gives the same result. If None, the noise is new at every call.
+        number: number of the simulation. Simulations with the same number have the same noise. If None, the noise is
+            new at every call.
 
     Raises:
         OdError: the variance of the noise is too large for the backend ``table``.

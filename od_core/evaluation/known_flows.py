@@ -39,10 +39,8 @@ class KnownFlows:
         name: name of the data set, for tables and figures.
         marking: why the flows are not confidential: ``synthetic`` flows are invented, ``public`` flows are published by
             their owner.
-        geography: geography of the origins. It is also that of the destinations, except in forecasts with a separate
-            destination geography.
-        trips: counts of the flows, in the order of the flow tree that refines destinations before origins.
-        truth: sums of the flows at every level of this tree.
+        tree: flow tree that refines destinations before origins.
+        trips: counts of the flows, in the order of the tree.
 
     Raises:
         OdError: the marking is missing or unknown.
@@ -50,9 +48,8 @@ class KnownFlows:
 
     name: str
     marking: Marking
-    geography: Geography
+    tree: FlowTree
     trips: TripCounts
-    truth: Truth
 
     def __post_init__(self) -> None:
         refuse_unmarked(self.name, self.marking)
@@ -65,7 +62,7 @@ class KnownFlows:
         """Create known flows from flows that :mod:`od_core.evaluation.synthetic` made."""
         tree = FlowTree(flows.geography, flows.geography)
         trips = TripCounts.from_pairs(tree, flows.origin, flows.destination, flows.trips)
-        return cls.from_counts(flows.name, "synthetic", tree, trips)
+        return cls(flows.name, "synthetic", tree, trips)
 
     @classmethod
     def from_frame(
@@ -78,27 +75,27 @@ class KnownFlows:
         *,
         one_row_a_trip: bool = False,
     ) -> KnownFlows:
-        """Create known flows from a table, or a file, with the columns that :func:`od_core.release_flows` accepts.
+        """Create known flows from a table, or a file, as :func:`od_core.release_flows` accepts it.
 
-        ``name`` and ``marking`` are attributes of the class. By default, destinations have the geography of origins.
-        ``one_row_a_trip`` is as for :func:`od_core.release_flows`.
-
-        Raises:
-            OdError: the marking is neither synthetic nor public, or
-                :func:`od_core.records.trip_counts.count_trips` refuses the table.
+        Raises OdError as the class and :func:`od_core.records.trip_counts.count_trips` do.
         """
         tree = FlowTree(geography, destination_geography or geography)
-        return cls.from_counts(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
+        return cls(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))
 
-    @classmethod
-    def from_counts(cls, name: str, marking: Marking, tree: FlowTree, trips: TripCounts) -> KnownFlows:
-        """Create known flows from counts of the trips of the leaf pairs of a tree. Raises OdError as the class does."""
-        return cls(name, marking, tree.origin, trips, Truth.of_counts(tree, trips))
+    @property
+    def geography(self) -> Geography:
+        """Geography of the origins. Only forecasts have another one of the destinations."""
+        return self.tree.origin
+
+    @cached_property
+    def truth(self) -> Truth:
+        """Sums of the flows at every level of the tree."""
+        return Truth.of_counts(self.tree, self.trips)
 
     @cached_property
     def digest(self) -> str:
         """SHA-256 of the name, the geographies and the trips of every pair, as hexadecimal text."""
-        other = self.truth.tree.destination.digest
+        other = self.tree.destination.digest
         areas = [self.geography.digest, *([] if other == self.geography.digest else [other])]
         digest = hashlib.sha256(json.dumps([self.name, *areas]).encode())
         for column in (self.trips.rank, self.trips.before):
@@ -121,7 +118,7 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
     """Return functions that make the synthetic data sets of the comparison of mechanisms, by name.
 
     The data sets have the numbers of pairs and trips of [boninsegna2025inftda, Section 5 and Table 1]. ``italy`` has
-    the numbers of zones and trips of the real data set in that table, but its flows are synthetic.
+    those of the real data set in that table, but its flows are synthetic.
     """
     sparse, half = Fraction(1, 100), Fraction(1, 2)
     random_half = Fraction(95_612, 435**2)  # the published dense set has slightly more than half of the pairs
@@ -158,13 +155,8 @@ def read_known_flows(
 ) -> KnownFlows:
     """Count the records of a public or synthetic file as a release does, without reading all into memory.
 
-    Args:
-        name, marking: as in :class:`KnownFlows`.
-        flows: Parquet or CSV file, one row per flow or trip; all of its rows count.
-        zones: public zone list.
-        levels: names of the columns of the zone list that are levels, coarse to fine.
-        columns: names of the columns of the file of flows; dates and users are not checked.
-        one_row_a_trip: true to state that each row is a trip; see :class:`od_core.records.formats.RecordFormat`.
+    ``flows`` is a Parquet or CSV file with one row per flow or trip. All rows count; dates and users are not checked.
+    ``levels`` are the columns of the public zone list that are levels, coarse to fine.
 
     Raises:
         OdError: the marking is missing or unknown, files are missing or faulty, or too many trips have zones that the
@@ -178,4 +170,4 @@ def read_known_flows(
         form = TABLE.declared(one_row_a_trip=one_row_a_trip)
         load_records(flows, columns, _ANY_PERIOD, records, record_format=form)
         trips = trip_counts_of(records, tree)
-    return KnownFlows.from_counts(name, marking, tree, trips)
+    return KnownFlows(name, marking, tree, trips)

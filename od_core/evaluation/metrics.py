@@ -9,9 +9,10 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from od_core.files.data_frame import TableOrFile
+from od_core.flows.accuracy import most_leaves
+from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
@@ -19,7 +20,7 @@ from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
-Level = tuple[NDArray[np.int64], NDArray[np.int64]]
+Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
 
 The rank of a node is the position of its first leaf pair among all leaf pairs of the flow tree. Without a breakdown, a
@@ -47,20 +48,14 @@ class Truth:
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
-        pairs = tree.pairs_at(counts.rank)
-        leaves = Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
+        leaves = leaves_of(tree, counts)
         if breakdown is None:
             return cls(tree, tuple(sums_by_level(tree, leaves)))
         trips = category_trips(counts, breakdown)
         return cls(tree, tuple(sums_by_level(tree, leaves, trips)), trips.shape[1])
 
-    def errors(self, leaves: Nodes, segments: NDArray[np.int64] | None = None) -> list[dict[str, float]]:
-        """Return the errors of a release: one row per level, as in :func:`od_core.evaluate`.
-
-        Args:
-            leaves: released leaves in tree order.
-            segments: released trips of each leaf by the categories of the breakdown; shape (leaves, categories).
-        """
+    def errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
+        """Return the errors of released leaves: one row per level, as in :func:`od_core.evaluate`."""
         pairs = zip(self.levels, sums_by_level(self.tree, leaves, segments), strict=True)
         return [
             {"level": level, **level_errors(*pair, self.tree.cells(level) * self.categories)}
@@ -68,7 +63,13 @@ class Truth:
         ]
 
 
-def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
+def leaves_of(tree: FlowTree, counts: TripCounts) -> Nodes:
+    """Return the leaf nodes with trips."""
+    pairs = tree.pairs_at(counts.rank)
+    return Nodes(tree.depth, pairs.origin, pairs.destination, np.diff(counts.before))
+
+
+def category_trips(counts: TripCounts, breakdown: str) -> Integers:
     """Return the trips of each leaf with trips by the categories of a breakdown; shape (leaves, categories)."""
     categories = counts.by_segment[breakdown]
     trips = np.zeros((len(counts.rank), len(categories)), dtype=np.int64)
@@ -77,13 +78,11 @@ def category_trips(counts: TripCounts, breakdown: str) -> NDArray[np.int64]:
     return trips
 
 
-def sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64] | None = None) -> Iterator[Level]:
-    """Yield the sums of the leaves' trips at each level, 0 (root) to T.
+def sums_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = None) -> Iterator[Level]:
+    """Yield the sums of the trips of leaves in tree order at each level, 0 (root) to T.
 
-    Args:
-        tree: the flow tree.
-        leaves: leaves in tree order.
-        segments: trips of each leaf by the categories of a breakdown, to sum them instead; shape (leaves, categories).
+    ``segments`` are the trips of each leaf by the categories of a breakdown, to sum them instead; shape (leaves,
+    categories).
     """
     trips = leaves.trips if segments is None else segments
     categories = np.arange(1 if segments is None else segments.shape[1])
@@ -98,24 +97,28 @@ def sums_by_level(tree: FlowTree, leaves: Nodes, segments: NDArray[np.int64] | N
         yield keys[sums != 0], sums[sums != 0]
 
 
+def aligned(true: Level, released: Level) -> tuple[Integers, Integers]:
+    """Return the true and the released trips of all cells that have one of them; shape (cells,) each."""
+    keys = np.union1d(true[0], released[0])
+    trips, found = np.zeros((2, len(keys)), dtype=np.int64)
+    trips[np.searchsorted(keys, true[0])] = true[1]
+    found[np.searchsorted(keys, released[0])] = released[1]
+    return trips, found
+
+
 def level_errors(true: Level, released: Level, cells: int) -> dict[str, float]:
-    """Return the errors of one level with ``cells`` public pairs, by name. A node that is not listed has 0 trips."""
-    (true_rank, true_trips), (rank, trips) = true, released
-    place = np.searchsorted(true_rank, rank)
-    both = np.zeros(len(rank), dtype=bool)
-    inside = place < len(true_rank)
-    both[inside] = true_rank[place[inside]] == rank[inside]
-    error, missed = trips.copy(), true_trips.copy()
-    error[both] -= true_trips[place[both]]
-    missed[place[both]] = 0
-    np.abs(error, out=error)
-    positive = trips > 0
-    discovered, found = int(positive.sum()), int((positive & both).sum())
+    """Return the errors of one level with ``cells`` public pairs, by name."""
+    trips, found = aligned(true, released)
+    errors = np.abs(found - trips)
+    is_there, is_released = trips > 0, found > 0
+    rates = {
+        "false_discovery_rate": (is_released & ~is_there, is_released),
+        "false_negative_rate": (is_there & ~is_released, is_there),
+    }
     return {
-        "max_abs_error": max(int(error.max(initial=0)), int(missed.max(initial=0))),
-        "mean_abs_error": float(error.sum() + missed.sum()) / cells,
-        "false_discovery_rate": (discovered - found) / discovered if discovered else 0.0,
-        "false_negative_rate": (len(true_rank) - found) / len(true_rank) if len(true_rank) else 0.0,
+        "max_abs_error": int(errors.max(initial=0)),
+        "mean_abs_error": float(errors.sum()) / cells,
+        **{name: int(part.sum()) / max(int(whole.sum()), 1) for name, (part, whole) in rates.items()},
     }
 
 
@@ -156,9 +159,6 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     above theta moves by |theta| <= d. Any other x_i lies between z_i - d >= -d and theta, and moves to 0, by at most d.
     For whole x and d, rounding theta up or down does not change this.
 
-    Args:
-        plan: plan of a mechanism of ``TOP_DOWN``.
-        beta: see ``BETA``.
     """
     part = beta / len(plan.steps)
     maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]
@@ -168,12 +168,7 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
 def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float] | None:
     """Return bounds of a release's largest absolute error at levels 0 (root) to T; None if no bound is known.
 
-    All bounds hold together with probability 1 - beta. They depend on the mechanism of the plan.
-
-    Args:
-        plan: plan of a release of flows.
-        trips: n, the public number of trips; only :func:`proposition_1_stability` uses it.
-        beta: see ``BETA``.
+    All bounds hold together with probability 1 - beta. ``trips`` is the public number of trips.
     """
     step = plan.steps[-1]
     if isinstance(step, ThresholdStep):
@@ -184,13 +179,9 @@ def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float
 
 
 def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:
-    """Return bounds of the largest absolute error at levels 0 to T, given the largest noise; see :func:`theorem_4`.
+    """Return the bounds of :func:`theorem_4`, given the largest absolute noise of every step; shape (steps,).
 
     The nodes of a level that is not measured have one child each, so their errors are those of the level below.
-
-    Args:
-        plan: plan of a top-down mechanism.
-        maxima: largest absolute noise of every step; shape (steps,).
     """
     noises_root = plan.level_above(plan.steps[0]) is None
     error, bounds = 0.0, [] if noises_root else [0.0]
@@ -210,10 +201,7 @@ def proposition_1_gauss(tree: FlowTree, variance: Fraction, beta: Fraction = BET
 
         sqrt(2 k_l sigma^2 ln(2 N_l (T + 1) / beta)).
 
-    Args:
-        tree: public flow tree.
-        variance: sigma^2, the variance of the noise of a leaf.
-        beta: see ``BETA``.
+    ``variance`` is sigma^2, that of the noise of a leaf.
     """
     part = beta / (tree.depth + 1)
     levels = range(tree.depth + 1)
@@ -241,25 +229,14 @@ def proposition_1_stability(
     One event bounds every leaf, so the levels do not share beta. (In the publication, beta is n delta, because the
     threshold itself bounds the noise.)
 
-    Args:
-        tree: public flow tree.
-        scale: scale of the discrete Laplace noise.
-        threshold: smallest noisy value that is released; at least 1.
-        beta: see ``BETA``.
-        trips: n, the number of trips, if it is public.
+    ``scale`` is that of the discrete Laplace noise, ``threshold`` the smallest noisy value that is released, at least
+    1, and ``trips`` is n, if it is public.
     """
     limit = tree.cells(tree.depth) if trips is None else min(tree.cells(tree.depth), trips)
     ratio = math.exp(-1 / float(scale))
     reached = math.ceil(float(scale) * math.log(2 * max(limit, 1) / ((1 + ratio) * float(beta))))
     leaf_error = max(reached, 1) - 1 + threshold - 1
     return [float(min(most_leaves(tree, level), limit) * leaf_error) for level in range(tree.depth + 1)]
-
-
-def most_leaves(tree: FlowTree, level: int) -> int:
-    """Return the largest number of leaf pairs below a node of a level."""
-    origin_level, destination_level = tree.level_pair(level)
-    origins, destinations = tree.origin.zones_below(origin_level), tree.destination.zones_below(destination_level)
-    return int(origins.max()) * int(destinations.max())
 
 
 def _largest(cells: int, variance: Fraction, beta: Fraction) -> float:

@@ -7,25 +7,23 @@ random numbers are predictable and must never serve as noise.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers, Reals
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography, Numbers
-
-Counts = NDArray[np.int64]
 
 TOWN = 3
 """Level of the towns in Italian geographies."""
 
 
-def digit_geography(fan_outs: Sequence[Counts]) -> Geography:
+def digit_geography(fan_outs: Sequence[Integers]) -> Geography:
     """Return a geography in which an area's code is its parent's code and one more digit.
 
     ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
@@ -38,7 +36,7 @@ def digit_geography(fan_outs: Sequence[Counts]) -> Geography:
     return geography_of_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
 
 
-def italian_codes(province_counts: Counts, town_counts: Counts) -> list[list[str]]:
+def italian_codes(province_counts: Integers, town_counts: Integers) -> list[list[str]]:
     """Return the codes of regions, provinces and towns as in Italy: a town's code begins with its province's.
 
     ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
@@ -49,14 +47,16 @@ def italian_codes(province_counts: Counts, town_counts: Counts) -> list[list[str
     return [regions, provinces, numbered_codes(provinces, town_counts, 3)]
 
 
-def numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Counts, width: int) -> list[str]:
+def numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integers, width: int) -> list[str]:
     """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
     return [
         f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
     ]
 
 
-def geography_of_codes(levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Counts]) -> Geography:
+def geography_of_codes(
+    levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Integers]
+) -> Geography:
     """Return a geography with the names of its levels, and the codes and fan-outs of each level."""
     parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
     return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
@@ -64,8 +64,6 @@ def geography_of_codes(levels: Sequence[str], codes: Sequence[Sequence[str]], fa
 
 OWN_TOWN_SHARE = Fraction(11, 20)
 """Share of trips that stay in their town in synthetic gravity flows, as far as the number of pairs allows."""
-
-Reals = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +81,7 @@ class SyntheticFlows:
     geography: Geography
     origin: Numbers
     destination: Numbers
-    trips: Counts
+    trips: Integers
 
     def to_frame(self) -> pd.DataFrame:
         """Return one row per pair, as in :func:`od_core.release_flows`: origin, destination (both codes) and trips."""
@@ -99,18 +97,8 @@ class SyntheticFlows:
 def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
     """Return flows with Pareto-distributed trips on random pairs of zones, in a geography of areas with two children.
 
-    Args:
-        seed: seed of the generator.
-        levels: number of levels below the whole space; there are 2^levels zones.
-        filled: share of the pairs that have trips.
-        trips: total number of trips. The published data sets have 1,051,271 trips if all pairs are filled, 734,688 for
-            1/2 and 23,302 for 1/100.
-
-    Raises:
-        OdError: no pair has trips, or there are fewer trips than pairs with trips.
-
-    References:
-        [boninsegna2025inftda, Section 5].
+    See [boninsegna2025inftda, Section 5]. There are 2^levels zones, and ``filled`` is the share of the pairs that have
+    trips. Raises OdError if no pair has trips, or if there are fewer trips than pairs with trips.
     """
     fan_outs = [np.full(2**level, 2) for level in range(levels)]
     return _pareto_flows(seeded(seed), "binary", digit_geography(fan_outs), filled, trips)
@@ -119,24 +107,9 @@ def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips:
 def random_tree(
     seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
 ) -> SyntheticFlows:
-    """Return flows with Pareto-distributed trips on random pairs of zones, in a random geography.
+    """Return flows as :func:`binary` does, in a random geography, in which each area has 2 to 10 children.
 
-    Each area has 2 to 10 children.
-
-    Args:
-        seed: seed of the generator.
-        levels: number of levels below the whole space.
-        zones: number of zones; geographies are drawn until one has this number of zones.
-        filled: share of the pairs that have trips.
-        trips: total number of trips. The published data sets have 2,019,580 trips if all pairs are filled, 1,003,943
-            for 1/2 and 67,840 for 1/100.
-
-    Raises:
-        OdError: no pair has trips, there are fewer trips than pairs with trips, or none of 100,000 drawn geographies
-            has this number of zones.
-
-    References:
-        [boninsegna2025inftda, Section 5].
+    Geographies are drawn until one has the number of zones. Raises OdError if none of 100,000 has it.
     """
     generator = seeded(seed)
     for _ in range(100_000):
@@ -160,8 +133,7 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
         seed: seed of the generator.
         scale: factor of the numbers of zones, pairs and trips, above 0 and at most 10. The logarithm of the number of
             areas of each level changes by the same factor. At most a quarter of all pairs have trips.
-        pairs: number of pairs with trips at scale 1, including each zone with itself.
-        trips: total number of trips at scale 1.
+        pairs, trips: number of pairs with trips at scale 1, including each zone with itself, and of trips.
 
     Raises:
         OdError: the scale is out of range; there are fewer trips than pairs, or too few or too many pairs for the
@@ -182,16 +154,8 @@ def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> Synth
 
     Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
     about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
-    towns of the model.
-
-    Args:
-        seed: seed of the generator.
-        geography: geography of at least 3 zones.
-        pairs: number of pairs with trips; more than zones, at most half of all pairs.
-        trips: total number of trips, at least one per pair.
-
-    Raises:
-        OdError: there are too few or too many pairs for the zones, or fewer trips than pairs.
+    towns of the model. Raises OdError if there are not more pairs than zones, or more than half of all, or fewer trips
+    than pairs.
     """
     generator = seeded(seed)
     size = pareto(generator, len(geography.zones), 1.2)
@@ -216,12 +180,19 @@ def _pareto_flows(
         )
     chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
     above_least = pareto(generator, pairs, 1.0) - 1
-    least, most = 0.0, (trips - pairs + 1) / above_least.max()
-    for _ in range(100):  # bisection: the number of trips grows with the factor
-        factor = (least + most) / 2
-        least, most = (least, factor) if np.floor(above_least * factor).sum() > trips - pairs else (factor, most)
-    flow = 1 + np.floor(above_least * least).astype(np.int64)
+    most = (trips - pairs + 1) / above_least.max()
+    factor = _largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= trips - pairs))
+    flow = 1 + np.floor(above_least * factor).astype(np.int64)
     return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_zones_of(chosen, zones), flow)
+
+
+def _largest_factor(most: float, fits: Callable[[float], bool]) -> float:
+    """Return the largest factor up to ``most`` that fits, by bisection."""
+    least = 0.0
+    for _ in range(100):
+        factor = (least + most) / 2
+        least, most = (factor, most) if fits(factor) else (least, factor)
+    return least
 
 
 def shrinking(zones: int, scale: float) -> float:
@@ -236,7 +207,7 @@ def scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[
     return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
 
 
-def italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts, Counts, Reals]:
+def italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
     """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
     regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
     province_counts = split(generator.gamma(4.0, size=regions), provinces, round(11**power))
@@ -244,19 +215,17 @@ def italian_towns(generator: np.random.Generator, power: float) -> tuple[Counts,
     return province_counts, town_counts, pareto(generator, towns, 1.2)
 
 
-def split(weights: Reals, total: int, most: int) -> Counts:
+def split(weights: Reals, total: int, most: int) -> Integers:
     """Return integers from 1 to ``most`` that sum to ``total``, roughly in proportion to weights; shape of ``weights``.
 
     If ``most`` is too small for this sum, it is raised to the smallest sufficient number.
     """
     most = max(most, math.ceil(total / len(weights)))
-    low, high = 0.0, 2 * total / weights.min()
-    for _ in range(100):  # bisection: the sum grows with the factor
-        factor = (low + high) / 2
-        low, high = (
-            (low, factor) if np.clip(weights * factor, 1, most).astype(np.int64).sum() > total else (factor, high)
-        )
-    parts = np.clip(weights * low, 1, most).astype(np.int64)
+
+    def whole(factor: float) -> Integers:
+        return np.clip(weights * factor, 1, most).astype(np.int64)
+
+    parts = whole(_largest_factor(2 * total / weights.min(), lambda factor: bool(whole(factor).sum() <= total)))
     parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
     return parts
 
@@ -273,8 +242,11 @@ def gravity_flows(
 ) -> SyntheticFlows:
     """Return flows between zones of given sizes, by the gravity model of :func:`italy`.
 
-    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level. ``town`` is the level
-    of the towns.
+    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
+
+    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
+    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
+    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
     """
     zones = len(size)
     if not zones < pairs <= min(trips, zones**2 // 2):
@@ -288,42 +260,11 @@ def gravity_flows(
             _draw_pairs(generator, geography, level, size**0.8, round((1.2 * (pairs - len(pair)) + zones) * chance))
             for level, chance in reach.items()
         ]
-        pair = _distinct(np.concatenate((pair, *drawn)))
+        pair = np.unique(np.concatenate((pair, *drawn)))
     inner = np.flatnonzero(pair % (zones + 1) != 0)
     pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
     origin, destination = _zones_of(pair, zones)
-    counts = _gravity_trips(generator, geography, size, origin, destination, trips, town)
-    return SyntheticFlows(name, geography, origin, destination, counts)
-
-
-def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Counts:
-    """Return ``count`` random pairs as origin * zones + destination, drawn by size within the areas of a level."""
-    origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
-    area = geography.ancestors(level)[origin]
-    first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
-    before = np.concatenate(([0.0], np.cumsum(size)))
-    at = before[first] + generator.random(count) * (before[end] - before[first])
-    destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
-    pair: Counts = origin.astype(np.int64) * len(size) + destination
-    return pair
-
-
-def _gravity_trips(
-    generator: np.random.Generator,
-    geography: Geography,
-    size: Reals,
-    origin: Numbers,
-    destination: Numbers,
-    trips: int,
-    town: int,
-) -> Counts:
-    """Return the number of trips of each pair; shape (pairs,).
-
-    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
-    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
-    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
-    """
-    weight = np.full(len(origin), 1 / size.sum())
+    weight = np.full(pairs, 1 / size.sum())
     for level in range(1, town + 1):
         area = geography.ancestors(level)
         both = area[origin] == area[destination]
@@ -332,13 +273,25 @@ def _gravity_trips(
     weight *= size[destination]
     own, other = np.flatnonzero(both), np.flatnonzero(~both)
     weight[other] *= pareto(generator, len(other), 1.2)
-    left = trips - len(origin)
+    left = trips - pairs
     own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
-    counts = np.ones(len(origin), dtype=np.int64)
+    counts = np.ones(pairs, dtype=np.int64)
     for group, share in ((own, own_left), (other, left - own_left)):
         if len(group):
             counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
-    return counts
+    return SyntheticFlows(name, geography, origin, destination, counts)
+
+
+def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Integers:
+    """Return ``count`` random pairs as origin * zones + destination, drawn by size within the areas of a level."""
+    origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
+    area = geography.ancestors(level)[origin]
+    first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
+    before = np.concatenate(([0.0], np.cumsum(size)))
+    at = before[first] + generator.random(count) * (before[end] - before[first])
+    destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
+    pair: Integers = origin.astype(np.int64) * len(size) + destination
+    return pair
 
 
 def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
@@ -346,14 +299,7 @@ def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals
     return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
 
 
-def _distinct(numbers: Counts) -> Counts:
-    """Return the distinct numbers in ascending order. ``numbers`` is sorted in place to save memory."""
-    numbers.sort()
-    kept: Counts = numbers[np.append(True, numbers[1:] != numbers[:-1])]
-    return kept
-
-
-def _zones_of(pair: Counts, zones: int) -> tuple[Numbers, Numbers]:
+def _zones_of(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
     return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
 
 

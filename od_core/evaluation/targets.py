@@ -15,21 +15,23 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, cached_property
 from statistics import NormalDist
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 from scipy import optimize, special
 
 from od_core.errors import OdError
 from od_core.evaluation.forecast import TOO_WIDE, on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.metrics import category_trips
+from od_core.evaluation.metrics import category_trips, leaves_of
 from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.queries import Segments
 from od_core.flows.release import Release
@@ -38,9 +40,6 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.plan import share_of_table
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
-
-Counts = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 FORM = "state x state: flows >= 1000 within 5 % in 90 %"
 """An example of the text of a target."""
@@ -84,14 +83,9 @@ class Target:
     def of(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Target:
         """Return the target that a text states.
 
-        Args:
-            text: such as ``state x state: flows >= 1000 within 5 % in 90 %``; the tolerance may also be in ``trips``.
-                For the part before the colon, see :meth:`Quantity.named`.
-            tree: flow tree of the release.
-            breakdowns: breakdowns of the release.
-
-        Raises:
-            OdError: the text is not a target, a number is out of range, or the quantity is unknown.
+        ``text`` is as :data:`FORM`; the tolerance may also be in ``trips``. For the part before the colon and the other
+        arguments, see :meth:`Quantity.named`. Raises OdError if the text is not a target, a number is out of range, or
+        the quantity is unknown.
         """
         found = _TEXT.fullmatch(text.strip())
         try:
@@ -116,8 +110,7 @@ class Target:
     def relaxed(self, factor: float) -> Target:
         """Return the target with a tolerance that is ``factor`` times as large, rounded up to three digits.
 
-        Raises:
-            OdError: the tolerance would be above 100 % of a flow.
+        Raises OdError if it would be above 100 % of a flow.
         """
         wide = float(self.within) * factor
         digits = 2 - math.floor(math.log10(wide))
@@ -139,23 +132,13 @@ class TargetClass:
     """
 
     target: Target
-    keys: Counts
-    sizes: Counts
+    keys: Integers
+    sizes: Integers
     cells: Cells
 
     @classmethod
-    def of(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Counts | None) -> TargetClass:
-        """Select the flows of a table that have the size of a target.
-
-        Args:
-            target: the target.
-            tree: flow tree of the release.
-            leaves: flows of the table between zones, in the order of the tree.
-            segments: trips of each leaf by the categories of the target's breakdown; None if it has none.
-
-        Raises:
-            OdError: as for the class.
-        """
+    def of(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
+        """Select the flows of a table that have the size of a target; for the arguments, see :func:`values_of`."""
         keys, trips = values_of(target.quantity, tree, leaves, segments)
         chosen = trips >= target.least
         if not chosen.any():
@@ -167,10 +150,10 @@ class TargetClass:
             )
         keys, breakdown = keys[chosen], target.quantity.breakdown
         pairs = keys // (1 if breakdown is None else len(breakdown.categories))
-        width = tree.destination.size(target.quantity.destination_level) if target.quantity.part == "all" else 1
-        origin = (pairs // width).astype(np.int32)
-        destination = (pairs % width).astype(np.int32) if target.quantity.part == "all" else origin
-        return cls(target, keys, trips[chosen], (origin, destination))
+        cells: Cells = pairs, pairs
+        if target.quantity.part == "all":
+            cells = np.divmod(pairs, tree.destination.size(target.quantity.destination_level))
+        return cls(target, keys, trips[chosen], cells)
 
     @cached_property
     def limits(self) -> Reals:
@@ -179,11 +162,9 @@ class TargetClass:
         Published flows are whole, so a tolerance of 2.7 trips allows errors of at most 2, and so at most 2.5 before
         rounding.
         """
-        within, sizes = self.target.within, self.sizes.tolist()
-        if self.target.is_relative:
-            whole = [size * within.numerator // within.denominator for size in sizes]
-        else:
-            whole = [math.floor(within)] * len(sizes)
+        within = self.target.within
+        bases = self.sizes.tolist() if self.target.is_relative else [1] * len(self.sizes)
+        whole = [base * within.numerator // within.denominator for base in bases]
         return np.array(whole, dtype=np.float64) + 0.5
 
     @property
@@ -192,34 +173,31 @@ class TargetClass:
         return math.ceil(self.target.share * len(self.sizes))
 
     def ratio(
-        self, tree: FlowTree, leaves: Nodes, segments: Counts | None, generator: np.random.Generator | None = None
+        self, tree: FlowTree, leaves: Nodes, segments: Integers | None, generator: np.random.Generator | None = None
     ) -> float:
-        """Return the smallest factor of the limits for which a release of the table would meet the target.
-
-        The target is met if the factor is at most 1.
+        """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
 
         Args:
-            tree, leaves, segments: those of the release; see :meth:`of`.
+            tree, leaves, segments: those of the release; see :func:`values_of`.
             generator: source of uniform numbers between -1/2 and 1/2 that are added to the whole errors. They stand for
                 what rounding removed. So the factor has no steps, and it is at most 1 for the same releases.
         """
         keys, trips = values_of(self.target.quantity, tree, leaves, segments)
-        place = np.searchsorted(keys, self.keys)
-        listed = np.append(keys, -1)[place] == self.keys
-        errors = (np.where(listed, np.append(trips, 0)[place], 0) - self.sizes).astype(np.float64)
+        errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
         if generator is not None:
             errors += generator.uniform(-0.5, 0.5, len(errors))
         ratios = np.abs(errors) / self.limits
         return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
 
 
-def values_of(quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Counts | None) -> tuple[Counts, Counts]:
+def values_of(
+    quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
+) -> tuple[Integers, Integers]:
     """Return the numbers of a quantity that are above 0 in a table or release.
 
     Args:
         quantity: what is published.
-        tree: flow tree of the leaves.
-        leaves: flows between zones, in the order of the tree.
+        tree, leaves: flows between zones, in the order of a tree.
         segments: trips of each leaf by category, if the quantity has a breakdown; shape (leaves, categories).
 
     Returns:
@@ -352,6 +330,12 @@ class _Problem:
     classes: tuple[TargetClass, ...]
     corrections: Reals
 
+    @classmethod
+    def of(cls, plan: ReleasePlan, segments: Segments | None, classes: tuple[TargetClass, ...]) -> _Problem:
+        """Return the problem of a plan with some breakdowns, without corrections."""
+        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
+        return cls(model, classes, np.ones(len(classes)))
+
     @cached_property
     def variances(self) -> list[Callable[[Reals], Reals]]:
         """For each target, the function from the shares to the variances of its flows for a rho of 1."""
@@ -363,31 +347,26 @@ class _Problem:
         The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
         """
         for binding in range(1, len(chosen) + 1):
-            found = self._solved(chosen, 1 - (1 - CHANCE) / binding)
+            chance = 1 - (1 - CHANCE) / binding
+            shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+            for _ in range(_ROUNDS):
+                limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+                weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
+
+                def needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                    return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
+
+                optimum = optimal_shares(needed, shares, 1)
+                shares = np.array(optimum.shares, dtype=np.float64)
+            found = _Solution(optimum, needed(shares), chance)
             if found.binds.sum() <= binding:
                 break
         return found
 
-    def _solved(self, chosen: Sequence[int], chance: float) -> _Solution:
-        """Return the best shares if each target is met with a given probability."""
-        shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
-        for _ in range(_ROUNDS):
-            limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
-            weights = [self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)]
-
-            def needed(shares: Reals, weights: Sequence[Reals] = weights) -> Reals:
-                return np.array([self.variances[j](shares) @ own for j, own in zip(chosen, weights, strict=True)])
-
-            found = optimal_shares(needed, shares, 1)
-            shares = np.array(found.shares, dtype=np.float64)
-        return _Solution(found, needed(shares), chance)
-
     def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
         """Return the problem with corrections such that simulated releases meet each target as often as required.
 
-        Args:
-            found: solution for all targets.
-            ratios: results of releases with this solution; see :meth:`TargetClass.ratio`; shape (runs, targets).
+        ``ratios`` are those of releases with a solution for all targets; shape (runs, targets).
         """
         real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
         return replace(self, corrections=self.corrections * real / found.needed)
@@ -403,16 +382,9 @@ _CORRECTIONS = 2
 def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
     """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
 
-    This is exact for the given variances and their multiples. For other variances, it is the first-order approximation
-    of the rho for which the release meets the target with the given probability.
-
-    Args:
-        one: flows of the class.
-        variances: variances of the errors for a rho of 1; shape (flows,).
-        chance: probability with which the target is met.
-
-    Returns:
-        The weights; at least 0; shape (flows,).
+    This is exact for the given variances, which are those for a rho of 1, and for their multiples. For other variances,
+    it is the first-order approximation of the rho for which the release meets the target with the probability
+    ``chance``. Weights and variances have the shape (flows,).
     """
     limits = one.limits / np.sqrt(2 * variances)
 
@@ -448,10 +420,7 @@ def _pivotal(probabilities: Reals, least: int) -> Reals:
 def probability_of_at_least(probabilities: Reals, least: int) -> float:
     """Return the probability that at least ``least`` of some independent events happen.
 
-    Args:
-        probabilities: probability of each event; shape (events,).
-        least: number of events; at least 1. Above 1,000 events, the normal distribution of the same mean and variance
-            is used.
+    Above ``_MOST_EVENTS`` events, the normal distribution of the same mean and variance is used.
     """
     if len(probabilities) > _MOST_EVENTS:
         spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
@@ -496,13 +465,13 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     trips = on_plan(table, plan)
     classes = classes_of(plan, targets, trips)
     segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
-    model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
-    problem = _Problem(model, classes, np.ones(len(classes)))
+    problem = _Problem.of(plan, segments, classes)
+    model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
     of_table = float(share_of_table(plan.uncounted))
 
     def simulated(found: _Solution, number: int) -> Reals:
-        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=_all_shares(model, found))
+        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))
         releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
         try:
             return np.array([ratios_of(classes, release, generator) for release in releases])
@@ -529,7 +498,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
         factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
     return TargetBudget(
         rho=found.rho * factor / of_table,
-        shares=_all_shares(model, found),
+        shares=model.of_levels(found.optimum.shares),
         gap=found.optimum.gap,
         costs=_costs(problem, found, factor / of_table),
         chance=found.chance,
@@ -565,8 +534,7 @@ def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetC
     @cache
     def rho(twentieths: int) -> float:
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
-        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, tried)
-        return _Problem(model, classes, np.ones(len(classes))).solved(range(len(classes))).rho
+        return _Problem.of(plan, tried, classes).solved(range(len(classes))).rho
 
     low, high = 1, _SEGMENT_GRAIN - 1
     while high > low:
@@ -587,16 +555,9 @@ def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCos
     return tuple(costs)
 
 
-def _all_shares(model: VarianceModel, found: _Solution) -> tuple[Fraction, ...]:
-    """Return the shares of all levels that share the budget, also of those that need none."""
-    given = dict(zip(model.free_levels, found.optimum.shares, strict=True))
-    return tuple(given.get(level, Fraction(0)) for level in model.levels)
-
-
 def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
     """Return the flows of a table to which each target applies."""
-    pairs = plan.tree.pairs_at(trips.rank)
-    leaves = Nodes(plan.tree.depth, pairs.origin, pairs.destination, np.diff(trips.before))
+    leaves = leaves_of(plan.tree, trips)
     by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
     return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
 
@@ -604,12 +565,6 @@ def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) 
 def ratios_of(
     classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
 ) -> list[float]:
-    """Return, for each target, the smallest factor of the limits for which a release meets it.
-
-    Args:
-        classes: flows of the table that is released.
-        release: a release of this table.
-        generator: see :meth:`TargetClass.ratio`.
-    """
+    """Return :meth:`TargetClass.ratio` of a release for each target."""
     tree, segments = release.plan.tree, release.segments
     return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown), generator) for one in classes]

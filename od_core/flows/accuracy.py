@@ -15,25 +15,19 @@ zones become small matrix products.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from itertools import pairwise
 from statistics import NormalDist
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import half_width
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.records.segments import Breakdown
-
-if TYPE_CHECKING:
-    from od_core.flows.plan import ReleasePlan
-
 
 MAX_SHAPES = 1024
 """Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
@@ -83,18 +77,15 @@ class Step:
         return largest if self.splits_origin else largest.T
 
     def over_whole(self, values: Reals) -> Reals:
-        """Return, for each shape of the divided side, the mean of ``values`` over the areas of the whole side.
-
-        The shape of the result is (shapes above,).
-        """
+        """Return, for each shape above of the divided side, the mean of ``values`` over the areas of the whole side."""
         mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
         return mean
 
     def to_children(self, values: Reals) -> Reals:
         """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
 
-        ``values`` has one entry per shape above on the divided side; shape (shapes above,). The result broadcasts
-        against values per pair of shapes below.
+        ``values`` has one entry per shape above on the divided side. The result broadcasts against values per pair of
+        shapes below.
         """
         below: Reals = values @ self.parents
         return below[:, np.newaxis] if self.splits_origin else below
@@ -116,25 +107,53 @@ class Shapes:
     of_areas: list[Integers]
 
 
+def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
+    """Group the areas of a geography by shape, from the zones upwards.
+
+    Two areas have the same shape if, for each shape of the level below, they have the same number of children.
+    ``most`` is the largest number of shapes that are distinguished at a level, by default :data:`MAX_SHAPES`.
+    """
+    most = MAX_SHAPES if most is None else most
+    shape = np.zeros(len(geography.zones), dtype=np.int64)
+    areas: list[Reals] = [np.array([float(len(shape))])]
+    pairs: list[Reals] = []
+    of_areas = [shape]
+    for level in range(geography.depth - 1, -1, -1):
+        parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
+        ordered = np.sort(parents * width + shape) % width  # sorted shapes of each area's children
+        known: dict[bytes, int] = {}
+        runs = pairwise(first_child.tolist())
+        above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
+        if len(known) > most:
+            by_size = np.lexsort((np.diff(first_child), geography.zones_below(level)))
+            above[by_size] = np.arange(len(above)) * most // len(above)
+        sizes = np.bincount(above)
+        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
+        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
+        areas.insert(0, sizes.astype(np.float64))
+        of_areas.insert(0, above)
+        shape = above
+    return Shapes(areas, pairs, of_areas)
+
+
 @dataclass(frozen=True, eq=False)
 class ShapedTree:
     """The nodes of a flow tree, grouped by the shapes of their origin and destination areas.
 
     Attributes:
         steps: The steps to each level below the root.
-        origin, destination: The areas of both sides, grouped by shape.
+        sides: The areas of the origin side and of the destination side, grouped by shape.
         nodes: For each level, root first, the number of origin areas of each shape and the number of destination areas
             of each shape.
     """
 
     steps: list[Step]
-    origin: Shapes
-    destination: Shapes
+    sides: tuple[Shapes, Shapes]
     nodes: list[tuple[Reals, Reals]]
 
     @classmethod
     def of(cls, tree: FlowTree, most: int | None = None) -> ShapedTree:
-        """Group the nodes of a tree. ``most``: largest number of shapes of a level, by default :data:`MAX_SHAPES`."""
+        """Group the nodes of a tree; for ``most``, see :func:`shapes_of`."""
         origin = shapes_of(tree.origin, most)
         destination = origin if tree.destination is tree.origin else shapes_of(tree.destination, most)
         nodes = [
@@ -147,49 +166,68 @@ class ShapedTree:
             pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
             above, below, whole = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
             steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
-        return cls(steps, origin, destination, nodes)
+        return cls(steps, (origin, destination), nodes)
+
+    def means(self, values: Iterator[Reals]) -> list[float]:
+        """Return the mean of a value by pair of shapes over all nodes of each level, root first."""
+        return [
+            float(origins @ value @ destinations / (origins.sum() * destinations.sum()))
+            for (origins, destinations), value in zip(self.nodes, values, strict=True)
+        ]
 
 
-def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
-    """Group the areas of a geography by shape, from the zones upwards, and return the groups.
+@dataclass(frozen=True, eq=False)
+class NodeVariances:
+    """The variances of the nodes of a flow tree before and after they are adjusted to their parents, by pair of shapes.
 
-    Two areas have the same shape if, for each shape of the level below, they have the same number of children.
-
-    Args:
-        geography: the geography.
-        most: largest number of shapes that are distinguished at a level; by default :data:`MAX_SHAPES`.
+    Attributes:
+        shaped: The nodes by shape.
+        own: v of the nodes of each level, root first.
+        siblings: S of the children of each node, for all levels but the last.
+        root: Variance of the root's estimate; shape (1, 1).
     """
-    shape = np.zeros(len(geography.zones), dtype=np.int64)
-    areas: list[Reals] = [np.array([float(len(shape))])]
-    pairs: list[Reals] = []
-    of_areas = [shape]
-    for level in range(geography.depth - 1, -1, -1):
-        parents = geography.parents[level + 1]
-        above = _shapes_above(geography, level, shape, MAX_SHAPES if most is None else most)
-        sizes = np.bincount(above)
-        width = len(areas[0])
-        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
-        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
-        areas.insert(0, sizes.astype(np.float64))
-        of_areas.insert(0, above)
-        shape = above
-    return Shapes(areas, pairs, of_areas)
 
+    shaped: ShapedTree
+    own: list[Reals]
+    siblings: list[Reals]
+    root: Reals
 
-def _shapes_above(geography: Geography, level: int, shape: Integers, most: int) -> Integers:
-    """Return the shape of each area of a level as a number, counted from 0; shape (areas,).
+    @classmethod
+    def of(cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
+        """Return the variances that the noise of the measured levels gives; see :func:`expected_errors`."""
+        own = [np.full((1, 1), float(variances[len(shaped.steps)]))]
+        siblings: list[Reals] = []
+        for level in range(len(shaped.steps) - 1, -1, -1):
+            v = below = shaped.steps[level].over_children(own[0])
+            if level in variances:
+                noise = float(variances[level])
+                v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
+            siblings.insert(0, below)
+            own.insert(0, v)
+        return cls(shaped, own, siblings, own[0] if 0 in variances else np.zeros((1, 1)))
 
-    ``shape`` has the number of the shape of each area of the level below. ``most``: see :func:`shapes_of`.
-    """
-    width = int(shape.max()) + 1
-    ordered = np.sort(geography.parents[level + 1] * width + shape) % width  # sorted shapes of each area's children
-    known: dict[bytes, int] = {}
-    runs = pairwise(geography.first_child[level].tolist())
-    above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
-    if len(known) > most:
-        by_size = np.lexsort((np.diff(geography.first_child[level]), geography.zones_below(level)))
-        above[by_size] = np.arange(len(above)) * most // len(above)
-    return above
+    def estimates(
+        self,
+        above: Callable[[Step, Reals], Reals] = Step.over_parents,
+        rounding: Callable[[Step, Reals, Reals], Reals | float] = lambda *_: 0.0,
+    ) -> Iterator[Reals]:
+        """Yield the variance of the estimates of the nodes of each level, root first.
+
+        Args:
+            above: Makes one value of those of the parents of the nodes of a pair of shapes.
+            rounding: Returns what rounding adds to the variance of children, given the variance of their parents and S.
+        """
+        estimate = self.root
+        yield estimate
+        for step, v, s in zip(self.shaped.steps, self.own[1:], self.siblings, strict=True):
+            estimate = v + v**2 * above(step, (estimate / s - 1) / s) + rounding(step, estimate, s)
+            estimate = np.maximum(estimate, 0)  # an only child of an exact parent is exact, up to floating-point error
+            yield estimate
+
+    @cached_property
+    def means(self) -> list[float]:
+        """Mean variance of the estimates over all nodes of each level, root first, without rounding."""
+        return self.shaped.means(self.estimates())
 
 
 NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32)])
@@ -214,107 +252,36 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
 
     Returns:
         The expected error of each level, root first, in trips.
-
-    Raises:
-        OdError: If the last level, or a level whose nodes have several children, is missing.
     """
-    _check_measured(tree, variances)
-    shaped = ShapedTree.of(tree)
-    steps, nodes = shaped.steps, shaped.nodes
-    own, siblings = own_variances(steps, variances, refined=refined)
-    estimate = np.zeros((1, 1))
-    if 0 in variances:
-        estimate = own[0] + (1 / 12 if refined else 0)  # a least-squares root is rounded, a measured one is whole
-    errors = [float(estimate[0, 0]) ** 0.5]
-    for level, step in enumerate(steps, start=1):
-        v, s = own[level], siblings[level - 1]
+
+    def rounding(step: Step, estimate: Reals, s: Reals) -> Reals:
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         lacking = step.fan_out / 12 if refined else step.over_whole(estimate + s)
-        rounding = _shift_error(step.fan_out, lacking) + ((1 - 1 / step.fan_out) / 12 if refined else 0)
-        estimate = v + v**2 * step.over_parents((estimate / s - 1) / s) + step.to_children(rounding)
-        estimate = np.maximum(estimate, 0)  # an only child of an exact parent is exact, up to floating-point error
-        origins, destinations = nodes[level]
-        errors.append(float(origins @ estimate @ destinations / tree.cells(level)) ** 0.5)
-    return errors
+        uneven = _shift_error(step.fan_out, lacking)
+        return step.to_children(uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0))
 
-
-def summed_errors(tree: FlowTree, variance: Fraction) -> list[float]:
-    """Return the root-mean-square error over all public nodes of each level, root first, for sums of noisy leaf pairs.
-
-    The noise of the leaf pairs below a node adds up [boninsegna2025inftda, Proposition 1]. ``variance`` is that of the
-    noise of each leaf pair, which is independent of the other pairs.
-    """
-    leaves = tree.cells(tree.depth)
-    return [float(variance * leaves / tree.cells(level)) ** 0.5 for level in range(tree.depth + 1)]
+    nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=refined)
+    if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole
+        nodes = replace(nodes, root=nodes.root + 1 / 12)
+    return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=rounding))]
 
 
 def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list[float]:
-    """Return the largest variance, over the public nodes of each level, of the least-squares estimate of a node.
+    """Return the largest variance, over the public nodes of each level, root first, of a node's least-squares estimate.
 
-    These are the estimates of :mod:`od_core.flows.estimation.least_squares`, on which the 90 % intervals are based.
-    They do not depend on the mechanism, only on what was measured. No node may have been dropped. The result is an
-    approximation if areas of similar shapes are treated as one; see :data:`MAX_SHAPES`.
-
-    Args:
-        variances: see :func:`expected_errors`.
-
-    Returns:
-        The largest variance at each level, root first, in trips squared.
-
-    Raises:
-        OdError: As in :func:`expected_errors`.
+    The 90 % intervals are based on these estimates, whatever the mechanism. No node may have been dropped. The result
+    is an approximation if areas of similar shapes are treated as one; see :data:`MAX_SHAPES`. For ``variances``, see
+    :func:`expected_errors`.
     """
-    _check_measured(tree, variances)
-    steps = ShapedTree.of(tree).steps
-    own, siblings = own_variances(steps, variances, refined=True)
-    estimate = own[0] if 0 in variances else np.zeros((1, 1))
-    largest = [float(estimate.max())]
-    for step, v, s in zip(steps, own[1:], siblings, strict=True):
-        # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
-        estimate = np.maximum(v + v**2 * step.largest_parent((estimate / s - 1) / s), 0)
-        largest.append(float(estimate.max()))
-    return largest
+    nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=True)
+    # Var_i grows with Var(c), so the largest Var_i of a pair of shapes follows from the largest Var(c).
+    return [float(estimate.max()) for estimate in nodes.estimates(Step.largest_parent)]
 
 
-def largest_summed_variances(tree: FlowTree, variance: Fraction) -> list[float]:
-    """Return the largest variance over the public nodes of each level, root first, for sums of noisy leaf pairs.
-
-    ``variance``: see :func:`summed_errors`.
-    """
-    most = [
-        int(tree.origin.zones_below(origin).max()) * int(tree.destination.zones_below(destination).max())
-        for origin, destination in map(tree.level_pair, range(tree.depth + 1))
-    ]
-    return [float(variance * leaves) for leaves in most]
-
-
-def own_variances(
-    steps: Sequence[Step], variances: Mapping[int, Fraction] | Mapping[int, float], *, refined: bool
-) -> tuple[list[Reals], list[Reals]]:
-    """Return v of the nodes of each level, root first, and S of the children of each node of all levels but the last.
-
-    ``variances`` and ``refined``: see :func:`expected_errors`. Each array has one value per pair of shapes.
-    """
-    own = [np.full((1, 1), float(variances[len(steps)]))]
-    siblings: list[Reals] = []
-    for level in range(len(steps) - 1, -1, -1):
-        below = steps[level].over_children(own[0])
-        siblings.insert(0, below)
-        own.insert(0, _own_variance(below, variances.get(level), refined))
-    return own, siblings
-
-
-def _own_variance(below: Reals, variance: Fraction | float | None, refined: bool) -> Reals:
-    """Return the variance v of each node of a level before it is adjusted to its parent.
-
-    Args:
-        below: Sum of v over the children of each node.
-        variance: Variance of the noise of the level; None if the level is not measured.
-        refined: See :func:`expected_errors`.
-    """
-    if variance is None:
-        return below
-    return 1 / (1 / float(variance) + 1 / below) if refined else np.full_like(below, float(variance))
+def most_leaves(tree: FlowTree, level: int) -> int:
+    """Return the largest number of leaf pairs below a node of a level. The noise of leaf pairs adds up."""
+    origin, destination = tree.level_pair(level)
+    return int(tree.origin.zones_below(origin).max()) * int(tree.destination.zones_below(destination).max())
 
 
 def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
@@ -339,16 +306,6 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
     return error
 
 
-def _check_measured(tree: FlowTree, variances: Mapping[int, Fraction]) -> None:
-    for level in range(1, tree.depth + 1):
-        if level not in variances and tree.largest_fan_out(level) != 1:
-            raise OdError(
-                "OD-LEVEL-UNMEASURED",
-                f"level {level} is not measured and cannot be computed from the level below it",
-                next_step="give the variance of every measured level of the plan",
-            )
-
-
 Variance = TypeVar("Variance", float, Reals)
 
 UNMEASURED = 10**12
@@ -364,66 +321,6 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
         categories: K.
     """
     return total / categories**2 + own * (1 - 1 / categories)
-
-
-def planned_errors(plan: ReleasePlan, breakdown: Breakdown | None = None) -> list[float]:
-    """Return the expected root-mean-square error of each level, root first, in trips, if no estimate is cut at zero.
-
-    The errors are those of totals or, given a breakdown, of the trips of one of its categories. See
-    :func:`expected_errors` for their accuracy. All are NaN if the mechanism has a threshold, because the true trips
-    determine which counts are below the threshold.
-    """
-    if plan.has_threshold:
-        return [math.nan] * (plan.tree.depth + 1)
-    variances = _variances(plan, breakdown)
-    if plan.mechanism.measures == "all_leaves":
-        return summed_errors(plan.tree, variances[plan.tree.depth])
-    own = expected_errors(plan.tree, variances, refined=plan.mechanism.refines)
-    if breakdown is None:
-        return own
-    pairs = zip(plan.expected_errors, own, strict=True)
-    return [segment_variance(v**2, w**2, len(breakdown.categories)) ** 0.5 for v, w in pairs]
-
-
-def planned_half_widths(plan: ReleasePlan, breakdown: Breakdown | None = None) -> list[float]:
-    """Return the largest distance, at each level, root first, from an estimate to the end of its 90 % interval.
-
-    The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`: of totals or, given a breakdown,
-    of the trips of one of its categories, for which the result is an upper bound. It is at most this far from the true
-    number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped, the values are
-    those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a threshold, because
-    such a release has no intervals.
-    """
-    if plan.has_threshold:
-        return [math.nan] * (plan.tree.depth + 1)
-    largest = _largest(plan, None)
-    if breakdown is not None:
-        pairs = zip(largest, _largest(plan, breakdown), strict=True)
-        largest = [segment_variance(v, w, len(breakdown.categories)) for v, w in pairs]
-    widths: list[float] = half_width(np.zeros(len(largest)), np.array(largest)).tolist()
-    return widths
-
-
-def _largest(plan: ReleasePlan, breakdown: Breakdown | None) -> list[float]:
-    """Return the largest variance, at each level, root first, of an unbiased estimate from a table's measurements."""
-    variances = _variances(plan, breakdown)
-    if plan.mechanism.measures == "all_leaves":
-        return largest_summed_variances(plan.tree, variances[plan.tree.depth])
-    if plan.keeps_all:
-        return largest_variances(plan.tree, variances)
-    is_exact = plan.publishes_total and breakdown is None
-    largest = [0.0 if is_exact else float(variances[0])]
-    for level in range(plan.tree.depth, 0, -1):  # an unmeasured level has the counts of the level below
-        largest.insert(1, float(variances[level]) if level in variances else largest[1])
-    return largest
-
-
-def _variances(plan: ReleasePlan, breakdown: Breakdown | None) -> dict[int, Fraction]:
-    """Return the variance of the noise of each level whose totals, or categories and the root, are measured."""
-    if breakdown is None:
-        return {step.level: step.variance for step in plan.totals}
-    variances = {step.level: step.variance for step in plan.segment_steps(breakdown.name)}
-    return {0: UNMEASURED * max(variances.values())} | variances
 
 
 def verdict(width: float) -> str:

@@ -21,7 +21,7 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
@@ -32,12 +32,12 @@ import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import UNMEASURED, ShapedTree, Shapes, Variance, own_variances, segment_variance
+from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.queries import Segments, measured_levels
+from od_core.flows.queries import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography, Numbers
+from od_core.geography.geography import Geography
 from od_core.privacy.budget import Budget, MinimisedError
 from od_core.privacy.neighbours import Neighbours
 from od_core.records.segments import Breakdown
@@ -66,14 +66,11 @@ class OptimalShares:
         shares: exact shares; they sum to 1.
         largest: the largest loss at these shares.
         gap: proven upper bound of ``1 - optimum / largest``, over all shares that are not below the smallest.
-        weights: for each loss, its weight in the proof; they sum to 1. A loss with the weight 0 does not restrict the
-            shares.
     """
 
     shares: tuple[Fraction, ...]
     largest: float
     gap: float
-    weights: tuple[float, ...]
 
 
 def optimal_shares(
@@ -95,7 +92,7 @@ def optimal_shares(
     """
     best = _solved(losses, start)
     slopes = -_differences(lambda logarithms: losses(np.exp(logarithms)), np.log(best)) / best
-    weights, bound = _proof(losses(best), slopes, power)
+    bound = _lower_bound(losses(best), slopes, power)
     grain = coarse or GRAIN
     parts = _rounded(best, grain)
     if coarse is not None:
@@ -109,7 +106,7 @@ def optimal_shares(
             next_step="choose shares yourself, or report this defect with the zone list",
         )
     exact = tuple(Fraction(int(part), grain) for part in parts)
-    return OptimalShares(exact, largest, gap, tuple(weights.tolist()))
+    return OptimalShares(exact, largest, gap)
 
 
 def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
@@ -187,15 +184,13 @@ def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> 
     return whole
 
 
-def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
-    """Return the weights of the losses that prove the best lower bound of the optimum, and this bound.
+def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
+    """Return the best proven lower bound of the optimum.
 
-    Args:
-        values: losses at the shares; shape (losses,).
-        slopes: derivatives of minus the losses; shape (losses, shares).
-        power: power of the losses.
+    It follows from the losses at some shares, shape (losses,), and the derivatives of minus the losses, shape (losses,
+    shares).
     """
-    count, levels = len(values), slopes.shape[1]
+    count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
     found = scipy.optimize.linprog(
@@ -206,7 +201,7 @@ def _proof(values: Reals, slopes: Reals, power: float) -> tuple[Reals, float]:
         b_eq=np.ones(1),
         bounds=[(0, None)] * count + [(None, None)],
     )
-    return found.x[:count], float(-found.fun)
+    return float(-found.fun)
 
 
 Part = Literal["all", "within", "outflow", "inflow"]
@@ -282,7 +277,7 @@ MOST_SHAPES = 128
 MOST_SUMMED = 20_000_000
 """Largest number of nodes that are summed for a pair of levels that the flow tree does not have."""
 
-Cells = tuple[Numbers, Numbers]
+Cells = tuple[Integers, Integers]
 """Pairs of areas: origins and destinations, shape (cells,) each."""
 
 Noise = tuple[tuple[int, float], ...]
@@ -321,42 +316,39 @@ class VarianceModel:
     @cached_property
     def levels(self) -> list[int]:
         """Levels that share the budget, top first."""
-        if self.segments is not None:
-            return list(range(self.tree.depth + 1))
-        return measured_levels(self.neighbours, self.mechanism, self.tree.depth)
+        return measured_levels(self.neighbours, self.mechanism, self.tree.depth, segments=self.segments is not None)
 
     @cached_property
     def free_levels(self) -> list[int]:
         """Those of the levels that need a share. Any other level has nodes with one child, so it needs none."""
         return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
 
+    def of_levels(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
+        """Return the shares of all levels that share the budget, given those of the free levels."""
+        chosen = dict(zip(self.free_levels, shares, strict=True))
+        return tuple(chosen.get(level, Fraction(0)) for level in self.levels)
+
     def mean(self, quantity: Quantity, shares: Reals) -> float:
-        """Return the mean variance over all public cells of a quantity.
+        """Return the mean variance over all public cells of a quantity, given the share of each free level.
 
-        Args:
-            quantity: what is published.
-            shares: share of each of the free levels; shape (free levels,).
-
-        Raises:
-            OdError: The flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
+        Raises OdError if the flow tree lacks this pair of levels, and there are too many pairs of areas to sum.
         """
         level = self._tree_level(quantity)
         if level is None or quantity.part != "all":
             return float(self.of_cells(quantity)(shares).mean())
-        return float(self._variance(quantity, shares, lambda noise: self._means(noise)[level]))
+        return float(self._variance(quantity, shares, lambda noise: self._nodes(noise).means[level]))
 
     def of_cells(self, quantity: Quantity, cells: Cells | None = None) -> Callable[[Reals], Reals]:
         """Return the function from shares to the variance of each of some cells of a quantity; shape (cells,).
 
-        Args:
-            quantity: what is published.
-            cells: the cells, by default all; for the trips within, from or to an area, the area is both the origin
-                and the destination.
-
-        Raises:
-            OdError: As in :meth:`mean`.
+        By default, the cells are all. For the trips within, from or to an area, the area is both the origin and the
+        destination. Raises OdError as :meth:`mean` does.
         """
-        from_noise = self._from_noise(quantity, cells)
+        level = self._tree_level(quantity)
+        if level is None:
+            from_noise = self._of_sums(quantity, cells)
+        else:
+            from_noise = self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
         return lambda shares: self._variance(quantity, shares, from_noise)
 
     def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
@@ -367,30 +359,12 @@ class VarianceModel:
             return total
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
-    def _from_noise(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
-        """Return the function from the noise of what is measured to the variance of each cell."""
-        level = self._tree_level(quantity)
-        if level is not None:
-            return self._of_nodes(level, self._every_cell(quantity) if cells is None else cells)
-        every = self._of_sums(quantity)
-        if cells is None:
-            return every
-        places = cells[0].astype(np.int64)
-        if quantity.part == "all":
-            places = places * self.tree.destination.size(quantity.destination_level) + cells[1]
-
-        def chosen(noise: Noise) -> Reals:
-            variances: Reals = every(noise)[places]
-            return variances
-
-        return chosen
-
     def _every_cell(self, quantity: Quantity) -> Cells:
-        origins = np.arange(self.tree.origin.size(quantity.origin_level), dtype=np.int32)
+        size = self.tree.origin.size(quantity.origin_level)
         if quantity.part != "all":
-            return origins, origins
-        destinations = np.arange(self.tree.destination.size(quantity.destination_level), dtype=np.int32)
-        return np.repeat(origins, len(destinations)), np.tile(destinations, len(origins))
+            return np.arange(size), np.arange(size)
+        width = self.tree.destination.size(quantity.destination_level)
+        return np.divmod(np.arange(size * width), width)
 
     def _tree_level(self, quantity: Quantity) -> int | None:
         """Return the level of the flow tree whose nodes are the cells of a quantity; None if there is none."""
@@ -405,88 +379,64 @@ class VarianceModel:
 
         See :func:`od_core.flows.queries.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
-        of_level = dict(zip(self.free_levels, shares.tolist(), strict=True))
-        sensitivity = {level: self.neighbours.sensitivity_squared(level) for level in of_level}
-        if self.segments is None:
-            return tuple((level, sensitivity[level] / (2 * share)) for level, share in of_level.items()), None
-        breakdowns, together = self.segments.breakdowns, float(self.segments.share)
-        each = together / len(breakdowns)
-        measured = [share * ((1 - together) * (sensitivity[level] > 0) + together) for level, share in of_level.items()]
-        whole = sum(measured) / sum(of_level.values())  # below 1 if the total is exact, although the root has a share
-        by_segment = self.neighbours.sensitivity_squared(1, by_segment=True)
-        own = {level: by_segment * whole / (2 * share * each) for level, share in of_level.items()}
-        totals = {}
-        for level, share in of_level.items():
-            if sensitivity[level] > 0:
-                precision = 2 * share * (1 - together) / (sensitivity[level] * whole)
-                precision += sum(1 / (len(one.categories) * own[level]) for one in breakdowns)
-                totals[level] = 1 / precision
+        of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
+        queries = level_queries(of_levels, self.neighbours, self.segments)
+        whole = sum(share for *_, share in queries) / sum(of_levels.values())
+        precision: dict[int, float] = {}
+        own: dict[int, float] = {}
+        for level, breakdown, share in queries:  # the totals of a level before its categories
+            by_segment = breakdown is not None
+            variance = self.neighbours.sensitivity_squared(level, by_segment=by_segment) * whole / (2 * share)
+            if breakdown is None:
+                precision[level] = 1 / variance
+            elif level in precision:
+                precision[level] += 1 / (len(breakdown.categories) * variance)
+            if breakdown is not None and breakdown == quantity.breakdown:
+                own[level] = variance
+        totals = tuple((level, 1 / value) for level, value in precision.items())
         if quantity.breakdown is None:
-            return tuple(totals.items()), None
-        return tuple(totals.items()), tuple(({0: UNMEASURED * max(own.values())} | own).items())
+            return totals, None
+        return totals, tuple(({0: UNMEASURED * max(own.values())} | own).items())
 
     @cached_property
     def _shaped(self) -> ShapedTree:
         return ShapedTree.of(self.tree, MOST_SHAPES)
 
-    @cached_property
-    def _own(self) -> Callable[[Noise], tuple[list[Reals], list[Reals], Reals]]:
-        """Function from noise to v of each level, S of each level but the last, and the variance of the root.
-
-        The values are by pairs of shapes. The latest results are remembered.
-        """
-
-        @lru_cache(maxsize=8)
-        def own_of(noise: Noise) -> tuple[list[Reals], list[Reals], Reals]:
-            own, siblings = own_variances(self._shaped.steps, dict(noise), refined=self.mechanism.refines)
-            return own, siblings, own[0] if noise[0][0] == 0 else np.zeros((1, 1))
-
-        return own_of
+    @property
+    def _sides(self) -> list[tuple[Geography, Shapes]]:
+        return list(zip((self.tree.origin, self.tree.destination), self._shaped.sides, strict=True))
 
     @cached_property
-    def _means(self) -> Callable[[Noise], list[float]]:
-        """Function from noise to the mean variance over all nodes of each level; it remembers the latest results."""
-
-        @lru_cache(maxsize=8)
-        def means(noise: Noise) -> list[float]:
-            own, siblings, estimate = self._own(noise)
-            found = [float(estimate[0, 0])]
-            for level, step in enumerate(self._shaped.steps, start=1):
-                v, s = own[level], siblings[level - 1]
-                estimate = v + v**2 * step.over_parents((estimate / s - 1) / s)
-                origins, destinations = self._shaped.nodes[level]
-                found.append(float(origins @ estimate @ destinations / self.tree.cells(level)))
-            return found
-
-        return means
+    def _nodes(self) -> Callable[[Noise], NodeVariances]:
+        """Function from noise to the variances of nodes; it remembers the latest results."""
+        return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
 
     def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,)."""
-        columns = [column for at in range(level, -1, -1) for column in self._shapes_at(level, at, cells)]
+        columns = [
+            shapes.of_areas[at][geography.ancestors_at(below, at)[areas]]
+            for above in range(level + 1)
+            for (geography, shapes), below, at, areas in zip(
+                self._sides, self.tree.level_pair(level), self.tree.level_pair(above), cells, strict=True
+            )
+        ]
         alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
-        index = {at: (alike[:, 2 * (level - at)], alike[:, 2 * (level - at) + 1]) for at in range(level + 1)}
+        index = [(alike[:, 2 * above], alike[:, 2 * above + 1]) for above in range(level + 1)]
 
         def variances(noise: Noise) -> Reals:
-            own, siblings, root = self._own(noise)
+            nodes = self._nodes(noise)
             variance, weight = np.zeros(len(alike)), np.ones(len(alike))
             for at in range(level, 0, -1):
-                a, parent = weight * own[at][index[at]], siblings[at - 1][index[at - 1]]
+                a, parent = weight * nodes.own[at][index[at]], nodes.siblings[at - 1][index[at - 1]]
                 variance += weight * a - a**2 / parent
                 weight = a / parent
-            total: Reals = (variance + weight**2 * root[0, 0])[places]
+            total: Reals = (variance + weight**2 * nodes.root[0, 0])[places]
             return total
 
         return variances
 
-    def _shapes_at(self, level: int, above: int, cells: Cells) -> tuple[Integers, Integers]:
-        """Return the shapes of the areas above some nodes of a level, as an index into values by pairs of shapes."""
-        below, at = self.tree.level_pair(level), self.tree.level_pair(above)
-        origin = self.tree.origin.ancestors_at(below[0], at[0])[cells[0]]
-        destination = self.tree.destination.ancestors_at(below[1], at[1])[cells[1]]
-        return self._shaped.origin.of_areas[at[0]][origin], self._shaped.destination.of_areas[at[1]][destination]
-
-    def _of_sums(self, quantity: Quantity) -> Callable[[Noise], Reals]:
-        """Return the function from the noise to the variances of all cells of a quantity.
+    def _of_sums(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
+        """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
 
         Each cell is a sum of nodes of the first level of the tree that divides it.
         """
@@ -506,48 +456,37 @@ class VarianceModel:
             wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
 
         def variances(noise: Noise) -> Reals:
-            own, siblings, root = self._own(noise)
+            nodes = self._nodes(noise)
             weight, variance = first, np.zeros(1)
             for here in range(level, 0, -1):
-                a = weight * self._spread(own[here], here, wanted)
+                below, above = (tuple(map(max, self.tree.level_pair(at), wanted)) for at in (here, here - 1))
+                a = weight * self._spread(nodes.own[here], here, below)
                 q = weight * a
-                below, above = self._finer(here, wanted), self._finer(here - 1, wanted)
                 a, q = (self._summed(values, below, above) for values in (a, q))
-                parent = self._spread(siblings[here - 1], here - 1, wanted)
+                parent = self._spread(nodes.siblings[here - 1], here - 1, above)
                 variance = variance + self._summed(q - a**2 / parent, above, wanted)
                 weight = a / parent
-            total: Reals = variance + weight**2 * root[0, 0]
-            return total.ravel()
+            total: Reals = variance + weight**2 * nodes.root[0, 0]
+            if cells is None:
+                return total.ravel()
+            return total[cells] if quantity.part == "all" else total.ravel()[cells[0]]
 
         return variances
 
-    def _finer(self, level: int, wanted: tuple[int, int]) -> tuple[int, int]:
-        """Return, for each side, the finer one of its level at a level of the tree and of the wanted level."""
-        origin, destination = self.tree.level_pair(level)
-        return max(origin, wanted[0]), max(destination, wanted[1])
-
-    def _spread(self, values: Reals, level: int, wanted: tuple[int, int]) -> Reals:
-        """Return values by pairs of shapes of a level, for every pair of areas of this level or the wanted levels.
-
-        Of the two levels of each side, the finer one is taken.
-        """
-        sides: list[Integers] = []
-        shaped: list[tuple[Geography, Shapes]] = [
-            (self.tree.origin, self._shaped.origin),
-            (self.tree.destination, self._shaped.destination),
+    def _spread(self, values: Reals, level: int, wanted: Iterable[int]) -> Reals:
+        """Return values by pairs of shapes of a level, for every pair of areas of levels that are at least as fine."""
+        sides = [
+            shapes.of_areas[at][geography.ancestors_at(fine, at)]
+            for (geography, shapes), at, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
         ]
-        for (geography, shapes), at, fine in zip(shaped, self.tree.level_pair(level), wanted, strict=True):
-            own = shapes.of_areas[at]
-            sides.append(own if at >= fine else own[geography.ancestors_at(fine, at)])
         spread: Reals = values[np.ix_(*sides)]
         return spread
 
-    def _summed(self, values: Reals, below: tuple[int, int], above: tuple[int, int]) -> Reals:
+    def _summed(self, values: Reals, below: Iterable[int], above: Iterable[int]) -> Reals:
         """Return the sums of values for pairs of areas over their ancestors; areas are numbered in tree order."""
-        for axis, geography in enumerate((self.tree.origin, self.tree.destination)):
-            if below[axis] != above[axis]:
-                ancestors = geography.ancestors_at(below[axis], above[axis])
-                first = np.searchsorted(ancestors, np.arange(geography.size(above[axis])))
+        for axis, ((geography, _), fine, coarse) in enumerate(zip(self._sides, below, above, strict=True)):
+            if fine != coarse:
+                first = np.searchsorted(geography.ancestors_at(fine, coarse), np.arange(geography.size(coarse)))
                 values = np.add.reduceat(values, first, axis=axis)
         return values
 
@@ -561,10 +500,6 @@ def with_exact_shares(
 ) -> Budget:
     """Return a budget with exact shares in place of the rule ``minimise``, or unchanged if it has another rule.
 
-    Args:
-        budget: the budget.
-        tree, neighbours, mechanism, segments: see :class:`VarianceModel`.
-
     Raises:
         OdError: The mechanism measures one level; a quantity of the rule is unknown, or has too many cells; or no
             optimum is found.
@@ -572,22 +507,14 @@ def with_exact_shares(
     if not isinstance(budget.shares, MinimisedError):
         return budget
     model = VarianceModel(tree, neighbours, mechanism, segments)
-    chosen = dict(zip(model.free_levels, minimised_error(model, budget.shares).shares, strict=True))
-    return replace(budget, shares=tuple(chosen.get(level, Fraction(0)) for level in model.levels))
+    return replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
 
 
 def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares:
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
-    cuts at zero. It is a convex function of the shares.
-
-    Args:
-        model: variances of the release as functions of the shares.
-        rule: weights of the quantities by name; see :meth:`Quantity.named`.
-
-    Raises:
-        OdError: As in :func:`with_exact_shares`.
+    cuts at zero. It is a convex function of the shares. Raises OdError as :func:`with_exact_shares` does.
     """
     breakdowns = () if model.segments is None else model.segments.breakdowns
     chosen = [(Quantity.named(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]

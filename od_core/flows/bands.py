@@ -48,31 +48,18 @@ class Bands:
             raise _refused("part_trips is a number of trips, at least 1")
 
     def check(self, depth: int, mechanism: Mechanism) -> None:
-        """Check that a flow tree and a mechanism may be combined with the bands.
-
-        Raises:
-            OdError: The last cut is not above the leaves of the flow tree, whose level is ``depth``. Or the mechanism
-                does not measure every level.
-        """
+        """Raise OdError if a mechanism, or a flow tree with leaves at level ``depth``, does not suit the bands."""
         if self.cuts[-1] >= depth:
             raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
         if mechanism.measures != "every_level":
             raise plan_defect("a mechanism that does not measure every level cannot have bands")
 
     def split(self, levels: Sequence[int]) -> list[slice]:
-        """Return one slice of ``levels`` for each band, top band first; bands without any of the levels are omitted.
-
-        Args:
-            levels: Levels in ascending order, such as the measured levels of a plan.
-        """
+        """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
         return _runs(np.searchsorted(self.cuts, levels, side="left"))
 
     def parts(self, frontier: Nodes) -> list[slice]:
-        """Return the parts as slices of ``frontier``, in order. Together the slices contain every node once.
-
-        Args:
-            frontier: Released nodes of the last level above the band, with their trips.
-        """
+        """Return the parts as slices, in order, of the released nodes of the last level above the band."""
         before = np.cumsum(frontier.trips) - frontier.trips
         return _runs(before // self.part_trips)
 

@@ -26,10 +26,7 @@ def lower_bound(estimate: Reals, variance: Reals) -> Integers:
 
 
 def upper_bound(estimate: Reals, variance: Reals) -> Integers:
-    """Return the upper ends of the 90 % intervals of unbiased estimates with the given variances.
-
-    The ends are whole numbers of at least 0. All three arrays have the same shape.
-    """
+    """Return the upper ends of the same intervals as :func:`lower_bound`."""
     return np.maximum(highest(estimate, variance), 0)
 
 

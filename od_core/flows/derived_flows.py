@@ -17,68 +17,60 @@ releases themselves.
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.estimation.held_out import LEAST_SQUARES, chosen_rule
-from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, refuse_without_intervals
+from od_core.flows.estimation.intervals import SegmentIntervals, refuse_without_intervals
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Nodes
 from od_core.records.segments import Breakdown
 
 
 class DerivedFlows(ReleasedFlows):
-    """Flows that follow from published releases alone. They are read as a release is.
-
-    Attributes:
-        releases: the releases, in the order of their periods.
-    """
+    """Flows that follow from published releases alone, in the order of their periods. They are read as a release is."""
 
     releases: tuple[Release, ...]
 
-    @property
-    def tree(self) -> FlowTree:
-        """The flow tree, which all releases have."""
-        return self.releases[0].tree
-
-    @property
-    @abstractmethod
-    def exact_trips(self) -> int | None:
-        """The total number of trips if it is exact, otherwise None."""
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
 
 
 D = TypeVar("D", bound=DerivedFlows)
 
 
-def releases_of(named: Mapping[str, Any], facts: Iterable[str]) -> tuple[Release, ...]:
-    """Return releases of flows, which must have the same public facts.
+def releases_of(named: Mapping[str, Any], *, breakdowns: bool) -> tuple[Release, ...]:
+    """Return releases, given by the names that messages use.
 
-    Args:
-        named: the releases, by the names that messages use.
-        facts: names of the facts of :func:`_facts` that all must share.
-
-    Raises:
-        OdError: one of them is not a release of flows, or differs from the first in one of the facts.
+    Raises OdError if one is not a release of flows, or differs from the first in a public fact on which derived flows
+    depend: the flow tree, the privacy unit and, if asked for, the breakdowns.
     """
+    facts: dict[str, dict[str, object]] = {}
     for name, release in named.items():
         if not isinstance(release, Release):
             raise not_of_flows(name, "not a release of flows")
-    (first, expected), *others = [(name, _facts(release)) for name, release in named.items()]
-    for fact in facts:
-        if unlike := [name for name, own in others if own[fact] != expected[fact]]:
+        plan, unit = release.plan, release.plan.unit
+        facts[name] = {
+            "the areas of the origins": plan.tree.origin.digest,
+            "the areas of the destinations": plan.tree.destination.digest,
+            "the order of the flow tree": plan.tree.order,
+            "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
+            **({"the breakdowns": plan.breakdowns} if breakdowns else {}),
+        }
+    first, expected = next(iter(facts.items()))
+    for fact, value in expected.items():
+        if unlike := [name for name, own in facts.items() if own[fact] != value]:
             raise OdError(
                 "OD-DERIVED-OTHER",
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
-                next_step=f"choose releases in which these do not differ: {', '.join(facts)}",
+                next_step=f"choose releases in which these do not differ: {', '.join(expected)}",
             )
     return tuple(named.values())
 
@@ -92,79 +84,25 @@ def not_of_flows(name: str, kind: str) -> OdError:
     )
 
 
-AREAS = ("the areas of the origins", "the areas of the destinations", "the order of the flow tree")
-"""Facts that releases share if their flow trees are the same."""
-
-UNIT, BREAKDOWNS = "the privacy unit", "the breakdowns"
-
-
-def _facts(release: Release) -> dict[str, object]:
-    """Return public facts of a release, by the words for them."""
-    plan, unit = release.plan, release.plan.unit
-    areas = (plan.tree.origin.digest, plan.tree.destination.digest, plan.tree.order)
-    return {
-        **dict(zip(AREAS, areas, strict=True)),
-        UNIT: (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
-        BREAKDOWNS: plan.breakdowns,
-    }
-
-
 LEAST = 2
 """Least number of releases of a sum."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FlowSum(DerivedFlows):
-    """The sum of releases of flows. It is read as a release is: flows at every pair of levels, with their intervals.
+    """The sum of releases of flows; see :class:`ReleasedFlows` for ``leaves`` and ``segments``, which are sums, too.
 
-    The interval of a sum is not the sum of the intervals: the estimates of the releases add up, and so do their
-    variances, because the noise of two releases is independent.
-
-    Attributes:
-        releases: the summed releases.
-        leaves: sums of the released leaf nodes, in tree order.
-        segments: for each breakdown, by name, the summed trips of the leaf nodes in its categories; shape (leaf nodes,
-            categories).
+    The interval of a sum is narrower than the sum of the intervals.
     """
 
     releases: tuple[Release, ...]
     leaves: Nodes
-    segments: Mapping[str, NDArray[np.int64]]
-
-    def __repr__(self) -> str:
-        return f"FlowSum({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
+    segments: Mapping[str, Integers]
 
     @property
-    def breakdowns(self) -> tuple[Breakdown, ...]:
-        """The breakdowns, which all releases have."""
-        return self.releases[0].breakdowns
-
-    @property
-    def may_be_negative(self) -> bool:
-        """True if summed trips may be negative, because those of a release may be."""
-        return any(release.may_be_negative for release in self.releases)
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The sum of the exact totals; None if the total of a release is not exact."""
-        return int(self.leaves.trips.sum()) if all(one.plan.publishes_total for one in self.releases) else None
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the summed flows, computed from the measurements of all releases on first use.
-
-        Raises:
-            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
-        """
-        return Intervals([release.fitted for release in self.releases])
-
-    def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the sums in each category of a breakdown.
-
-        Raises:
-            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
-        """
-        return SegmentIntervals([release.segment_fit(segment) for release in self.releases])
+    def parts(self) -> tuple[Release, ...]:
+        """All releases."""
+        return self.releases
 
 
 def sum_releases(releases: Sequence[Release]) -> FlowSum:
@@ -186,7 +124,7 @@ def sum_of(named: Mapping[str, Any]) -> FlowSum:
     """Return the sum of releases, given by the names that messages use; see :func:`sum_releases`."""
     if not named:
         raise too_few()
-    releases = releases_of(named, (*AREAS, UNIT, BREAKDOWNS))
+    releases = releases_of(named, breakdowns=True)
     for name, release in named.items():
         if release.plan.has_threshold:
             raise OdError(
@@ -209,31 +147,25 @@ def too_few() -> OdError:
     )
 
 
-def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, NDArray[np.int64]]]:
+def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
-    rank, first, place = np.unique(
-        np.concatenate([tree.first_rank(release.leaves) for release in releases]),
-        return_index=True,
-        return_inverse=True,
-    )
+    every = Nodes.joined(tree.depth, [release.leaves for release in releases])
+    rank = tree.first_rank(every)
+    order = np.argsort(rank, kind="stable")
+    starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
-    def total(values: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-        each = np.concatenate(values)
-        sums = np.zeros((len(rank), *each.shape[1:]), dtype=np.int64)
-        np.add.at(sums, place, each)
-        return sums
+    def total(values: Integers) -> Integers:
+        return np.add.reduceat(values[order], starts)
 
-    trips = total([release.leaves.trips for release in releases])
-    origin, destination = (
-        np.concatenate([getattr(release.leaves, side) for release in releases])[first]
-        for side in ("origin", "destination")
-    )
+    trips = total(every.trips)
     there = trips != 0
+    first = order[starts][there]
     segments = {
-        one.name: total([release.segments[one.name] for release in releases])[there] for one in releases[0].breakdowns
+        one.name: total(np.concatenate([release.segments[one.name] for release in releases]))[there]
+        for one in releases[0].breakdowns
     }
-    return Nodes(tree.depth, origin[there], destination[there], trips[there]), segments
+    return Nodes(tree.depth, every.origin[first], every.destination[first], trips[there]), segments
 
 
 MOST = 12
@@ -257,30 +189,17 @@ class AssistedFlows(DerivedFlows):
     releases: tuple[Release, ...]
     leaves: Nodes
     rule: Rule
-    segments: Mapping[str, NDArray[np.int64]] = field(default_factory=dict)
+    segments: Mapping[str, Integers] = field(default_factory=dict)
 
-    def __repr__(self) -> str:
-        return f"AssistedFlows({len(self.releases)} releases, {self.leaves.trips.sum():,} trips)"
+    @property
+    def parts(self) -> tuple[Release, ...]:
+        """The release that is estimated."""
+        return self.releases[-1:]
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """No breakdowns: categories are not estimated."""
         return ()
-
-    @property
-    def may_be_negative(self) -> bool:
-        """False: all estimates are at least 0."""
-        return False
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The exact total of the release; None if its total is not exact."""
-        return int(self.leaves.trips.sum()) if self.releases[-1].plan.publishes_total else None
-
-    @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the flows of the release itself."""
-        return self.releases[-1].intervals
 
     def segment_intervals(self, segment: str) -> SegmentIntervals:
         """Raise OdError, because there are no breakdowns."""
@@ -292,7 +211,7 @@ class AssistedFlows(DerivedFlows):
 
 
 def assist_release(releases: Sequence[Release]) -> AssistedFlows:
-    """Return model-assisted estimates of the flows of the last release. They read no record and cost no budget.
+    """Return model-assisted estimates of the flows of the last of some releases, which read no record and cost nothing.
 
     Args:
         releases: releases of flows of consecutive periods, in their order, over the same areas and with the same
@@ -310,7 +229,7 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
     """Return estimates from releases, given by the names that messages use; see :func:`assist_release`."""
     if not named:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
-    releases = releases_of(named, (*AREAS, UNIT))
+    releases = releases_of(named, breakdowns=False)
     for name, release in named.items():
         if release.plan.mechanism.measures != "every_level":
             raise OdError(
@@ -320,43 +239,28 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
     rule = rule_of(releases[-1], releases[-2].leaves if len(releases) > 1 else None)
-    return AssistedFlows(releases, learned_in_turn(releases, rule), rule)
+    return AssistedFlows(releases, learned(releases, rule), rule)
 
 
 def rule_of(last: Release, earlier: Nodes | None) -> Rule:
-    """Return the rule by which releases are estimated: the one with the least held-out error for the last of them.
-
-    Args:
-        last: The last release.
-        earlier: Leaves that were released for the period before; None if there is none.
-    """
+    """Return the rule with the least held-out error for a release; ``earlier`` are the leaves of the period before."""
     if last.measured[-1].parents is None:  # every level has one node, so there is nothing to learn
         return LEAST_SQUARES
     return chosen_rule(last.plan, last.fitted_levels(), earlier)
 
 
-def learned_in_turn(releases: Sequence[Release], rule: Rule) -> Nodes:
-    """Return the estimated leaves of the last of one or more releases, each of which learns from the one before it."""
-    leaves = learned(releases[0], rule, None)
-    for release in releases[1:]:
-        leaves = learned(release, rule, leaves)
-    return leaves
+def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = None) -> Nodes:
+    """Return the estimated leaves of the last of one or more releases; by least squares, they are the released ones.
 
-
-def learned(release: Release, rule: Rule, earlier: Nodes | None) -> Nodes:
-    """Return the estimated leaves of one release; by least squares, they are the released ones.
-
-    Args:
-        release: The release.
-        rule: How deviations are estimated.
-        earlier: Leaves of the period before, in tree order, to learn from; None if there is none.
-
-    Raises:
-        OdError: If a level does not fit into memory, or a noisy value is too large.
+    Each release learns from the estimated leaves of the one before, and the first one from ``earlier``. Raises OdError
+    if a level does not fit into memory, or a noisy value is too large.
     """
+    *before, last = releases
     if not rule.learns:
-        return release.leaves
-    levels = release.fitted_levels()
-    trips, nodes = shrink(release.plan, levels, rule, earlier)[-1], levels[-1].nodes
+        return last.leaves
+    if before:
+        earlier = learned(before, rule, earlier)
+    levels = last.fitted_levels()
+    trips, nodes = shrink(last.plan, levels, rule, earlier)[-1], levels[-1].nodes
     there = trips > 0
-    return Nodes(release.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+    return Nodes(last.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])

@@ -9,14 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Reals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Numbers
 from od_core.geography.places import Extent, extent, kilometres, mean_places
-
-Reals = NDArray[np.float64]
 
 
 def has_distances(tree: FlowTree) -> bool:
@@ -28,11 +26,6 @@ def distances_at(tree: FlowTree, levels: tuple[int, int], origin: Numbers, desti
     """Return the distances of pairs of areas of two levels, in kilometres; NaN if unknown. Shape (pairs,).
 
     The place of an area is the mean place of its zones with coordinates. The whole space has no distances.
-
-    Args:
-        tree: the flow tree.
-        levels: numbers of the levels of origins and of destinations.
-        origin, destination: numbers of the areas; shape (pairs,) each.
     """
     if 0 in levels:
         return np.full(len(origin), np.nan)

@@ -21,15 +21,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.confidence import DEVIATIONS, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
-
-Counts = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 _DIGITS = 6
 """Number of decimal places of a share."""
@@ -87,35 +85,41 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 
 def _of_level(
     flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
-) -> dict[str, Counts | Reals]:
+) -> dict[str, Integers | Reals]:
     """Return the columns of the indicators of one level."""
     within, begun, ended = _released(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
-    numbers = {"outflow": begun - within, "inflow": ended - within, "within": within, "balance": ended - begun}
-    shares = {"self_containment": np.round(np.clip(share, 0, 1), _DIGITS)}
+    columns: dict[str, Integers | Reals] = {
+        "outflow": begun - within,
+        "inflow": ended - within,
+        "within": within,
+        "balance": ended - begun,
+        "self_containment": np.round(np.clip(share, 0, 1), _DIGITS),
+    }
     if distances is not None:
-        shares["mean_distance"] = _mean_distance(flows, level, distances)
+        columns["mean_distance"] = _mean_distance(flows, level, distances)
     if not interval:
-        return {**numbers, **shares}
-    estimates = flows.intervals.by_area(level)
-    bounds = {name: bounds_of(getattr(estimates, name)) for name in ("outflow", "inflow", "within")}
-    bounds["balance"] = _balance_bounds(estimates)
-    columns: dict[str, Counts | Reals] = {}
-    for name, trips in numbers.items():
-        lower, upper = bounds[name]
-        columns[name] = trips
-        columns[f"{name}_lower"], columns[f"{name}_upper"] = np.minimum(lower, trips), np.maximum(upper, trips)
-    ratios = {"self_containment": _share_bounds(estimates, nothing_dropped=flows.intervals.nothing_dropped)}
+        return columns
+    areas = flows.intervals.by_area(level)
+    bounds: dict[str, tuple[Integers, Integers] | tuple[Reals, Reals]] = {
+        "outflow": bounds_of(areas.outflow),
+        "inflow": bounds_of(areas.inflow),
+        "within": bounds_of(areas.within),
+        "balance": _balance_bounds(areas),
+        "self_containment": _share_bounds(areas, nothing_dropped=flows.intervals.nothing_dropped),
+    }
     if distances is not None:
-        ratios["mean_distance"] = _distance_bounds(flows, level, distances)
-    for name, (low, high) in ratios.items():
-        columns[name] = shares[name]
-        columns[f"{name}_lower"], columns[f"{name}_upper"] = np.fmin(low, shares[name]), np.fmax(high, shares[name])
-    return columns
+        bounds["mean_distance"] = _distance_bounds(flows, level, distances)
+    with_bounds: dict[str, Integers | Reals] = {}
+    for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
+        lower, upper = bounds[name]
+        ends = np.fmin(lower, numbers), np.fmax(upper, numbers)
+        with_bounds |= {name: numbers, f"{name}_lower": ends[0], f"{name}_upper": ends[1]}
+    return with_bounds
 
 
-def _released(flows: ReleasedFlows, level: int) -> tuple[Counts, Counts, Counts]:
+def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Integers]:
     """Return the released trips within, from and to each area of a level; shape (areas,) each."""
     tree, size = flows.tree, flows.tree.origin.size(level)
     origin, destination, trips = tree.sums_at(flows.leaves, level, level)
@@ -127,7 +131,7 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Counts, Counts, Counts]
     return within, begun, ended
 
 
-def _balance_bounds(areas: AreaEstimates) -> tuple[Counts, Counts]:
+def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of the inflow minus the outflow of each area; shape (areas,) each.
 
     Trips of dropped nodes may be part of the inflow, which raises the balance, or of the outflow, which lowers it.
@@ -237,7 +241,7 @@ def distance_bands(
         OdError: If a side has no zone with coordinates, if a level is unknown, if the edges are not positive and
             ascending, or, with ``interval``, if the flows have no intervals.
     """
-    tree = flows.tree
+    tree, leaves = flows.tree, flows.leaves
     distances = ZoneDistances.of(tree)
     steps = np.array(distances.edges if edges is None else edges, dtype=np.float64)
     if not np.isfinite(steps).all() or np.any(np.diff(steps, prepend=0.0) <= 0):
@@ -254,12 +258,12 @@ def distance_bands(
     bands = np.arange(1 if distances.all_known else 0, len(steps) + 2)
     from_km = np.concatenate([[np.nan, 0.0], steps])[bands]
     to_km = np.concatenate([[np.nan], steps, [np.nan]])[bands]
-    released = band_of(flows.leaves.origin, flows.leaves.destination)
+    released = band_of(leaves.origin, leaves.destination)
     tables = []
     for level in map(tree.origin.level_number, tree.origin.level_names if levels is None else levels):
         size = tree.origin.size(level)
         begun = np.zeros((size, len(steps) + 2), dtype=np.int64)
-        np.add.at(begun, (tree.origin.ancestors(level)[flows.leaves.origin], released), flows.leaves.trips)
+        np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
         trips = begun[:, bands].ravel()
         columns: dict[str, Any] = {
             "level": tree.origin.level_names[level],

@@ -6,7 +6,6 @@ A mechanism says which cells are measured, and how noisy counts become estimates
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import ClassVar, Literal
@@ -24,7 +23,7 @@ once. ``present_leaves`` measures the pairs of zones that have trips, and drops 
 threshold."""
 
 
-class Mechanism(ABC):
+class Mechanism:
     """What a mechanism measures, and how it makes estimates of noisy counts.
 
     The defaults are those of the mechanisms in [boninsegna2025inftda, section 5].
@@ -50,19 +49,22 @@ class Mechanism(ABC):
 
     If False, the estimate of a cell depends on its own level and the levels above only."""
 
+    keep_all_cap: int = 0
+    """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+
+    With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node that
+    is estimated as 0 is dropped with all nodes below it."""
+
+    estimate: str = "least_squares"
+    """How the measurements of all levels become one estimate, if the mechanism refines; see :class:`InfTDARefined`."""
+
+    segment_profile: Fraction | None = None
+    """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved."""
+
     @property
     def options(self) -> dict[str, str]:
         """Options by name, as public text, for the plan and the certificate."""
         return {}
-
-    @property
-    def keep_all_cap(self) -> int:
-        """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
-
-        With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
-        that is estimated as 0 is dropped with all nodes below it. The value 0 means that such nodes are always dropped.
-        """
-        return 0
 
     @property
     def estimator(self) -> Estimator:
@@ -81,27 +83,16 @@ class Mechanism(ABC):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
-
-        Only a mechanism that refines can have it. See :class:`InfTDARefined`.
-        """
+        """Option ``u`` of leaves that are estimated by empirical Bayes; otherwise None."""
         return None
 
-    @property
-    def segment_profile(self) -> Fraction | None:
-        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
-
-        See :mod:`od_core.flows.estimation.refinement`.
-        """
-        return None
-
-    @abstractmethod
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
         sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.one_margin.check_parents`.
         """
+        return noisy
 
 
 @dataclass(frozen=True)
@@ -127,14 +118,12 @@ class InfTDA(Mechanism):
         return {"order": self.order}
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the counts that IntOpt gives the children of each parent; see :meth:`Mechanism.project`."""
+        """Return the counts that IntOpt gives the children of each parent."""
         return project_children(noisy, totals, offsets, self.order)
 
 
 KEEP_ALL_CAP = 5_000_000
-"""Default of ``keep_all_cap``: largest number of public leaf pairs for which every public node is measured.
-
-The value does not affect the charge, since a level is one query however many of its nodes are measured."""
+"""Default of ``keep_all_cap``."""
 
 _LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
 
@@ -147,7 +136,8 @@ class InfTDARefined(InfTDA):
 
     Attributes:
         order: See :class:`InfTDA`.
-        keep_all_cap: See :attr:`Mechanism.keep_all_cap`.
+        keep_all_cap: See :attr:`Mechanism.keep_all_cap`. It does not affect the charge, since a level is one query
+            however many of its nodes are measured.
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.
@@ -181,20 +171,15 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, str) and self.keep_all_cap.isdecimal():  # option values in plans are text
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
-            raise OdError(
-                "OD-MECHANISM-OPTION",
-                "keep_all_cap must be a whole number of leaf pairs, at least 0",
-                next_step="correct the option of the mechanism",
-            )
+            raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
         named = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
         for what, name, known in named:
             step = f"choose {', '.join(known[:-1])} or {known[-1]}"
             refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
-            raise OdError(
-                "OD-MECHANISM-OPTION",
+            raise _wrong_option(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",
-                next_step="leave out the option leaves",
+                "leave out the option leaves",
             )
         object.__setattr__(self, "u", _dial("u", self.u))
         if self.segment_profile is not None:
@@ -212,27 +197,23 @@ class InfTDARefined(InfTDA):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """The option ``u`` if the leaves are estimated by empirical Bayes, otherwise None."""
+        """See :attr:`Mechanism.leaf_dial`."""
         return self.u if self.leaves == "empirical_bayes" else None
 
 
 def _dial(name: str, value: object) -> Fraction:
-    """Return an option given as a whole number, fraction, decimal or text, as a ``Fraction``.
-
-    Raises:
-        OdError: If the value is not a number from 1/10 to 100.
-    """
+    """Return an option given as a whole number, fraction, decimal or text. Raises OdError if it is out of range."""
     try:
         dial = Fraction(str(value))
     except (ValueError, ZeroDivisionError):
         dial = Fraction(0)
-    if not _LEAST_U <= dial <= _MOST_U:
-        raise OdError(
-            "OD-MECHANISM-OPTION",
-            f"{name} must be a number of standard deviations from 1/10 to 100",
-            next_step="correct the option of the mechanism",
-        )
+    if not Fraction(1, 10) <= dial <= 100:
+        raise _wrong_option(f"{name} must be a number of standard deviations from 1/10 to 100")
     return dial
+
+
+def _wrong_option(message: str, next_step: str = "correct the option of the mechanism") -> OdError:
+    return OdError("OD-MECHANISM-OPTION", message, next_step=next_step)
 
 
 @dataclass(frozen=True)
@@ -259,22 +240,14 @@ class TDALinf(Mechanism):
     most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the solutions of one mixed-integer problem per parent; see :meth:`Mechanism.project`."""
+        """Return the solutions of one mixed-integer problem per parent."""
         from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)
 
 
-class Unprojected(Mechanism):
-    """A mechanism that releases noisy counts as they are."""
-
-    def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the noisy counts unchanged; see :meth:`Mechanism.project`."""
-        return noisy
-
-
 @dataclass(frozen=True)
-class VanillaGauss(Unprojected):
+class VanillaGauss(Mechanism):
     """Discrete Gaussian noise on every public pair of zones, released as measured.
 
     The released counts are unbiased, and some are negative. The leaves have the whole budget. Nothing is projected, so
@@ -288,7 +261,7 @@ class VanillaGauss(Unprojected):
 
 
 @dataclass(frozen=True)
-class StabilityHistogram(Unprojected):
+class StabilityHistogram(Mechanism):
     """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
 
     This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import planned_errors, planned_half_widths, verdict
+from od_core.flows.accuracy import (
+    UNMEASURED,
+    expected_errors,
+    largest_variances,
+    most_leaves,
+    segment_variance,
+    verdict,
+)
 from od_core.flows.allocation import with_exact_shares
 from od_core.flows.bands import Bands
+from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
-from od_core.flows.queries import Segments, measured_levels, planned_steps, shifted_cells, threshold_step, totals_of
-from od_core.flows.step import GaussianStep, SegmentStep, TotalStep
+from od_core.flows.queries import Segments, measured_levels, planned_steps, shifted_cells, threshold_step
+from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep, TotalStep
 from od_core.geography.flow_tree import FlowTree, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
@@ -117,7 +127,15 @@ class ReleasePlan(Plan):
 
         Without segments, these are the steps. An exact root is left out, although its segments may be measured.
         """
-        return totals_of(self.steps, self.segments)
+        if self.segments is None:
+            return self.steps
+        combined = []
+        for total in (step for step in self.steps if not step.by_segment):
+            own = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
+            combined.append(
+                CombinedTotals.of(total, [(step, len(self._breakdown(step.breakdown).categories)) for step in own])
+            )
+        return tuple(combined)
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
@@ -162,21 +180,63 @@ class ReleasePlan(Plan):
 
     @cached_property
     def expected_errors(self) -> list[float]:
-        """Expected root-mean-square error of the totals of each level, root first; see :func:`planned_errors`."""
-        return planned_errors(self)
+        """Expected root-mean-square error of the totals of each level, root first, in trips, without cuts at zero.
+
+        See :func:`od_core.flows.accuracy.expected_errors` for their accuracy. All are NaN if the mechanism has a
+        threshold, because the true trips determine which counts are below the threshold.
+        """
+        return self._errors(self.totals)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
-        return planned_errors(self, self._breakdown(breakdown))
+        categories = len(self._breakdown(breakdown).categories)
+        pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
+        return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
+
+    def _errors(self, measured: Sequence[TotalStep]) -> list[float]:
+        """Return the expected errors of the table that some steps measure."""
+        depth = self.tree.depth
+        if self.has_threshold:
+            return [math.nan] * (depth + 1)
+        variances = _variances(measured)
+        if self.mechanism.measures == "all_leaves":  # the noise of the leaf pairs below a node adds up
+            leaves = variances[depth] * self.tree.cells(depth)
+            return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
+        return expected_errors(self.tree, variances, refined=self.mechanism.refines)
 
     @cached_property
     def half_widths(self) -> list[float]:
-        """Largest half width of the 90 % intervals of each level, root first; see :func:`planned_half_widths`."""
-        return planned_half_widths(self)
+        """Largest distance, at each level, root first, from an estimate to the end of its 90 % interval.
+
+        The estimate is the unbiased one of :mod:`od_core.flows.estimation.least_squares`. It is at most this far from
+        the true number of counted trips with a probability of 0.9, whatever that number is. If nodes may be dropped,
+        the values are those of the measured counts alone, which no estimate exceeds. All are NaN if the mechanism has a
+        threshold, because such a release has no intervals.
+        """
+        return _half_widths(self._largest_variances(self.totals))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
-        """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
-        return planned_half_widths(self, self._breakdown(breakdown))
+        """Return upper bounds of the same for one category of a breakdown. Raises OdError if it is not declared."""
+        categories, steps = len(self._breakdown(breakdown).categories), self.segment_steps(breakdown)
+        pairs = zip(self._largest_variances(self.totals), self._largest_variances(steps), strict=True)
+        return _half_widths([segment_variance(v, w, categories) for v, w in pairs])
+
+    def _largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
+        """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
+        depth = self.tree.depth
+        if self.has_threshold:
+            return [math.nan] * (depth + 1)
+        variances = _variances(measured)
+        if self.mechanism.measures == "all_leaves":
+            return [float(variances[depth] * most_leaves(self.tree, level)) for level in range(depth + 1)]
+        if self.keeps_all:
+            return largest_variances(self.tree, variances)
+        largest = [float(variances[depth])]
+        for level in range(depth - 1, -1, -1):  # an unmeasured level has the counts of the level below
+            largest.insert(0, float(variances[level]) if level in variances else largest[0])
+        if self.publishes_total and 0 not in variances:
+            largest[0] = 0.0
+        return largest
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each query on what its noise allows to be read; see :attr:`half_widths`.
@@ -251,11 +311,7 @@ class ReleasePlan(Plan):
         return [step for step in self.steps if step.level == level]
 
     def step(self, level: int) -> GaussianStep:
-        """Return the step that measures the totals of a level.
-
-        Raises:
-            OdError: If the totals of the level are not measured.
-        """
+        """Return the step that measures the totals of a level. Raises OdError if they are not measured."""
         for step in self.steps_at(level):
             if not step.by_segment:
                 return step
@@ -383,6 +439,19 @@ def plan_release(
     budget = with_exact_shares(budget, flow_tree, neighbours, chosen, segments)
     steps = planned_steps(flow_tree, neighbours, chosen, budget, segments, share_of_table(uncounted))
     return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments, uncounted)
+
+
+def _variances(steps: Sequence[TotalStep]) -> dict[int, Fraction]:
+    """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge."""
+    variances = {step.level: step.variance for step in steps}
+    if isinstance(steps[0], SegmentStep):
+        return {0: UNMEASURED * max(variances.values())} | variances
+    return variances
+
+
+def _half_widths(variances: Sequence[float]) -> list[float]:
+    widths: list[float] = half_width(np.zeros(len(variances)), np.array(variances)).tolist()
+    return widths
 
 
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:

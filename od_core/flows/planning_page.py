@@ -21,9 +21,9 @@ import pandas as pd
 from markupsafe import escape
 
 from od_core.errors import OdError
-from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, largest_summed_variances, shapes_of
+from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.queries import Segments, level_shares, planned_steps, shifted_cells
+from od_core.flows.queries import Segments, level_queries, level_shares, planned_steps, shifted_cells
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order
@@ -92,17 +92,12 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
             "a planning page gives a table the whole budget, so the number of uncounted trips would have none",
             next_step="leave out `uncounted` while you plan",
         )
-    choices = _Choices(plan)
-    yearly = plan.unit.max_trips_year
+    choices, unit, delta, segments = _Choices(plan), plan.unit, plan.budget.delta, plan.segments
     return {
         "name": name,
         "cap": None if cap is None else float(cap),
-        "delta": {
-            "value": float_above(plan.budget.delta),
-            "text": text_above(plan.budget.delta, 3),
-            "exact": _exact_text(plan.budget.delta),
-        },
-        "logInverseDelta": math.log(1 / plan.budget.delta),
+        "delta": {"value": float_above(delta), "text": text_above(delta, 3), "exact": _exact_text(delta)},
+        "logInverseDelta": math.log(1 / delta),
         "mechanism": {
             "measures": plan.mechanism.measures,
             "refines": plan.mechanism.refines,
@@ -111,12 +106,21 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
         "order": plan.tree.order,
         "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
         "normal": NORMAL_VALUES.tolist(),
-        "declared": choices.declared(),
-        "year": None if yearly is None else {"periods": periods, "trips": yearly},
+        "declared": {
+            "budget": choices.budgets.index(plan.budget),
+            "unit": [(each.kind, each.neighbours) for each in choices.units].index((unit.kind, unit.neighbours)),
+            "trips": unit.max_trips or USER_TRIPS,
+            "segments": segments is not None,
+        },
+        "year": unit.max_trips_year and {"periods": periods, "trips": unit.max_trips_year},
         "budgets": [choices.budget_facts(budget) for budget in choices.budgets],
         "conversion": choices.simple,
         "units": [choices.unit_facts(unit) for unit in choices.units],
-        "segments": choices.segment_facts(),
+        "segments": segments
+        and {
+            "breakdowns": [{"name": one.name, "categories": len(one.categories)} for one in segments.breakdowns],
+            "share": float(segments.share),
+        },
         "sets": [choices.set_facts(tree) for tree in choices.trees],
         "rules": choices.rule_facts(),
     }
@@ -131,33 +135,29 @@ class _Choices:
     @property
     def simple(self) -> str:
         """Conversion from epsilon to rho that depends on nothing else; it is used if a reader moves the shares."""
-        return "bun_steinke" if self._conversion == "bun_steinke" else "tight"
-
-    @property
-    def _conversion(self) -> str:
-        return self.plan.budget.conversion or self.plan.mechanism.default_conversion
+        declared = self.plan.budget.conversion or self.plan.mechanism.default_conversion
+        return "bun_steinke" if declared == "bun_steinke" else "tight"
 
     @cached_property
     def budgets(self) -> list[Budget]:
         """Budgets in the order of their epsilon, the declared one among them; shares are as declared."""
         declared = self.plan.budget
         others = [replace(declared, epsilon=Fraction(epsilon), rho=None) for epsilon in EPSILONS]
-        return sorted([declared, *(each for each in others if each.epsilon != declared.epsilon)], key=self._epsilon)
-
-    def _epsilon(self, budget: Budget) -> Fraction:
-        return epsilon_tight(budget.rho, budget.delta) if budget.rho is not None else Fraction(budget.epsilon or 0)
+        return sorted([declared, *(each for each in others if each.epsilon != declared.epsilon)], key=_epsilon)
 
     def budget_facts(self, budget: Budget) -> dict[str, Any]:
         """Return a budget with the rho that it has by the simple conversion."""
-        rho = budget.rho
-        if budget.epsilon is not None:
-            rho = rho_for_epsilon(budget.epsilon, budget.delta, self.simple)
+        if budget.rho is None:
+            declared, stated = "epsilon", _epsilon(budget)
+            rho = rho_for_epsilon(stated, budget.delta, self.simple)
+        else:
+            declared, stated, rho = "rho", budget.rho, budget.rho
         return {
-            "epsilon": text_above(self._epsilon(budget)),
-            "promised": float_above(self._epsilon(budget)),
-            "declared": "epsilon" if budget.rho is None else "rho",
-            "exact": _exact_text(budget.rho if budget.epsilon is None else budget.epsilon),
-            "rho": _rho(Fraction(rho or 0)),
+            "epsilon": text_above(_epsilon(budget)),
+            "promised": float_above(_epsilon(budget)),
+            "declared": declared,
+            "exact": _exact_text(stated),
+            "rho": _rho(rho),
         }
 
     @cached_property
@@ -173,17 +173,14 @@ class _Choices:
 
     def set_facts(self, tree: FlowTree) -> dict[str, Any]:
         """Return the shapes of the areas of some levels, and what else depends on these levels alone."""
-        levels = self.plan.tree.origin.levels
-        same = tree.destination is tree.origin
-        summed = self.plan.mechanism.measures == "all_leaves"
+        levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
+        summed = mechanism.measures == "all_leaves"
         return {
             "kept": [levels.index(level) + 1 for level in tree.origin.levels],
             "origin": _shape_facts(tree.origin),
-            "destination": None if same else _shape_facts(tree.destination),
-            "keepsAll": [
-                tables * tree.cells(tree.depth) <= self.plan.mechanism.keep_all_cap for tables in (1, self.plan.tables)
-            ],
-            "mostLeaves": [int(most) for most in largest_summed_variances(tree, Fraction(1))] if summed else None,
+            "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
+            "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
+            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if summed else None,
         }
 
     @cached_property
@@ -201,11 +198,14 @@ class _Choices:
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
         both = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
+        changes = [each.change() for each in both]
+        for number, name in _STAND_INS.items():
+            changes = [change.replace(str(number), name) for change in changes]
         return {
             "kind": unit.kind,
             "relation": unit.neighbours,
             "trips": None if unit.max_trips == _TRIPS else unit.contribution_bound,
-            "change": [_with_names(each.change()) for each in both],
+            "change": changes,
             "publishesTotal": [each.publishes_total for each in both],
         }
 
@@ -213,31 +213,11 @@ class _Choices:
         unlisted = segments is None or counts_unlisted(segments.breakdowns)
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
-    def segment_facts(self) -> dict[str, Any] | None:
-        """Return the breakdowns and their share of the budget; None if there are none."""
-        if self.plan.segments is None:
-            return None
-        named = [{"name": one.name, "categories": len(one.categories)} for one in self.plan.breakdowns]
-        return {"breakdowns": named, "share": float(self.plan.segments.share)}
-
-    def declared(self) -> dict[str, Any]:
-        """Return the declared choices."""
-        unit, declared = self.plan.unit, self.plan.budget
-        kinds = [(each.kind, each.neighbours) for each in self.units]
-        return {
-            "budget": next(number for number, each in enumerate(self.budgets) if each is declared),
-            "unit": kinds.index((unit.kind, unit.neighbours)),
-            "trips": unit.max_trips or USER_TRIPS,
-            "segments": self.plan.segments is not None,
-        }
-
     def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
         """Return, for each set of levels, each unit, and without and with segments, what the declared shares give."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
-        cases = list(product(self.trees, self.units, options))
-        found = list(in_order(lambda case: self._rule(*case), cases))
-        of_unit = [found[start : start + len(options)] for start in range(0, len(found), len(options))]
-        return [of_unit[start : start + len(self.units)] for start in range(0, len(of_unit), len(self.units))]
+        found = in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
+        return [[[next(found) for _ in options] for _ in self.units] for _ in self.trees]
 
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the declared shares of the levels, or those of the mechanism if the declared ones do not fit.
@@ -255,28 +235,22 @@ class _Choices:
                 raise
             fits, declared = False, replace(declared, shares=mechanism.default_shares)
             shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
-        queries = [(level, False) for level in shares if neighbours.sensitivity_squared(level) > 0]
-        if segments is not None:
-            queries += [(level, True) for level in shares]
-        rho = promise = None
-        if shifted_cells(neighbours, queries) is not None and privacy_loss.is_defined(declared.delta):
-            exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
-            spent = [
-                self._spent(tree, neighbours, replace(each, shares=declared.shares), segments)
-                if exact or each is self.plan.budget
-                else None
-                for each in self.budgets
-            ]
+        queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
+        cells, rho, promise = shifted_cells(neighbours, queries), None, None
+        if cells is not None and privacy_loss.is_defined(declared.delta):
+            is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
+            spent: list[Spent | None] = []
+            for budget in self.budgets:
+                if is_exact or budget is self.plan.budget:
+                    shared = replace(budget, shares=declared.shares)
+                    steps = planned_steps(tree, neighbours, mechanism, shared, segments)
+                    spent.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))
+                else:
+                    spent.append(None)
             promise = [one and [float_above(one.epsilon), float_above(Guarantee.of(one).best_guess())] for one in spent]
-            rho = [_rho(one.rho) for one in spent if one] if exact else None
+            rho = [_rho(one.rho) for one in spent if one] if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
         return {"shares": listed, "fits": fits, "rho": rho, "promise": promise}
-
-    def _spent(self, tree: FlowTree, neighbours: Neighbours, budget: Budget, segments: Segments | None) -> Spent:
-        """Return what a release of single trips spends, whose privacy loss is computed exactly."""
-        steps = planned_steps(tree, neighbours, self.plan.mechanism, budget, segments)
-        cells = shifted_cells(neighbours, [(step.level, step.by_segment) for step in steps])
-        return Spent(tuple(step.rho for step in steps), budget.delta, cells)
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:
@@ -292,9 +266,7 @@ def kept_levels(depth: int) -> list[tuple[int, ...]]:
 def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """Return the geography that a zone list with only some of the levels gives.
 
-    Args:
-        geography: the geography with all levels.
-        kept: numbers of the levels to keep, coarse to fine. The areas of the last one become the zones.
+    ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones.
     """
     last = kept[-1]
     zones = pd.DataFrame(
@@ -320,20 +292,17 @@ def _shape_facts(geography: Geography) -> dict[str, Any]:
     }
 
 
-def _with_names(sentence: str) -> str:
-    """Return a sentence with the names of the numbers that a reader chooses instead of their stand-ins."""
-    for number, name in _STAND_INS.items():
-        sentence = sentence.replace(str(number), name)
-    return sentence
+def _epsilon(budget: Budget) -> Fraction:
+    return Fraction(budget.epsilon or 0) if budget.rho is None else epsilon_tight(budget.rho, budget.delta)
 
 
 def _rho(rho: Fraction) -> list[float | str]:
     return [float(rho), text_above(rho)]
 
 
-def _exact_text(value: Fraction | None) -> str:
+def _exact_text(value: Fraction) -> str:
     """Return an exact number as a decimal if a short one is equal, and otherwise as a fraction."""
-    decimal = repr(float(value or 0)).removesuffix(".0")
+    decimal = repr(float(value)).removesuffix(".0")
     return decimal if Fraction(decimal) == value else str(value)
 
 

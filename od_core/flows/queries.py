@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep, ThresholdStep, TotalStep
+from od_core.flows.step import GaussianStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.privacy.budget import Budget, Charge, exact_fraction
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
@@ -50,14 +50,9 @@ class Segments:
     def of(cls, breakdowns: tuple[Breakdown, ...], share: object = None) -> Segments | None:
         """Return the segments of some breakdowns; None if there are none.
 
-        Args:
-            breakdowns: the breakdowns.
-            share: their share of the budget as a number or text. By default, the totals and each of J breakdowns have
-                an equal share, so it is J / (J + 1). With one breakdown, this makes the largest loss of accuracy
-                smallest, compared with a release without segments and with a release for each segment.
-
-        Raises:
-            OdError: A share is given without a breakdown, or is not valid.
+        By default, the totals and each of J breakdowns have an equal share, so ``share`` is J / (J + 1). With one
+        breakdown, this makes the largest loss of accuracy smallest, compared with a release without segments and with a
+        release for each segment. Raises OdError if a share is given without a breakdown, or is not valid.
         """
         if not breakdowns:
             if share is None:
@@ -96,25 +91,42 @@ class Segments:
 def level_shares(
     tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
 ) -> dict[int, Fraction]:
-    """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out.
-
-    With ``segments``, the root has a share even if the total is an invariant, because the total says nothing about the
-    trips of each category.
-    """
-    levels = list(range(tree.depth + 1)) if segments else measured_levels(neighbours, mechanism, tree.depth)
+    """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
+    levels = measured_levels(neighbours, mechanism, tree.depth, segments=segments)
     shares = budget.level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
     return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
 
 
-def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int) -> list[int]:
-    """Return the levels whose totals share the budget, top first; ``depth`` is the level of the leaves.
+def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False) -> list[int]:
+    """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
 
-    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. Otherwise
-    the result is the leaf level alone.
+    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
+    ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
     """
     if mechanism.measures != "every_level":
         return [depth]
-    return list(range(1 if neighbours.publishes_total else 0, depth + 1))
+    return list(range(1 if neighbours.publishes_total and not segments else 0, depth + 1))
+
+
+Share = TypeVar("Share", Fraction, float)
+
+
+def level_queries(
+    shares: Mapping[int, Share], neighbours: Neighbours, segments: Segments | None
+) -> list[tuple[int, Breakdown | None, Share]]:
+    """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
+
+    The shares sum to less than those of the levels if the total is exact, although the root has a share.
+    """
+    queries: list[tuple[int, Breakdown | None, Share]] = []
+    for level, share in shares.items():
+        of_segments = Fraction(0) if segments is None else segments.share
+        if neighbours.sensitivity_squared(level) > 0:
+            queries.append((level, None, share * (1 - of_segments)))
+        if segments is not None:
+            each = share * of_segments / len(segments.breakdowns)
+            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
+    return queries
 
 
 def planned_steps(
@@ -127,20 +139,12 @@ def planned_steps(
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
 
-    Together, they have the share ``of_table`` of the budget.
-
-    Raises:
-        OdError: The budget has no delta, or shares for another number of levels.
+    Together, they have the share ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for
+    another number of levels.
     """
-    queries: list[tuple[int, Breakdown | None, Fraction]] = []
-    for level, share in level_shares(tree, neighbours, mechanism, budget, segments=segments is not None).items():
-        of_segments = Fraction(0) if segments is None else segments.share
-        if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * (1 - of_segments)))
-        if segments is not None:
-            each = share * of_segments / len(segments.breakdowns)
-            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
-    whole = sum(share for *_, share in queries)  # below 1 if the total is exact, although the root has a share
+    of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
+    queries = level_queries(of_levels, neighbours, segments)
+    whole = sum(share for *_, share in queries)
     shares = tuple(share / whole for *_, share in queries)
     cells = shifted_cells(neighbours, [(level, breakdown is not None) for level, breakdown, _ in queries])
     rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
@@ -159,40 +163,14 @@ def planned_steps(
 def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
     """Return, for each query, the number of cells that may change by one between neighbours.
 
-    Return None if a cell may change by more than one.
-
-    Args:
-        neighbours: the definition of neighbours.
-        queries: level of each query, and whether it counts by segment.
+    A query is a level, and whether it counts by segment. Return None if a cell may change by more than one.
     """
     cells = [neighbours.shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
-def totals_of(steps: Sequence[GaussianStep], segments: Segments | None) -> tuple[TotalStep, ...]:
-    """Return, for each level whose totals are measured, what they are estimated from, top level first.
-
-    Without segments, these are the steps themselves.
-    """
-    if segments is None:
-        return tuple(steps)
-    categories = {one.name: len(one.categories) for one in segments.breakdowns}
-    combined = []
-    for level in dict.fromkeys(step.level for step in steps):
-        own = [step for step in steps if step.level == level]
-        total = next((step for step in own if not step.by_segment), None)
-        if total is not None:  # otherwise the total is published exactly
-            parts = [(step, categories[step.breakdown]) for step in own if isinstance(step, SegmentStep)]
-            combined.append(CombinedTotals.of(total, parts))
-    return tuple(combined)
-
-
 def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold, which is charged as (epsilon, delta).
-
-    Raises:
-        OdError: If the budget has no epsilon.
-    """
+    """Return the single step of a mechanism with a threshold. Raises OdError if the budget has no epsilon."""
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",

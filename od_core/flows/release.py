@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, cached_property, partial
+from functools import cached_property, partial
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from od_core.files.data_frame import TableOrFile
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
-from od_core.flows.estimation.intervals import Intervals, SegmentFit, SegmentIntervals, refuse_without_intervals
+from od_core.flows.estimation.intervals import SegmentFit, refuse_without_intervals
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares, measured_levels
 from od_core.flows.estimation.levels import (
     ASSISTING_BYTES,
@@ -32,8 +32,8 @@ from od_core.flows.measuring import measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import ThresholdStep
-from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
+from od_core.flows.step import SegmentStep, ThresholdStep
+from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.draw_release import charged_to, draw_release, locked
 from od_core.ledger.ledger import Ledger
@@ -45,67 +45,42 @@ from od_core.privacy.budget import Budget, Number, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.segments import Breakdown, find
+from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
+from od_core.records.segments import find
 from od_core.records.trip_counts import TripCounts, count_trips
 
-MEASUREMENT_SCHEMA = pa.schema(
-    [
-        ("level", pa.int64()),
-        ("origin", pa.large_string()),
-        ("destination", pa.large_string()),
-        ("noisy", pa.int64()),
-        ("variance", pa.float64()),
-    ]
+_ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
+
+MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = (
+    pa.schema([(column.name, _ARROW[column.type]) for column in table.columns])
+    for table in (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS)
 )
-"""Columns of published measurements, one row per cell: level of the flow tree, codes of the two areas, noisy count,
-variance of the noise."""
-
-SEGMENT_MEASUREMENT_SCHEMA = pa.schema(
-    [
-        MEASUREMENT_SCHEMA.field("level"),
-        ("breakdown", pa.large_string()),
-        ("category", pa.large_string()),
-        *(field for field in MEASUREMENT_SCHEMA if field.name != "level"),
-    ]
-)
-"""The same columns for measurements by category, with the name of the breakdown and the category."""
+"""Columns of published measurements, one row per cell, and of those by category."""
 
 
-def measured_cells(plan: ReleasePlan, measurement: Measurement, categories: int = 1) -> Iterator[pa.RecordBatch]:
+def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.RecordBatch]:
     """Yield the cells of a measurement in tree order, as record batches with ``MEASUREMENT_SCHEMA``.
 
-    Each cell has one row, or one row for each of some ``categories``.
+    Of a measurement by category, the batches have ``SEGMENT_MEASUREMENT_SCHEMA``, with each cell in all categories.
     """
-    tree, level = plan.tree, measurement.step.level
-    o_level, d_level = tree.level_pair(level)
+    tree, step, schema, categories = plan.tree, measurement.step, MEASUREMENT_SCHEMA, [""]
+    if isinstance(step, SegmentStep):
+        schema, categories = SEGMENT_MEASUREMENT_SCHEMA, list(find(plan.breakdowns, step.breakdown).categories)
+    o_level, d_level = tree.level_pair(step.level)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
-    for cells, noisy in measurement.pieces(plan, categories):
-        columns = [
-            pa.array(np.full(len(noisy), level, dtype=np.int64)),
-            origins.take(pa.array(np.repeat(cells.origin, categories))),
-            destinations.take(pa.array(np.repeat(cells.destination, categories))),
-            pa.array(noisy),
-            pa.array(np.full(len(noisy), float_above(measurement.step.variance))),
-        ]
-        yield pa.RecordBatch.from_arrays(columns, schema=MEASUREMENT_SCHEMA)
-
-
-def measured_segments(plan: ReleasePlan, measurement: Measurement, breakdown: str) -> Iterator[pa.RecordBatch]:
-    """Yield the cells of a measurement by category, as record batches with ``SEGMENT_MEASUREMENT_SCHEMA``.
-
-    The first cell comes first, in all categories, then the second cell, in tree order.
-
-    Args:
-        plan: The plan of the release.
-        measurement: A measurement by the breakdown.
-        breakdown: Name of the breakdown.
-    """
-    categories = pa.array(find(plan.breakdowns, breakdown).categories, pa.large_string())
-    for batch in measured_cells(plan, measurement, len(categories)):
-        level, *others = batch.columns
-        place = np.arange(len(batch)) % len(categories)
-        named = pa.repeat(pa.scalar(breakdown, pa.large_string()), len(batch)), categories.take(pa.array(place))
-        yield pa.RecordBatch.from_arrays([level, *named, *others], schema=SEGMENT_MEASUREMENT_SCHEMA)
+    names = pa.array(categories, pa.large_string())
+    for cells, noisy in measurement.pieces(plan, len(names)):
+        columns = {
+            "level": pa.array(np.full(len(noisy), step.level, dtype=np.int64)),
+            "origin": origins.take(pa.array(np.repeat(cells.origin, len(names)))),
+            "destination": destinations.take(pa.array(np.repeat(cells.destination, len(names)))),
+            "noisy": pa.array(noisy),
+            "variance": pa.array(np.full(len(noisy), float_above(step.variance))),
+        }
+        if isinstance(step, SegmentStep):
+            columns["breakdown"] = pa.repeat(pa.scalar(step.breakdown, pa.large_string()), len(noisy))
+            columns["category"] = names.take(pa.array(np.arange(len(noisy)) % len(names)))
+        yield pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,24 +115,9 @@ class Release(ReleasedFlows, PlannedRelease):
         )
 
     @property
-    def tree(self) -> FlowTree:
-        """The flow tree of the plan."""
-        return self.plan.tree
-
-    @property
-    def breakdowns(self) -> tuple[Breakdown, ...]:
-        """The breakdowns of the plan."""
-        return self.plan.breakdowns
-
-    @property
-    def may_be_negative(self) -> bool:
-        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
-        return self.plan.mechanism.measures == "all_leaves"
-
-    @property
-    def exact_trips(self) -> int | None:
-        """The exact total; None if the total is not exact."""
-        return int(self.leaves.trips.sum()) if self.plan.publishes_total else None
+    def parts(self) -> tuple[Release, ...]:
+        """This release alone."""
+        return (self,)
 
     @cached_property
     def choice(self) -> Choice | None:
@@ -169,45 +129,22 @@ class Release(ReleasedFlows, PlannedRelease):
         return choice_of(self.plan, levels)
 
     @cached_property
-    def intervals(self) -> Intervals:
-        """Intervals of the released flows, computed from the measurements on first use.
-
-        Raises:
-            OdError: As in :func:`od_core.flows.estimation.intervals.refuse_without_intervals`.
-        """
-        return Intervals([self.fitted])
-
-    @cached_property
     def fitted(self) -> FittedTree:
         """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
         totals = combined_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
         return FittedTree(self.tree, least_squares(self.plan, int(self.leaves.trips.sum()), totals))
 
-    def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the flows in each category of a breakdown, computed on the first call.
-
-        Raises:
-            OdError: As for :attr:`intervals`, or if there is no breakdown of this name.
-        """
-        return SegmentIntervals([self.segment_fit(segment)])
-
     def segment_fit(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
-        return self._segment_fits(self._breakdown(segment).name)
-
-    @cached_property
-    def _segment_fits(self) -> Callable[[str], SegmentFit]:
-        return cache(partial(SegmentFit, self.plan, self.fitted, self.measured))
+        name = self._breakdown(segment).name
+        return self.once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
 
-        Returns:
-            Columns: level, origin, destination (area codes), noisy (int64), variance (float).
-
-        Raises:
-            OdError: If the level was not measured.
+        The columns are level, origin, destination (area codes), noisy (int64) and variance (float). Raises OdError if
+        the level was not measured.
         """
         measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
         if measurement is None:
@@ -223,9 +160,8 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        Raises:
-            OdError: If the mechanism does not measure every level, a level does not fit into memory, or a noisy value
-                is too large.
+        Raises OdError if the mechanism does not measure every level, a level does not fit into memory, or a noisy value
+        is too large.
         """
         if self.plan.mechanism.measures != "every_level":
             raise OdError(
@@ -411,13 +347,9 @@ def finish(
     segments: Mapping[str, Integers] | None = None,
     uncounted: int | None = None,
 ) -> Release:
-    """Return the release of a plan whose levels are all measured and estimated.
+    """Return the :class:`Release` of a plan whose levels are all measured and estimated.
 
-    For ``noise``, ``spent`` and ``uncounted``, see :class:`od_core.privacy.plan.PlannedRelease`; for ``segments``, see
-    :class:`Release`.
-
-    Raises:
-        OdError: If ``leaves`` is None or is not the last level of the flow tree.
+    Raises OdError if ``leaves`` is None or is not the last level of the flow tree.
     """
     if leaves is None or leaves.level != plan.tree.depth:
         raise OdError(

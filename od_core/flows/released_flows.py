@@ -1,4 +1,4 @@
-"""Read released flows, of one release or of a sum of releases, at every pair of levels and with their intervals."""
+"""Read released flows, of one release or of several, at every pair of levels and with their intervals."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -17,6 +17,9 @@ from od_core.flows.estimation.intervals import Intervals, SegmentIntervals, ever
 from od_core.flows.weighted_sum import WeightedSum, Weights, weighted_sum
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import Breakdown, find
+
+if TYPE_CHECKING:
+    from od_core.flows.release import Release
 
 T = TypeVar("T")
 
@@ -32,6 +35,9 @@ class TripsBetween(NamedTuple):
 class ReleasedFlows(ABC):
     """Released flows between zones. Flows at every pair of levels are sums of the same leaf flows.
 
+    The estimates of :attr:`parts` add up to their unbiased estimates, and so do their variances, because the noise of
+    two releases is independent.
+
     Attributes:
         leaves: released leaf nodes, in tree order.
         segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
@@ -43,27 +49,43 @@ class ReleasedFlows(ABC):
 
     @property
     @abstractmethod
-    def tree(self) -> FlowTree:
-        """The flow tree."""
+    def parts(self) -> tuple[Release, ...]:
+        """The releases whose measured flows add up to these flows; of a release, itself alone."""
 
     @property
-    @abstractmethod
+    def tree(self) -> FlowTree:
+        """The flow tree, which all parts have."""
+        return self.parts[0].plan.tree
+
+    @property
     def breakdowns(self) -> Sequence[Breakdown]:
         """The breakdowns, by whose categories the flows are released, too."""
+        return self.parts[0].plan.breakdowns
 
     @property
-    @abstractmethod
     def may_be_negative(self) -> bool:
-        """True if released trips may be negative, because the mechanism releases all leaves as it measured them."""
+        """True if released trips may be negative, because a mechanism releases all leaves as it measured them."""
+        return any(part.plan.mechanism.measures == "all_leaves" for part in self.parts)
 
     @property
-    @abstractmethod
-    def intervals(self) -> Intervals:
-        """Intervals of the released flows. Raises OdError if there are none."""
+    def exact_trips(self) -> int | None:
+        """The exact total number of trips; None if it is not exact."""
+        return int(self.leaves.trips.sum()) if all(part.plan.publishes_total for part in self.parts) else None
 
-    @abstractmethod
+    @cached_property
+    def intervals(self) -> Intervals:
+        """Intervals of the flows, computed from the measurements on first use.
+
+        Raises OdError as :func:`od_core.flows.estimation.intervals.refuse_without_intervals` does.
+        """
+        return Intervals([part.fitted for part in self.parts])
+
     def segment_intervals(self, segment: str) -> SegmentIntervals:
-        """Return the intervals of the flows in each category of a breakdown. Raises OdError if there are none."""
+        """Return the intervals of the flows in each category of a breakdown, computed on the first call.
+
+        Raises OdError as :attr:`intervals` does, or if there is no breakdown of this name.
+        """
+        return SegmentIntervals([part.segment_fit(segment) for part in self.parts])
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return what ``compute`` returns, which is called once for each key and shared by all views of these flows."""
@@ -119,43 +141,34 @@ class ReleasedFlows(ABC):
             OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
                 :attr:`intervals`.
         """
-        if segment is not None:
-            return self._segment_flows(origin_level, destination_level, segment, interval=interval)
-        tree = self.tree
-        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        origin, destination, trips = tree.sums_at(self.leaves, o_level, d_level)
+        tree, breakdown = self.tree, None if segment is None else self._breakdown(segment)
+        levels = self._levels(origin_level, destination_level)
+        if segment is None:
+            origin, destination, trips = tree.sums_at(self.leaves, *levels)
+        else:
+            origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], *levels)
         if interval:
-            origin, destination, trips, *bounds = self.intervals.around(o_level, d_level, origin, destination, trips)
+            origin, destination, trips = every_pair(tree, *levels, origin, destination, trips)
         columns: dict[str, Any] = {
-            "origin": tree.origin.codes_of(o_level, origin),
-            "destination": tree.destination.codes_of(d_level, destination),
-            "trips": trips,
+            "origin": tree.origin.codes_of(levels[0], origin),
+            "destination": tree.destination.codes_of(levels[1], destination),
         }
-        columns |= dict(zip(("lower", "upper"), bounds, strict=True)) if interval else {}
-        columns |= {"distance_km": distances_at(tree, (o_level, d_level), origin, destination)} if distance else {}
-        return pd.DataFrame(columns)
-
-    def _segment_flows(
-        self, origin_level: str, destination_level: str, segment: str, *, interval: bool
-    ) -> pd.DataFrame:
-        """Return the flows of :meth:`flows_at` in each category of a breakdown."""
-        tree, breakdown = self.tree, self._breakdown(segment)
-        o_level, d_level = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
-        categories = len(breakdown.categories)
-        origin, destination, trips = tree.values_at(self.leaves, self.segments[segment], o_level, d_level)
+        if breakdown is not None:
+            columns = {name: np.repeat(codes, len(breakdown.categories)) for name, codes in columns.items()}
+            columns[breakdown.name] = np.tile(np.array(breakdown.categories, dtype=object), len(origin))
+        columns["trips"] = trips.ravel()
         if interval:
-            origin, destination, trips = every_pair(tree, o_level, d_level, origin, destination, trips)
-        columns = {
-            "origin": np.repeat(tree.origin.codes_of(o_level, origin), categories),
-            "destination": np.repeat(tree.destination.codes_of(d_level, destination), categories),
-            segment: np.tile(np.array(breakdown.categories, dtype=object), len(origin)),
-            "trips": trips.ravel(),
-        }
-        if interval:
-            lower, upper = self.segment_intervals(segment).of_cells(o_level, d_level, origin, destination)
-            columns["lower"], columns["upper"] = np.minimum(lower, trips).ravel(), np.maximum(upper, trips).ravel()
+            intervals = self.intervals if segment is None else self.segment_intervals(segment)
+            lower, upper = intervals.of_cells(*levels, origin, destination)
+            columns |= {"lower": np.minimum(lower, trips).ravel(), "upper": np.maximum(upper, trips).ravel()}
+        if distance and segment is None:
+            columns["distance_km"] = distances_at(tree, levels, origin, destination)
         flows = pd.DataFrame(columns)
-        return flows if interval else flows[flows["trips"] > 0].reset_index(drop=True)
+        return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
+
+    def _levels(self, origin_level: str, destination_level: str) -> tuple[int, int]:
+        """Return the numbers of two levels. Raises OdError if there is no level of this name."""
+        return self.tree.origin.level_number(origin_level), self.tree.destination.level_number(destination_level)
 
     def _breakdown(self, segment: str) -> Breakdown:
         return find(self.breakdowns, segment)
@@ -163,14 +176,12 @@ class ReleasedFlows(ABC):
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
 
-        Raises:
-            OdError: If a level is unknown, or if the release has no :attr:`intervals`.
+        Raises OdError if a level is unknown, or if the release has no :attr:`intervals`.
         """
-        tree = self.tree
-        levels = tree.origin.level_number(origin_level), tree.destination.level_number(destination_level)
+        levels = self._levels(origin_level, destination_level)
         return self.once(
             ("zero_bound", levels),
-            lambda: self.intervals.of_zeros(*levels, *tree.sums_at(self.leaves, *levels)[:2]),
+            lambda: self.intervals.of_zeros(*levels, *self.tree.sums_at(self.leaves, *levels)[:2]),
         )
 
     def trips_between(

@@ -76,10 +76,7 @@ class SegmentStep(GaussianStep):
         """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
         return self.first_number + self.level
 
-    @property
-    def by_segment(self) -> bool:
-        """True."""
-        return True
+    by_segment = True
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
@@ -108,14 +105,8 @@ class CombinedTotals:
 
     @classmethod
     def of(cls, total: GaussianStep, segments: Sequence[tuple[SegmentStep, int]]) -> CombinedTotals:
-        """Return the combination of the queries of one level.
-
-        Args:
-            total: the query of the totals.
-            segments: the queries by segment, each with its number of categories.
-        """
-        precisions = [1 / total.variance]
-        precisions += [1 / (categories * step.variance) for step, categories in segments]
+        """Return the combination of the queries of one level; those by segment are with their number of categories."""
+        precisions = [1 / total.variance, *(1 / (categories * step.variance) for step, categories in segments)]
         unit = math.lcm(*(precision.denominator for precision in precisions))
         whole = [int(precision * unit) for precision in precisions]
         largest = math.gcd(*whole)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import product
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -52,29 +53,25 @@ def weighted_sum(
     per: Weights | None = None,
     confidence: float = 0.9,
 ) -> WeightedSum:
-    """Return a weighted sum, or its ratio to another.
+    """Return what :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum` does, of released leaf nodes.
 
-    Args:
-        tree: the flow tree.
-        leaves: released leaf nodes.
-        estimate: estimates weighted sums of these flows.
-        weights, per, confidence: as in :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum`.
-
-    Raises:
-        OdError: weights are not as they must be (:func:`zone_function`), the confidence is not between 0 and 1, or the
-            interval of the denominator holds 0.
+    ``estimate`` estimates weighted sums of their flows.
     """
     if not 0 < confidence < 1:
         raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
+
+    def released_sum(weight: ZoneFunction) -> float:
+        return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
+
     deviations = NormalDist().inv_cdf((1 + confidence) / 2)
     of_part = zone_function(tree, weights)
-    part, released = estimate(of_part, deviations), _released(leaves, of_part)
+    part, released = estimate(of_part, deviations), released_sum(of_part)
     unmeasured = part.unmeasured(deviations)
     if per is None:
         lower, upper = part.ends(deviations)
         return WeightedSum(part.estimate, math.sqrt(part.variance), lower, upper, released, unmeasured)
     of_whole = zone_function(tree, per)
-    whole, below = estimate(of_whole, deviations), _released(leaves, of_whole)
+    whole, below = estimate(of_whole, deviations), released_sum(of_whole)
     shared = covariance(estimate, (of_part, part), (of_whole, whole))
     lower, upper = _ratio_ends(part, whole, shared, deviations)
     value = part.estimate / whole.estimate
@@ -86,43 +83,29 @@ def weighted_sum(
 def _ratio_ends(part: Weighted, whole: Weighted, shared: float, deviations: float) -> tuple[float, float]:
     """Return the ends of the interval of a ratio; ``shared`` is the covariance of its two sums.
 
-    With the ratio r and the whole B without dropped nodes, which add n to the part and b to the whole, the ratio is
-    (r B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges.
-
-    Raises:
-        OdError: the whole may be 0.
+    With the ratio r and the whole B without dropped nodes, which add n to the part and b to the whole, the ratio is (r
+    B + n) / (B + b). It is monotone in each of them, so its extremes are at ends of their ranges. Raises OdError if the
+    whole may be 0.
     """
-    low, high, known = fieller(part, whole, shared, deviations)
-    if not known:
-        raise _of_nothing()
-    least, most = float(low), float(high)
-    if whole.dropped or part.dropped:
-        half = deviations * math.sqrt(whole.variance)
-        wholes = whole.estimate - half, whole.estimate + half
-        added = whole.unmeasured(deviations)
-        if (wholes[0] + added[0] <= 0) and (wholes[1] + added[1] >= 0):
-            raise _of_nothing()
-        ratios = [
-            (ratio * number + to_part) / (number + to_whole)
-            for ratio in (least, most)
-            for number in wholes
-            for to_part in part.unmeasured(deviations)
-            for to_whole in added
-        ]
-        least, most = min(ratios), max(ratios)
-    return least, most
-
-
-def _of_nothing() -> OdError:
-    return OdError(
-        "OD-WEIGHTS-RATIO",
-        "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
-        next_step="choose a denominator with more trips, or ask for the two sums",
-    )
+    low, high, is_known = fieller(part, whole, shared, deviations)
+    half, added = deviations * math.sqrt(whole.variance), whole.unmeasured(deviations)
+    wholes = whole.estimate - half, whole.estimate + half
+    is_dropped = whole.dropped or part.dropped
+    if not is_known or (is_dropped and wholes[0] + added[0] <= 0 <= wholes[1] + added[1]):
+        raise OdError(
+            "OD-WEIGHTS-RATIO",
+            "the denominator of the ratio may be 0: its interval holds 0, so the ratio may be any number",
+            next_step="choose a denominator with more trips, or ask for the two sums",
+        )
+    if not is_dropped:
+        return float(low), float(high)
+    cases = product((float(low), float(high)), wholes, part.unmeasured(deviations), added)
+    ratios = [(ratio * number + to_part) / (number + to_whole) for ratio, number, to_part, to_whole in cases]
+    return min(ratios), max(ratios)
 
 
 def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
-    """Return the weights of pairs of zones, given their numbers.
+    """Return the function from the numbers of pairs of zones to their weights.
 
     Raises:
         OdError: the name is unknown; the table lacks a column, has an unknown zone or has a pair twice; or a weight is
@@ -130,8 +113,8 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     """
     if isinstance(weights, str):
         if weights not in QUANTITIES:
-            raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, tuple(QUANTITIES))})")
-        return QUANTITIES[weights](tree)
+            raise _fault(f"there is no quantity {weights[:60]!r} ({nearest_known(weights, QUANTITIES)})")
+        return _quantity(tree, weights)
     if isinstance(weights, pd.DataFrame):
         return _of_table(tree, weights)
     if not callable(weights):
@@ -139,33 +122,20 @@ def zone_function(tree: FlowTree, weights: Weights) -> ZoneFunction:
     return _of_function(tree, weights)
 
 
-def _distance(tree: FlowTree) -> ZoneFunction:
-    between = ZoneDistances.of(tree).between
-    return lambda origin, destination: np.nan_to_num(between(origin, destination))
+QUANTITIES = ("trips", "within", "distance", "has_distance")
+"""Names of public weights; see :meth:`od_core.flows.released_flows.ReleasedFlows.weighted_sum`."""
 
 
-def _has_distance(tree: FlowTree) -> ZoneFunction:
+def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
+    if name == "trips":
+        return lambda origin, _: np.ones(len(origin))
+    if name == "within":
+        number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
+        return lambda origin, destination: (number[origin] == destination).astype(np.float64)
     between = ZoneDistances.of(tree).between
+    if name == "distance":
+        return lambda origin, destination: np.nan_to_num(between(origin, destination))
     return lambda origin, destination: (~np.isnan(between(origin, destination))).astype(np.float64)
-
-
-def _within(tree: FlowTree) -> ZoneFunction:
-    number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
-    return lambda origin, destination: (number[origin] == destination).astype(np.float64)
-
-
-def _every(_tree: FlowTree) -> ZoneFunction:
-    return lambda origin, _destination: np.ones(len(origin))
-
-
-QUANTITIES: dict[str, Callable[[FlowTree], ZoneFunction]] = {
-    "trips": _every,
-    "within": _within,
-    "distance": _distance,
-    "has_distance": _has_distance,
-}
-"""Public weights by name: 1; 1 within a zone, else 0; kilometres between the two zones, 0 if unknown; 1 if they are
-known, else 0."""
 
 
 def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
@@ -179,20 +149,17 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
         if len(unknown):
             code = str(unknown.iloc[0])
             raise _fault(f"a weight has the unknown zone {code[:60]!r}{nearest_only(code, geography.zones)}")
-    origin, destination = (geography.zone_numbers(codes).astype(np.int64) for geography, codes in sides)
     width = len(tree.destination.zones)
-    pairs, place = np.unique(origin * width + destination, return_index=True)
-    if len(pairs) < len(table):
+
+    def pairs(origin: Numbers, destination: Numbers) -> pd.Index[int]:
+        numbers: pd.Index[int] = pd.Index(origin.astype(np.int64) * width + destination)
+        return numbers
+
+    listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
+    if not listed.is_unique:
         raise _fault("a pair of zones has two weights")
-    known = np.append(_finite(table["weight"].to_numpy())[place], 0.0)
-    pairs = np.append(pairs, -1)  # a pair after the last one is compared with -1
-
-    def weight(origin: Numbers, destination: Numbers) -> Reals:
-        asked = origin.astype(np.int64) * width + destination
-        at = np.searchsorted(pairs[:-1], asked)
-        return np.where(pairs[at] == asked, known[at], 0.0)
-
-    return weight
+    known = pd.Series(_finite(table["weight"].to_numpy()), listed)
+    return lambda origin, destination: known.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
@@ -217,11 +184,6 @@ def _finite(values: NDArray[Any]) -> Reals:
     if not np.isfinite(weights).all():
         raise _fault("a weight is missing or infinite")
     return weights
-
-
-def _released(leaves: Nodes, weight: ZoneFunction) -> float:
-    """Return a weighted sum of the released table."""
-    return float(weight(leaves.origin, leaves.destination) @ leaves.trips.astype(np.float64))
 
 
 def _fault(message: str, next_step: str = "") -> OdError:

@@ -69,7 +69,7 @@ def runs_of(name: str, data: KnownFlows, judged: Callable[[Release], Any] = lamb
         mechanism=InfTDARefined(keep_all_cap=cap),
         acceptance=NO_FAULTS,
     )
-    pairs = data.truth.tree.pairs_at(data.trips.rank)
+    pairs = data.tree.pairs_at(data.trips.rank)
     truth = Nodes(pairs.level, pairs.origin, pairs.destination, np.diff(data.trips.before))
     tables = []
     for run in range(runs):

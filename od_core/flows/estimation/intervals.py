@@ -158,21 +158,6 @@ class Intervals:
         """Whether no node of any release was dropped, so that all estimates are consistent with each other."""
         return all(fit.nothing_dropped for fit in self.fits)
 
-    def around(
-        self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers, trips: Integers
-    ) -> tuple[Numbers, Numbers, Integers, Integers, Integers]:
-        """Return origins, destinations and trips of :func:`every_pair`, with bounds that contain the released trips.
-
-        Args:
-            origin_level, destination_level: Numbers of the levels.
-            origin, destination, trips: All released cells that are not 0, sorted by origin and then destination; shape
-                (cells,) each.
-        """
-        levels = origin_level, destination_level
-        origin, destination, trips = every_pair(self._tree, *levels, origin, destination, trips)
-        lower, upper = self.of_cells(origin_level, destination_level, origin, destination)
-        return origin, destination, trips, np.minimum(lower, trips), np.maximum(upper, trips)
-
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
         """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)

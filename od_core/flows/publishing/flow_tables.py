@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from od_core.files.table_writers import write_rows
 from od_core.flows.distances import has_distances
 from od_core.flows.indicators import distance_bands, indicators
-from od_core.flows.release import Release, measured_cells, measured_segments
+from od_core.flows.release import Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.publication.certificate import Certificate
@@ -378,7 +377,5 @@ def measurement_batches(release: Release, *, by_segment: bool) -> Iterator[pa.Re
     They are the totals, with ``MEASUREMENT_SCHEMA``, or those by category, with ``SEGMENT_MEASUREMENT_SCHEMA``.
     """
     for measurement in release.measured:
-        if isinstance(measurement.step, SegmentStep) and by_segment:
-            yield from measured_segments(release.plan, measurement, measurement.step.breakdown)
-        elif not measurement.step.by_segment and not by_segment:
+        if measurement.step.by_segment == by_segment:
             yield from measured_cells(release.plan, measurement)

@@ -70,7 +70,7 @@ def test_a_table_can_be_stated(var, table, tmp_path):
     """A file with the true flows is as good as the records it is made of, if its owner says that it is public."""
     if table == "file":
         known = us_flights(Path("data/us_flights"))
-        pairs = known.truth.tree.pairs_at(known.trips.rank)
+        pairs = known.tree.pairs_at(known.trips.rank)
         zones = pd.Series(known.geography.zones)
         frame = pd.DataFrame({"origin": zones[pairs.origin].values, "destination": zones[pairs.destination].values})
         frame.assign(trips=known.truth.levels[-1][1]).to_csv(tmp_path / "public.csv", index=False)

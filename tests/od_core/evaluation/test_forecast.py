@@ -70,7 +70,7 @@ def test_cells_of_each_size_are_those_of_the_table_at_every_level(tree):
     table, levels = known(geography), plan(geography, tree=tree).tree.level_names
     found = forecast(plan(geography, tree=tree), table, runs=2)
     assert tuple(found.columns) == COLUMNS
-    pairs = table.truth.tree.pairs_at(table.trips.rank)
+    pairs = table.tree.pairs_at(table.trips.rank)
     areas = geography.to_frame().assign(all="all")
     for level, names in enumerate(levels):
         sides = [
@@ -105,7 +105,7 @@ def test_a_forecast_is_what_releases_then_show():
     """
     geography = zones()
     table = known(geography)
-    pairs = table.truth.tree.pairs_at(table.trips.rank)
+    pairs = table.tree.pairs_at(table.trips.rank)
     flows = pd.DataFrame(
         {
             "origin": geography.codes_of(2, pairs.origin),
@@ -198,7 +198,7 @@ def test_two_geographies_are_forecast_from_a_table_between_them(order):
     assert table.digest == again.digest
     assert table.marking == "synthetic"
     assert table.trips.total == 12_000
-    tree = table.truth.tree
+    tree = table.tree
     assert (tree.origin.digest, tree.destination.digest) == (zones().digest, zones(2).digest)
     pairs = tree.pairs_at(table.trips.rank)
     assert len(pairs) <= 48

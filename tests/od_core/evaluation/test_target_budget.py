@@ -41,7 +41,7 @@ SEEDS = range(50)
 
 def made_up(plan: ReleasePlan, origin: np.ndarray, destination: np.ndarray, trips: np.ndarray) -> KnownFlows:
     counts = TripCounts.from_pairs(plan.tree, origin, destination, trips)
-    return KnownFlows.from_counts("made up", "synthetic", plan.tree, counts)
+    return KnownFlows("made up", "synthetic", plan.tree, counts)
 
 
 def problem(seed: int, depth: int | None = None) -> tuple[ReleasePlan, KnownFlows, list[Target]]:

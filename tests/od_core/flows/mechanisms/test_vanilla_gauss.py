@@ -13,7 +13,6 @@ from scipy.stats import chi2, norm
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.evaluation.synthetic import random_tree
-from od_core.flows.accuracy import summed_errors
 from od_core.flows.mechanisms import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS, sensitivity_squared
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS
@@ -103,7 +102,15 @@ def test_errors_add_up_to_the_levels_above(world, order):
     """Mean over the nodes of the number of leaf pairs below them, times the variance."""
     tree, reference = world.trees(order)
     levels = reference.levels()
-    for level, expected in enumerate(summed_errors(tree, Fraction(9))):
+    plan = plan_release(
+        tree.origin,
+        destination_geography=tree.destination,
+        tree=order,
+        unit=PrivacyUnit("trip", "unbounded"),
+        budget=Budget(rho="1/18", delta="1e-8"),
+        mechanism="vanilla_gauss",
+    )
+    for level, expected in enumerate(plan.expected_errors):
         below = [
             sum(o[: len(node[0])] == node[0] and d[: len(node[1])] == node[1] for o, d in levels[-1])
             for node in levels[level]
