@@ -71,16 +71,13 @@ def are_read_whole(files: Sequence[BundleFile]) -> set[str]:
     Rows that are only counted are not read.
     """
     names = {file.name for file in files}
-    examined = (file for file in files if file.table is not None or file.rows is not None)
-    return {
-        file.name
-        for file in examined
-        if Path(file.name).suffix in _EAGER
-        or (
-            file.name.endswith(".csv")
-            and (isinstance(file.rows, str) or (file.rows is None and f"{file.name[:-4]}.parquet" in names))
-        )
-    }
+
+    def is_read(file: BundleFile) -> bool:
+        path = Path(file.name)
+        compared = isinstance(file.rows, str) or (file.rows is None and f"{path.stem}.parquet" in names)
+        return path.suffix in _EAGER or (path.suffix == ".csv" and compared)
+
+    return {file.name for file in files if (file.table is not None or file.rows is not None) and is_read(file)}
 
 
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
@@ -113,7 +110,9 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     found, held = _READERS[path.suffix](path)
     if due is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
         due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
-    types = _types(connection, due) if isinstance(due, str) else {}
+    types: dict[str, str] = {}
+    if isinstance(due, str):
+        types = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {due}").fetchall()}
     names = names or [*types]
     if found and names and found != names:
         return f"has the columns {', '.join(found)} instead of {', '.join(names)}"
@@ -136,11 +135,6 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     return f"has {has} instead of {lacks}"
 
 
-def _types(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, str]:
-    """Return the types of the columns of a query, by name."""
-    return {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {query}").fetchall()}
-
-
 def _summary(
     connection: duckdb.DuckDBPyConnection, query: str, types: dict[str, str], trips: str | None = None
 ) -> tuple[int, int | None, int | None]:
@@ -148,18 +142,16 @@ def _summary(
 
     Missing text and empty text are the same, and so are missing numbers and NaN: formats do not tell them apart.
     """
-    values = [_value(quoted_name(name), kind) for name, kind in types.items()]
+    values = [f"TRY_CAST({quoted_name(name)} AS {kind})" for name, kind in types.items()]
+    for place, (value, kind) in enumerate(zip(values, types.values(), strict=True)):
+        if kind == "VARCHAR":
+            values[place] = f"coalesce({value}, '')"
+        elif kind == "DOUBLE":
+            values[place] = f"CASE WHEN isnan({value}) THEN NULL ELSE {value} END"
     hashes = f"sum(hash({', '.join(values)})::HUGEINT)" if values else "NULL"
     total = "NULL" if trips is None else f"sum(TRY_CAST({quoted_name(trips)} AS HUGEINT))"
     row = connection.execute(f"SELECT count(*), {total}, {hashes} FROM ({query})").fetchone()  # noqa: S608
     return row or (0, None, None)
-
-
-def _value(name: str, kind: str) -> str:
-    cast = f"TRY_CAST({name} AS {kind})"
-    if kind == "VARCHAR":
-        return f"coalesce({cast}, '')"
-    return f"CASE WHEN isnan({cast}) THEN NULL ELSE {cast} END" if kind == "DOUBLE" else cast
 
 
 _Read = tuple[list[str], "str | pa.Table | pa.RecordBatchReader"]
@@ -231,9 +223,7 @@ def _sheet_rows(name: str, part: bytes) -> pa.Table:
         texts = pa.array(
             [re.sub("_x([0-9A-Fa-f]{4})_", lambda found: chr(int(found[1], 16)), one) for one in texts.to_pylist()]
         )
-    sides = [
-        texts.take(pa.array(range(column, len(cells), len(columns)), pa.int64())) for column in range(len(columns))
-    ]
+    sides = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
     return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
 
 

@@ -26,13 +26,13 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import (
     AREAS_FILE,
     CERTIFICATE,
+    CHECKSUMS,
     PACKAGE,
     faulty_files,
     stated_digests,
     zip_beside,
     zip_faults,
 )
-from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import missing_bundles, published_bundles

@@ -20,9 +20,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
 from od_core.publication.certificate import Certificate
-from od_core.publication.codebook import citation
 from od_core.publication.guarantee import promise
 from od_core.publication.read_back import certificate_of
+from od_core.publication.templates import filled
 from od_core.published.opening import bundle_kind_of, derived_kind_of
 
 _MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
@@ -149,7 +149,7 @@ class SiteRelease:
     def citation(self, site: SiteDescription) -> str:
         """Return the text with which to cite the release."""
         whose = "" if site.publisher is None else f"{site.publisher}. "
-        return f"{whose}{site.title}: {citation(self.certificate)}"
+        return f"{whose}{site.title}: {filled('citation.txt', certificate=self.certificate)}"
 
     @property
     def days(self) -> tuple[str, str]:

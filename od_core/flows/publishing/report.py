@@ -28,7 +28,6 @@ from od_core.geography.codes import positions
 from od_core.geography.hierarchy import level_up_to
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence
-from od_core.publication.codebook import citation
 from od_core.publication.kind import ReleaseContext
 from od_core.publication.number_formats import Scale, class_text, places_of_largest, shortened, size_classes
 from od_core.publication.templates import filled, filled_markup
@@ -87,7 +86,6 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     return {
         "certificate": certificate,
         "interval": interval,
-        "citation": citation(certificate),
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),

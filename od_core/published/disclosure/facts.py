@@ -22,9 +22,8 @@ from od_core.privacy.person_year import largest_rho, most_in_a_year
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
-from od_core.publication.codebook import CHECKSUMS
+from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
+from od_core.publication.certificate import Certificate, StatedSource
 from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
 from od_core.publication.templates import filled_data, sentence
@@ -121,45 +120,15 @@ class Facts:
         return plan
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the certificate's fields."""
-        return certificate_digest(self.certificate)
-
-    @property
-    def unit(self) -> str:
-        """Kind of the privacy unit: ``trip``, ``user``, ``user_period`` or ``user_year``."""
-        return str(self.certificate["unit"])
-
-    @property
-    def is_bounded(self) -> bool:
-        """True if neighbours are bounded: one unit is replaced by another."""
-        return bool(self.certificate["neighbours"] == "bounded")
-
-    @property
     def span(self) -> str:
         """Span of the trips of a user that a user unit protects together, as a part of a sentence."""
-        return SPANS[self.unit]
-
-    @property
-    def bound(self) -> int:
-        """The contribution bound: the most trips of one unit that a release counts."""
-        return int(self.certificate["contribution_bound"])
+        return SPANS[self.certificate["unit"]]
 
     @property
     def units(self) -> int | None:
         """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
         trips = self.certificate["contents"].get("trips")
-        return int(trips) if self.unit == "trip" and trips is not None else None
-
-    @property
-    def has_intervals(self) -> bool:
-        """True if the published numbers have intervals."""
-        return self.certificate.get("interval") is not None
-
-    @property
-    def has_exact_numbers(self) -> bool:
-        """True if a number that was counted in the records is published exactly."""
-        return bool(self.certificate["exact"])
+        return int(trips) if self.certificate["unit"] == "trip" and trips is not None else None
 
     @property
     def variant(self) -> str:
@@ -213,7 +182,8 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        return dict(filled_data("disclosure/sentences.yaml", facts=self, trips_of_a_person=TRIPS_OF_A_PERSON))
+        given = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        return dict(filled_data("disclosure/sentences.yaml", **given))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""

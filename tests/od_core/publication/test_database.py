@@ -201,7 +201,7 @@ def test_a_damaged_database_is_called_broken_where_its_rows_are_met(tmp_path):
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
         FLOWS.store(database, release(), KEY, facts(release()))
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
-        store_module.is_stored(database, KEY)
+        store_module.stored_releases(database)
 
 
 def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
