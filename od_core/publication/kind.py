@@ -83,7 +83,7 @@ class BundleKind(ABC, Generic[T]):
         return ()
 
     @abstractmethod
-    def open(self, bundle: Path) -> T:
+    def open(self, bundle: Path, /) -> T:
         """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
 
 

@@ -66,6 +66,12 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
     table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
 
 
+def schema_of(table: Table) -> pa.Schema:
+    """Return the columns of a table in Arrow."""
+    types = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
+    return pa.schema([(column.name, types[column.type]) for column in table.columns])
+
+
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
     return public_files("areas", lambda: areas, described_areas(areas.column_names), "The areas of every level.")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import chain
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from od_core.flows.indicators import has_indicators
 from od_core.flows.publishing.flow_tables import (
@@ -21,15 +22,13 @@ from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DISTANCE
 from od_core.publication.database import Rows
+from od_core.publication.tables import schema_of
 
 MOST_STORED = 200_000
 """Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
 it is that of the pairs times the categories. For pairs of levels with more pairs of areas, only the bundle contains
 intervals. A month of flows between 229 airports has 88 thousand rows of intervals in total. A month between 8,092 towns
 in 110 provinces has 366 thousand."""
-
-_ARROW = {"string": pa.string(), "integer": pa.int64(), "number": pa.float64()}
-"""Types of Arrow for the columns of public tables."""
 
 
 def stored_tables(release: Release, certificate: Certificate) -> dict[str, Rows]:
@@ -44,10 +43,12 @@ def stored_tables(release: Release, certificate: Certificate) -> dict[str, Rows]
         "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurements),
     }
     if intervals:
-        schema = pa.schema([field for field in FLOWS_SCHEMA if field.name != DISTANCE.name])
+        schema = FLOWS_SCHEMA.remove(FLOWS_SCHEMA.get_field_index(DISTANCE.name))
         stored["flow_intervals"] = _small_pairs(tables.pairs, schema)
     if tables.breakdowns:
-        stored["segment_flows"] = _leaf_segments(release)
+        schema = pa.schema(map(SEGMENTS_SCHEMA.field, ("breakdown", "origin", "destination", "category", "trips")))
+        leaves = [pairs[-1].table(schema) for pairs in tables.segments.values()]
+        stored["segment_flows"] = pa.concat_tables(leaves).filter(pc.field("trips") != 0)
         stored["segment_measurements"] = pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA, by_category)
         if intervals:
             stored["segment_intervals"] = _small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
@@ -60,18 +61,6 @@ def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
 
 
-def _leaf_segments(release: Release) -> pa.Table:
-    """Return the flows between zones by category, without those of 0 trips."""
-    names = ("breakdown", "origin", "destination", "category", "trips")
-    schema, tables = pa.schema([SEGMENTS_SCHEMA.field(name) for name in names]), []
-    for breakdown in release.breakdowns:
-        flows = release.flows_at(*release.levels[-1], segment=breakdown.name).rename(
-            columns={breakdown.name: "category"}
-        )
-        tables.append(pa.Table.from_pandas(flows.assign(breakdown=breakdown.name), schema, preserve_index=False))
-    return pa.concat_tables(tables).replace_schema_metadata(None)
-
-
 def derived_tables(release: Release, certificate: Certificate) -> dict[str, Rows]:
     """Return the tables that follow from others or from the plan alone, by name.
 
@@ -79,31 +68,28 @@ def derived_tables(release: Release, certificate: Certificate) -> dict[str, Rows
     and are computed when they are read. Columns that the bundle lacks are left out.
     """
     tables, plan = FlowTables.of(release, certificate), release.plan
-    stored: dict[str, Rows] = {"expected_error": _errors(release, [((), plan.expected_errors)], ())}
+    stored: dict[str, Rows] = {"expected_error": _errors(release, {"": plan.expected_errors}).drop_columns("breakdown")}
     if tables.format >= FIRST_WITH_INDICATORS and has_indicators(release):
-        schema = pa.schema([(column.name, _ARROW[column.type]) for column in tables.indicator_table.columns])
+        schema = schema_of(tables.defined("indicators"))
         batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
         stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)
     if tables.breakdowns:
-        by_breakdown = [((one.name,), plan.expected_segment_errors(one.name)) for one in tables.breakdowns]
-        stored["segment_expected_error"] = _errors(release, by_breakdown, ("breakdown",))
+        errors = {one.name: plan.expected_segment_errors(one.name) for one in tables.breakdowns}
+        stored["segment_expected_error"] = _errors(release, errors)
     return stored
 
 
-def _errors(
-    release: Release, errors: Iterable[tuple[tuple[str, ...], Iterable[float]]], first: tuple[str, ...]
-) -> pa.Table:
-    """Return a table with the expected error of each level of the flow tree, in trips.
-
-    Args:
-        release: the release.
-        errors: values of the first columns, and the error of each level.
-        first: names of the first columns.
-    """
+def _errors(release: Release, errors: Mapping[str, Iterable[float]]) -> pa.Table:
+    """Return a table with the expected error of each level of the flow tree, in trips, by breakdown."""
     rows = [
-        (*values, level, *release.levels[level], error)
-        for values, of_levels in errors
-        for level, error in enumerate(of_levels)
+        {
+            "breakdown": breakdown,
+            "level": level,
+            "origin_level": origin_level,
+            "destination_level": destination_level,
+            "root_mean_square_error": error,
+        }
+        for breakdown, of_levels in errors.items()
+        for level, ((origin_level, destination_level), error) in enumerate(zip(release.levels, of_levels, strict=True))
     ]
-    names = (*first, "level", "origin_level", "destination_level", "root_mean_square_error")
-    return pa.table(dict(zip(names, zip(*rows, strict=True), strict=True)))
+    return pa.Table.from_pylist(rows)

@@ -233,7 +233,7 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
         for name, concept in concepts.items()
         if tables.interval or name not in (LOWER.name, UPPER.name)
     ]
-    title, place = tables.table.title, "datastructure.DataStructure"
+    title, place = tables.defined("flows").title, "datastructure.DataStructure"
     definition = DataStructureDefinition(
         **_maintained(place, f"DSD_{series}"), name=title, components=Components(components)
     )
