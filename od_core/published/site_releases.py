@@ -52,8 +52,12 @@ class SiteDescription:
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
-            if text is not None:
-                _refuse_unprintable(name, text)
+            if text is not None and not (text.strip() and text.isprintable()):
+                raise OdError(
+                    "OD-SITE-TITLE",
+                    f"the {name} is blank or has characters that are not printable",
+                    next_step=f"give a {name} of one line",
+                )
         for address in (self.url, self.licence, None if self.is_mail else self.contact):
             if address is not None:
                 _refuse_no_address(address)
@@ -78,15 +82,6 @@ class SiteDescription:
         return file.removeprefix(within) if self.base is None else self.base + file
 
 
-def _refuse_unprintable(name: str, text: str) -> None:
-    if not text.strip() or not text.isprintable():
-        raise OdError(
-            "OD-SITE-TITLE",
-            f"the {name} is blank or has characters that are not printable",
-            next_step=f"give a {name} of one line",
-        )
-
-
 def _refuse_no_address(url: str) -> None:
     parts = urlsplit(url)
     unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
@@ -103,9 +98,7 @@ class SiteRelease:
     """A published release on a site.
 
     Attributes:
-        key: series, period and revision.
         place: folder of its bundle.
-        certificate: its certificate.
         files: name, description, media type, size in bytes and SHA-256 of each file, as its data package states them.
     """
 
@@ -173,12 +166,6 @@ class SiteRelease:
     def zip_bytes(self) -> int:
         """Size of the zip file of the bundle."""
         return zip_beside(self.place).stat().st_size
-
-    @property
-    def trips(self) -> int | None:
-        """Released trips; None if the release counts something else."""
-        trips: int | None = self.certificate["contents"].get("trips")
-        return trips
 
 
 def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
