@@ -36,7 +36,7 @@ from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.file_formats import opens, refuse_unreadable, same_content
-from od_core.publication.file_rows import are_read_whole, refuse_holes
+from od_core.publication.file_rows import refuse_holes
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
@@ -443,11 +443,10 @@ def write_bundle(
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
     listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **given)))
     written: dict[str, Written] = {}
-    read_later = are_read_whole(tables)
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
-        if file.name not in read_later:
+        if file.table is None and file.rows is None:  # others are read with their rows
             refuse_unreadable(folder / file.name)
         return content
 

@@ -15,35 +15,26 @@ from od_core.publication.read_back import REPAIR
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
-    """Return the context of a release that has been measured; see :class:`od_core.publication.kind.ReleaseContext`.
-
-    Args:
-        kind: kind of the series.
-        ledger: the ledger that was charged.
-        key: the release.
-        data_set: name of the privacy domain.
-        releases: folder of all public bundles.
+    """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
 
     Raises:
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
-    before = [other for other in ledger.published(until, key.release) if other.period < key.period]
-    previous, stated = _opened(kind, max(before), releases) if before else (None, {})
+    previous, stated = None, dict[str, Any]()
+    if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
+        newest = max(earlier)
+        folder = releases / newest.folder
+        try:
+            found: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+            if found["format"] == kind.format:
+                previous, stated = (newest, kind.open(folder)), found
+        except (OdError, OSError, ValueError, KeyError, TypeError):
+            raise OdError(
+                "OD-PREVIOUS-ABSENT",
+                f"the bundle of {newest}, with which this release is compared, is missing or damaged",
+                next_step=REPAIR,
+                spent=STAYS_CHARGED,
+            ) from None
     return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)
-
-
-def _opened(kind: Kind[R], key: ReleaseKey, releases: Path) -> tuple[tuple[ReleaseKey, R] | None, dict[str, Any]]:
-    """Return the key and the release of a public bundle and its certificate; None and {} if it is of another kind."""
-    folder = releases / key.folder
-    try:
-        stated: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        return ((key, kind.open(folder)), stated) if stated["format"] == kind.format else (None, {})
-    except (OdError, OSError, ValueError, KeyError, TypeError):
-        raise OdError(
-            "OD-PREVIOUS-ABSENT",
-            f"the bundle of {key}, with which this release is compared, is missing or damaged",
-            next_step=REPAIR,
-            spent=STAYS_CHARGED,
-        ) from None

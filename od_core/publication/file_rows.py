@@ -42,6 +42,9 @@ if TYPE_CHECKING:
 LINE = ("longitude_1", "latitude_1", "longitude_2", "latitude_2")
 """Columns of the ends of a line on a map, in the rows of its file."""
 
+_OPENED_FIRST = (".xlsx", ".gpkg", ".html")
+"""Extensions of files of which comparing the rows does not read all; counting rows does not read them, either."""
+
 _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
@@ -49,9 +52,7 @@ _TRIPS = ("trips", "count", "OBS_VALUE")
 def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
     """Yield the name of each file that has other rows or columns than the bundle's tables, and the fault in words.
 
-    Args:
-        folder: folder of the bundle.
-        files: the files of its kind. Files without rows are not read.
+    Of the files of its kind, those without rows are not read, and all others are read to their ends.
     """
     import duckdb  # takes a third of a second
 
@@ -63,21 +64,6 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
                 connection.execute(f"CREATE VIEW {quoted_name(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
         faults = in_order(partial(_fault, connection, folder), examined)
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
-
-
-def are_read_whole(files: Sequence[BundleFile]) -> set[str]:
-    """Return the names of the files that :func:`holes` reads to their ends in their format, so that no other may.
-
-    Rows that are only counted are not read.
-    """
-    names = {file.name for file in files}
-
-    def is_read(file: BundleFile) -> bool:
-        path = Path(file.name)
-        compared = isinstance(file.rows, str) or (file.rows is None and f"{path.stem}.parquet" in names)
-        return path.suffix in _EAGER or (path.suffix == ".csv" and compared)
-
-    return {file.name for file in files if (file.table is not None or file.rows is not None) and is_read(file)}
 
 
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
@@ -111,6 +97,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     if due is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
         due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
+    if not isinstance(due, str) or path.suffix in _OPENED_FIRST:
+        refuse_unreadable(path)
     if isinstance(due, str):
         types = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {due}").fetchall()}
     names = names or [*types]
@@ -297,9 +285,6 @@ def _read_atlas(path: Path) -> _Read:
     table = pa.table([*sides, leaves["trips"]], ["origin", "destination", "trips"])
     return table.column_names, table
 
-
-_EAGER = (".omx", ".geojson", ".json", ".xml")
-"""Extensions of files that are parsed whole before their rows are compared, even if these are only counted."""
 
 _READERS: dict[str, Callable[[Path], _Read]] = {
     ".parquet": lambda path: (pq.read_schema(path).names, quoted_name(path.stem)),

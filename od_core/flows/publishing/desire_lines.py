@@ -67,10 +67,10 @@ class DesireLines:
 
         The columns are those of :attr:`LevelPair.flows`.
         """
-        columns, tree = self.tables.pairs[-1].columns, self.tables.tree
+        columns = self.tables.pairs[-1].columns
         trips = columns["trips"].to_numpy()
         known = trips > 0
-        for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+        for side, geography in self.tables.sides.items():
             if len(places := located(geography)) < len(geography.zones):
                 known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(known)
@@ -78,17 +78,14 @@ class DesireLines:
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
-        """Those flows that lead to another place, and their lines: longitude and latitude of both ends.
+        """Those flows that lead to another place, with names if areas have some, and their lines.
 
-        If areas have names, the flows have the columns ``origin_name`` and ``destination_name``, too.
-        The lines have the shape (flows, 2, 2).
+        The lines have the longitude and latitude of both ends; shape (flows, 2, 2).
         """
         tree = self.tables.tree
         flows = with_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
-        ends = [
-            located(geography).loc[self.flows[side].to_pylist()].to_numpy()
-            for side, geography in (("origin", tree.origin), ("destination", tree.destination))
-        ]
+        sides = self.tables.sides.items()
+        ends = [located(geography).loc[self.flows[side].to_pylist()].to_numpy() for side, geography in sides]
         lines = np.stack(ends, axis=1)
         apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
         return flows.filter(pa.array(apart)), lines[apart]
