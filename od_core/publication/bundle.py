@@ -183,12 +183,18 @@ def _top(release: str) -> str:
 SCHEMA = "certificate.schema.json"
 REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"
-AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
-BOUNDARIES_FILE = "boundaries.parquet"
-"""Parquet files of a bundle from which a release of flows can be read again."""
+PARQUET = {
+    "areas": "areas.parquet",
+    "flows": "flows.parquet",
+    "measurements": "noisy_measurements.parquet",
+    "segment_flows": "segments.parquet",
+    "segment_measurements": "segment_measurements.parquet",
+}
+"""Files of a bundle from which a release of flows can be read again, by the names of their tables in the database.
 
-SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE = "segments.parquet", "segment_measurements.parquet"
-"""Further such files of a release of flows that has breakdowns."""
+Those of segments are there only with breakdowns."""
+
+BOUNDARIES = "boundaries.parquet"
 
 _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
 """Ends of the names of files with text that follows from the certificate and the tables; its wording depends on the

@@ -18,7 +18,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
-from od_core.publication.kind import BundleKind, Kind
+from od_core.publication.kind import Kind
 from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
 from od_core.stops.publishing import STOPS
 
@@ -30,23 +30,13 @@ if TYPE_CHECKING:
 
 
 KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
+_ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 
-def bundle_kind_of(certificate: Certificate) -> BundleKind[Any]:
+def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
-    return derived_kind_of(certificate) or kind_of(certificate)
-
-
-def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
-    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
-    derived: tuple[DerivedKind[Any], ...] = (SUMS, ASSISTED)
-    return next((kind for kind in derived if kind.format == certificate.get("format")), None)
-
-
-def kind_of(certificate: Certificate) -> Kind[Any]:
-    """Return the kind of release (flows, group sizes or stops) of a certificate. Raises OdError if it is unknown."""
     stated = certificate.get("format")
-    for kind in KINDS:
+    for kind in _ALL:
         if kind.format == stated:
             return kind
     raise OdError(
@@ -54,6 +44,12 @@ def kind_of(certificate: Certificate) -> Kind[Any]:
         f"the certificate states the format {str(stated)[:60]!r}, which this version does not read",
         next_step="use the version of the software that the certificate names",
     )
+
+
+def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
+    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
+    kind = bundle_kind_of(certificate)
+    return kind if isinstance(kind, DerivedKind) else None
 
 
 def open_release(

@@ -24,10 +24,10 @@ from od_core.files.durable import (
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import (
-    AREAS_FILE,
     CERTIFICATE,
     CHECKSUMS,
     PACKAGE,
+    PARQUET,
     faulty_files,
     stated_digests,
     zip_beside,
@@ -189,7 +189,7 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     stated, target = stated_digests(place), folder / str(key)
     if not stated:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE, *({AREAS_FILE} & {*stated})):  # pages are made from these at every call
+    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*stated})):  # pages are made from these at every call
         if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)

@@ -18,7 +18,7 @@ from od_core.errors import OdError
 from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
+from od_core.publication.bundle import PACKAGE, PARQUET, zip_beside
 from od_core.publication.certificate import Certificate
 from od_core.publication.guarantee import promise
 from od_core.publication.read_back import certificate_of
@@ -153,7 +153,7 @@ class SiteRelease:
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
         """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
-        areas = self.place / AREAS_FILE
+        areas = self.place / PARQUET["areas"]
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])

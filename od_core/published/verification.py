@@ -29,7 +29,7 @@ from od_core.publication.context import context_of
 from od_core.publication.file_rows import holes
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
-from od_core.published.opening import derived_kind_of, kind_of
+from od_core.published.opening import bundle_kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -86,15 +86,15 @@ def verify_release(published: Published) -> list[Finding]:
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
-        if derived := derived_kind_of(stated):
+        kind = bundle_kind_of(stated)
+        if isinstance(kind, DerivedKind):
             part = "sources"
             sources = sources_of(published.bundle, stated)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
-                "bundle": lambda: _derived_bundle(derived, published, sources),
+                "bundle": lambda: _derived_bundle(kind, published, sources),
             }
         else:
-            kind = kind_of(stated)
             public = kind.open(published.bundle)
             rebuilt, own_examinations = kind.recomputed(public, stated)
             examinations = {

@@ -29,7 +29,7 @@ from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
-from od_core.publication.certificate import Certificate, certificate_digest, confidence
+from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
@@ -266,14 +266,7 @@ class DerivedKind(BundleKind[D]):
 
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        noted = filled_data(
-            "derived_notes.yaml",
-            sources=[source["release"] for source in certificate["sources"]],
-            learns=flows.rule.learns if isinstance(flows, AssistedFlows) else False,
-            learnt_from=_learnt_from(certificate),
-            unchanged=_UNCHANGED,
-        )
-        return [noted[self.name], *flow_notes(flows, certificate)]
+        return [_said(flows, certificate)[self.name], *flow_notes(flows, certificate)]
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
@@ -294,6 +287,12 @@ class DerivedKind(BundleKind[D]):
         if stated["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
         return flows
+
+
+def _said(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
+    """Return the sentences of ``derived_notes.yaml``."""
+    learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
+    return dict(filled_data("derived_notes.yaml", sources=[one["release"] for one in sources], learns=learns))
 
 
 def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
@@ -365,9 +364,6 @@ def _periods_named(begin: datetime.date, until: datetime.date, length: Length | 
     yield begin.isoformat() if begin == last else f"{begin}--{last}"
 
 
-_UNCHANGED = "Held-out noise showed no rule of estimation that has less error, so they are the released flows."
-
-
 class AssistedKind(DerivedKind[AssistedFlows]):
     """The bundle of model-assisted flows of a release."""
 
@@ -400,23 +396,15 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
+        said = _said(flows, certificate)
         return {
-            "learnt_from": _learnt_from(certificate),
-            "rule": estimation_text(certificate) if flows.rule.learns else _UNCHANGED,
-            "differences": _differences(flows, intervals=confidence(certificate) is not None),
+            "learnt_from": said["learnt_from"],
+            "rule": estimation_text(certificate) if flows.rule.learns else said["unchanged"],
+            "differences": _differences(flows, intervals=has_intervals(certificate)),
         }
 
 
 ASSISTED = AssistedKind()
-
-
-def _learnt_from(certificate: Certificate) -> str:
-    """Return the words for what the estimates learn from, beside the measurements of the flow itself."""
-    earlier = [source["release"] for source in certificate["sources"][:-1]]
-    if not earlier:
-        return "the other flows of the same release"
-    span = earlier[0] if len(earlier) == 1 else f"{earlier[0]} to {earlier[-1]}"
-    return f"the other flows and from {len(earlier)} earlier release{'s' * (len(earlier) > 1)} ({span})"
 
 
 def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:

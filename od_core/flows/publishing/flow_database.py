@@ -8,9 +8,7 @@ from itertools import chain
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from od_core.flows.indicators import has_indicators
 from od_core.flows.publishing.flow_tables import (
-    FIRST_WITH_INDICATORS,
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
     FlowTables,
@@ -69,7 +67,7 @@ def derived_tables(release: Release, certificate: Certificate) -> dict[str, Rows
     """
     tables, plan = FlowTables.of(release, certificate), release.plan
     stored: dict[str, Rows] = {"expected_error": _errors(release, {"": plan.expected_errors}).drop_columns("breakdown")}
-    if tables.format >= FIRST_WITH_INDICATORS and has_indicators(release):
+    if tables.has_indicators:
         schema = schema_of(tables.defined("indicators"))
         batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
         stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)

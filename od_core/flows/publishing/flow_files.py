@@ -13,11 +13,9 @@ import pyarrow as pa
 from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import has_indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines, located
 from od_core.flows.publishing.flow_tables import (
-    FIRST_WITH_INDICATORS,
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
     FlowTables,
@@ -32,27 +30,10 @@ from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
-from od_core.publication.bundle import (
-    ATLAS,
-    BOUNDARIES_FILE,
-    MEASUREMENTS_FILE,
-    SEGMENT_MEASUREMENTS_FILE,
-    SEGMENTS_FILE,
-)
+from od_core.publication import columns
+from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import (
-    CONFIDENCE,
-    FLOWMAP_FLOWS,
-    FLOWMAP_LOCATIONS,
-    MOST_LISTED,
-    NOISY_MEASUREMENTS,
-    SEGMENT_MEASUREMENTS,
-    Table,
-    listed_categories,
-    pair_segments_table,
-    public_table,
-    unlisted,
-)
+from od_core.publication.columns import CONFIDENCE, MOST_LISTED, Table, pair_segments_table, public_table
 from od_core.publication.tables import (
     BundleFile,
     areas_files,
@@ -99,7 +80,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
     described = "Flows at every pair of levels, as Parquet."
-    files.append(_parquet_file("flows.parquet", described, tables.pairs, FLOWS_SCHEMA, table))
+    files.append(_parquet_file("flows", described, tables.pairs, FLOWS_SCHEMA, table))
     files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS]
     if tables.format > 1:
         workbook = BundleFile(
@@ -109,7 +90,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
             rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
         )
         files += [workbook, *_maps(tables, certificate)]
-    if tables.format >= FIRST_WITH_INDICATORS and has_indicators(tables.release):
+    if tables.has_indicators:
         described = "Outflow, inflow, trips within and self-containment of every area."
         files += public_files("indicators", lambda: tables.indicators, tables.defined("indicators"), described)
     if tables.distance:
@@ -135,7 +116,7 @@ def _parquet_file(
 ) -> BundleFile:
     """Return the Parquet file of all pairs of levels."""
     write = partial(write_pairs, pairs, schema)
-    return BundleFile(name, description, write, table, lambda: sum(len(pair.flows) for pair in pairs))
+    return BundleFile(PARQUET[name], description, write, table, lambda: sum(len(pair.flows) for pair in pairs))
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
@@ -169,14 +150,14 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "flowmap_flows.csv",
                 f"For flowmap.gl: {which}.",
                 lines.write_flowmap_flows,
-                FLOWMAP_FLOWS,
+                columns.FLOWMAP_FLOWS,
                 filled("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
             BundleFile(
                 "flowmap_locations.csv",
                 "For flowmap.gl: the zones with coordinates.",
                 lines.write_flowmap_locations,
-                FLOWMAP_LOCATIONS,
+                columns.FLOWMAP_LOCATIONS,
                 lambda: len(located(tables.tree.origin)),
             ),
         ]
@@ -192,14 +173,14 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
         files += _pair_files(tables.segments[one.name], pair_segments_table(one, interval=tables.interval))
     described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
-    return [*files, _parquet_file(SEGMENTS_FILE, described, pairs, SEGMENTS_SCHEMA, table)]
+    return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
 
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     """Return the file with the measurements of the totals, or of those by category."""
-    name, what, table, schema = MEASUREMENTS_FILE, "Measurements", NOISY_MEASUREMENTS, MEASUREMENT_SCHEMA
+    name, what, table, schema = "measurements", "Measurements", columns.NOISY_MEASUREMENTS, MEASUREMENT_SCHEMA
     if by_segment:
-        name, what, table = SEGMENT_MEASUREMENTS_FILE, "Measurements by category", SEGMENT_MEASUREMENTS
+        name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
         schema = SEGMENT_MEASUREMENT_SCHEMA
 
     def write(file: BinaryIO) -> None:
@@ -208,7 +189,8 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     def rows() -> int:
         return sum(len(one.noisy) for one in release.measured if isinstance(one.step, SegmentStep) == by_segment)
 
-    return BundleFile(name, f"{what} with their noise, for users who make their own estimates.", write, table, rows)
+    described = f"{what} with their noise, for users who make their own estimates."
+    return BundleFile(PARQUET[name], described, write, table, rows)
 
 
 def _areas(tables: FlowTables) -> list[BundleFile]:
@@ -223,7 +205,7 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level, as GeoParquet."
-    boundaries = BundleFile(BOUNDARIES_FILE, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
+    boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
     return [*areas_files(areas), boundaries]
 
 
@@ -285,7 +267,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[(one.name, listed_categories(one), unlisted(one)) for one in tables.breakdowns],
+        lists=[(one.name, columns.listed_categories(one), columns.unlisted(one)) for one in tables.breakdowns],
         matrices=[
             (matrix_name(one, place), category)
             for one in tables.breakdowns

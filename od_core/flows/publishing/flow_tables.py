@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.release import Release, measured_cells, measured_segments
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
@@ -175,6 +175,11 @@ class FlowTables:
     def distance(self) -> bool:
         """Whether the tables have distances: if zones have coordinates, since ``FIRST_WITH_DISTANCES``."""
         return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
+
+    @property
+    def has_indicators(self) -> bool:
+        """Whether there are indicators: if both sides have the same areas, since ``FIRST_WITH_INDICATORS``."""
+        return self.format >= FIRST_WITH_INDICATORS and has_indicators(self.release)
 
     @property
     def for_tools(self) -> bool:

@@ -34,15 +34,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import (
-    AREAS_FILE,
-    BOUNDARIES_FILE,
-    CERTIFICATE,
-    FLOWS_FILE,
-    MEASUREMENTS_FILE,
-    SEGMENT_MEASUREMENTS_FILE,
-    SEGMENTS_FILE,
-)
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
@@ -182,39 +174,29 @@ class Asked:
         return max(matching)
 
 
-_FILES = {
-    "areas": AREAS_FILE,
-    "flows": FLOWS_FILE,
-    "measurements": MEASUREMENTS_FILE,
-    "segment_flows": SEGMENTS_FILE,
-    "segment_measurements": SEGMENT_MEASUREMENTS_FILE,
-}
-"""The file of each table in a bundle. Those of segments are there only with breakdowns."""
-
-
 def _names(certificate: Certificate) -> list[str]:
     """Return the names of the tables that a release has."""
-    return [name for name in _FILES if "segments" in certificate["plan"] or not name.startswith("segment_")]
+    return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
 def _from_bundle(folder: Path, asked: Asked) -> tuple[Certificate, Tables]:
-    if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
+    if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
-    _refuse_missing(folder, [AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE])
+    _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     leaves, names = certificate["levels"][-1], _names(certificate)
-    _refuse_missing(folder, [_FILES[name] for name in names])
+    _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
     columns = {"flows": [*_SIDES, "trips"], "segment_flows": ["breakdown", "category", *_SIDES, "trips"]}
     filters = {name: [*at_leaves, ("trips", "!=", 0)] for name in columns}
     try:
         tables = {
-            name: pd.read_parquet(folder / _FILES[name], columns=columns.get(name), filters=filters.get(name))
+            name: pd.read_parquet(folder / PARQUET[name], columns=columns.get(name), filters=filters.get(name))
             for name in names
         }
-        if (folder / BOUNDARIES_FILE).exists():
-            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES_FILE))
+        if (folder / BOUNDARIES).exists():
+            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES))
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
     return certificate, tables
