@@ -110,8 +110,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     compressor.
 
     Raises:
-        OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the
-            folder.
+        OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the folder.
     """
 
     def write(target: BinaryIO) -> None:
@@ -332,21 +331,12 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 
 
 def as_published(facts: Certificate, folder: Path, published: str | None) -> Certificate:
-    """Return a certificate in the wording of the software version that published it.
+    """Return a certificate of this version of the software in the wording of the version that published it.
 
-    A later version of the software may word a certificate differently or add fields. This function undoes both, so that
-    the result can be compared with the published certificate.
-
-    Args:
-        facts: the certificate, made by this version of the software.
-        folder: folder of the public bundle.
-        published: digest of the published certificate; None if the release is not published.
-
-    Returns:
-        ``facts`` with the sentences and the bundle format of the certificate in ``folder``, and without fields that
-        this certificate lacks. If other fields than the sentences and the software differ, only the bundle format is
-        that of the certificate, so that the same files are compared. If the certificate in ``folder`` is not the
-        published one, ``facts`` unchanged.
+    A later version may word a certificate differently or add fields. The result has the sentences and the bundle format
+    of the certificate in the public ``folder``, and no fields that this lacks. If other fields differ, only the bundle
+    format is that of the certificate, so that the same files are compared. If the certificate in the folder does not
+    have the ``published`` digest, the result is ``facts``.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:

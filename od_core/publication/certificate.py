@@ -117,13 +117,7 @@ class Certificate(TypedDict):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The outcome of one blocking check.
-
-    Attributes:
-        subject: the checked asset, such as ``levels/estimate_3``.
-        check: name of the check.
-        passed: whether it passed.
-    """
+    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
 
     subject: str
     check: str

@@ -265,7 +265,6 @@ class Explanation:
     """A published release, explained.
 
     Attributes:
-        facts: the public facts.
         balance: cap, spent and remaining rho of the elementary period with the least remaining rho; None if the ledger
             is not at hand.
         chosen: the release as it was planned; None for a derived release.

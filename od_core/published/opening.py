@@ -61,8 +61,7 @@ def open_release(
         path: the folder, the .zip file or the database.
         release: name of the series, such as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left out
             if the database contains only one series.
-        period: period of the release; by default the newest.
-        revision: revision of the release; by default the newest.
+        period, revision: period and revision of the release; by default the newest.
 
     Returns:
         The whole release, in memory. Its class depends on the contents: flows, flows that are derived from releases

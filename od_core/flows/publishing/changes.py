@@ -50,22 +50,19 @@ def changes(
     ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
     Args:
-        before, after: Two different releases of flows between the same areas. Their noise must be independent.
-        origin_level, destination_level: Names of levels.
-        segment: Name of a breakdown of both releases, to compare the flows in each of its categories.
+        before, after: two different releases between the same areas, whose noise must be independent.
+        origin_level, destination_level: names of levels.
+        segment: name of a breakdown of both releases, to compare the flows in each of its categories.
 
     Returns:
-        One row for each pair that either release lists (with ``segment``, for each pair and category): origin,
-        destination, with ``segment`` a column of that name, before, after, change (trips, int64),
-        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
-        does not list the pair, which happens only if the two levels have more than
-        :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
-        is still marked as significant.
+        One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
+        of that name, before, after, change (trips, int64), lower, upper (Int64), significant (whether 0 lies outside
+        the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
+        more than :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to
+        one in ten is still marked as significant.
 
     Raises:
-        OdError: If a level or the breakdown is unknown, if a release has no intervals, if the categories differ, or if
-            the geographies differ. In the last case, the message names the first level that differs and some of its
-            areas.
+        OdError: a level or the breakdown is unknown, a release has no intervals, or the categories or the areas differ.
     """
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))

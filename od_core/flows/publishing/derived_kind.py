@@ -134,6 +134,10 @@ def derived_certificate(
         if each.rho is not None
     }
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
+
+    def allowed(account: Mapping[str, Any]) -> Fraction:
+        return Cap.from_facts(account["cap"]).allowed_rho()
+
     intervals = {source.certificate["interval"] for source in sources}
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
     said = filled_data(
@@ -167,7 +171,7 @@ def derived_certificate(
             },
         },
         **({"privacy_loss": losses} if losses else {}),
-        **({"account": max(accounts, key=_allowed)} if len(accounts) == len(sources) else {}),
+        **({"account": max(accounts, key=allowed)} if len(accounts) == len(sources) else {}),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
@@ -212,11 +216,6 @@ def _all_periods(sources: Sequence[Source]) -> Guarantee:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
     rho += sum((one.every_period for one in spent), Fraction(0))
     return Guarantee.of_rho(rho, delta)
-
-
-def _allowed(account: Mapping[str, Any]) -> Fraction:
-    """Return the rho that the cap of an account allows."""
-    return Cap.from_facts(account["cap"]).allowed_rho()
 
 
 class DerivedKind(BundleKind[D]):
@@ -333,13 +332,13 @@ class SumKind(DerivedKind[FlowSum]):
             OdError: two periods overlap, or a part of the period has no release.
         """
         ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
-        spans = [Period(key.period) for key in ordered]
+        spans, missing = [Period(key.period) for key in ordered], list[str]()
         whole = None if period is None else Period(period)
-        length = spans[0].length if spans else None
-        first, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
-        ends, begins = [first, *(span.end for span in spans)], [*(span.first for span in spans), end]
-        gaps = [(begin, until) for begin, until in zip(ends, begins, strict=True) if begin < until]
-        missing = [text for begin, until in gaps for text in _periods_named(begin, until, length)]
+        begin, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
+        for until, after in [*((span.first, span.end) for span in spans), (end, end)]:
+            if begin < until:
+                missing += _periods_named(begin, until, spans[0].length if spans else None)
+            begin = after
         if missing:
             raise OdError(
                 "OD-SUM-PERIOD",

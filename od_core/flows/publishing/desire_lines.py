@@ -47,11 +47,8 @@ def located(geography: Geography) -> pd.DataFrame:
     return degrees.dropna()
 
 
-def _sqlite_type(column: pa.DataType) -> str:
-    """Return the type of a column in SQLite."""
-    if pa.types.is_integer(column):
-        return "INTEGER"
-    return "REAL" if pa.types.is_floating(column) else "TEXT"
+_SQLITE_TYPES = {pa.int64(): "INTEGER", pa.float64(): "REAL"}
+"""Types of columns in SQLite; all others are text."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +121,7 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        types = {one.name: _sqlite_type(one.type) for one in flows.schema}
+        types = {one.name: _SQLITE_TYPES.get(one.type, "TEXT") for one in flows.schema}
         with closing(sqlite3.connect(":memory:")) as connection:
             last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
             given = {"description": self.description, "measured": last_change, "columns": types}

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from od_core.flows.publishing.desire_lines import located
 from od_core.flows.publishing.flow_tables import labelled, labels_at
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified
-from od_core.publication.number_formats import shortened
 from od_core.publication.templates import filled_markup
 
 MOST_LINES = 80
@@ -152,10 +152,8 @@ def _outline(frame: _Frame, geography: Geography, most: int) -> str:
 
 def _places(geography: Geography) -> dict[str, tuple[float, float]]:
     """Return a mapping from the code of each zone with coordinates to its latitude and longitude."""
-    if geography.coordinates is None:
-        return {}
-    listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
-    return {zone: (latitude, longitude) for zone, (latitude, longitude) in listed if not math.isnan(latitude)}
+    places = located(geography)
+    return dict(zip(places.index, zip(places["latitude"], places["longitude"], strict=True), strict=True))
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
@@ -173,7 +171,7 @@ def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[
     """Yield the left end, the height and the text of each label that overlaps no earlier one."""
     taken: list[tuple[float, float, float, float]] = []
     for (x, y), name in named:
-        text = shortened(name, _LONGEST_LABEL)
+        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE / 2, left + width, y + _LINE / 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any, BinaryIO
@@ -72,7 +72,7 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
             next_step="read the flows of this pair of levels from flows.parquet",
         )
     tree, places = pair.tables.tree, _places(pair, pair.flows)
-    with _file(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
+    with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
             add(name, places, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
@@ -85,27 +85,14 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
-def write_zone_matrices(
-    tree: FlowTree, places: Places, tables: Iterable[tuple[str, NDArray[np.float64]]], target: BinaryIO
-) -> None:
-    """Write tables of flows between zones to ``target`` as an OpenMatrix file. Every call writes the same bytes.
-
-    Rows, columns and lookups are as in :func:`write_matrices`. A table is the name of a matrix, and the trips at each
-    of ``places``, shape (places,). All other cells are 0.
-    """
-    with _file(tree, (tree.origin.depth, tree.destination.depth), target) as add:
-        for name, trips in tables:
-            add(name, places, trips)
-
-
 @contextmanager
-def _file(
+def open_matrices(
     tree: FlowTree, levels: tuple[int, int], target: BinaryIO, *, for_tools: bool = True
 ) -> Iterator[Callable[..., Any]]:
     """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
 
-    ``levels`` are the numbers of the levels of the rows and of the columns; ``for_tools`` adds what other tools look
-    for.
+    Every call writes the same bytes. All other cells are 0. ``levels`` are the numbers of the levels of the rows and of
+    the columns; ``for_tools`` adds what other tools look for.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second

@@ -52,8 +52,6 @@ class Disclosure:
     """The written disclosure documents of a release.
 
     Attributes:
-        key: the release.
-        folder: their folder.
         changed: names of the files that were written. All others were there already.
     """
 
@@ -182,15 +180,10 @@ def _percent(value: Fraction, *, up: bool = True) -> str:
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
-    """Write the disclosure documents of a published release to a folder.
+    """Write the disclosure documents of a published release to a folder; or ``within`` it, in one named as the release.
 
     Files that are there already with the same content are left alone. Documents that the organisation has completed
     are replaced, so complete copies of them.
-
-    Args:
-        bundle: as in :func:`disclosure_documents`.
-        folder: the folder.
-        within: True for a folder of the release below ``folder``, such as ``us_flights/2001-06/r1``.
 
     Raises:
         OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do
