@@ -35,8 +35,7 @@ from od_core.files.durable import (
 from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.file_formats import opens, refuse_unreadable, same_content
-from od_core.publication.file_rows import refuse_holes
+from od_core.publication.file_formats import opens, refuse_holes, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data

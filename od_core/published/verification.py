@@ -26,7 +26,7 @@ from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults,
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
 from od_core.publication.certify import certificate
 from od_core.publication.context import context_of
-from od_core.publication.file_rows import holes
+from od_core.publication.file_formats import holes
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published.opening import bundle_kind_of
