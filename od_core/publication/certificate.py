@@ -125,11 +125,7 @@ class CheckResult:
 
 
 def has_intervals(certificate: Certificate) -> bool:
-    """Return whether a release is published with intervals. Certificates of the first bundles of some kinds lack this.
-
-    Bundles of group sizes and of boxes that were published before these kinds had intervals are verified, and written
-    again if they are damaged, without intervals.
-    """
+    """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None
 
 

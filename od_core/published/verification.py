@@ -24,8 +24,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
+from od_core.publication.certify import certificate, context_of
 from od_core.publication.file_formats import holes
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR

@@ -109,12 +109,6 @@ class LevelPair:
         """Number of public pairs of areas, times the categories of the breakdown."""
         return math.prod(self.shape) * (1 if self.breakdown is None else len(self.breakdown.categories))
 
-    @property
-    def by_category(self) -> list[tuple[Breakdown, LevelPair]]:
-        """Each breakdown, and the flows of these levels by its categories."""
-        found = zip(self.tables.breakdowns, self.tables.segments.values(), strict=True)
-        return [(one, pair) for one, pairs in found for pair in pairs if pair.levels == self.levels]
-
     @cached_property
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""

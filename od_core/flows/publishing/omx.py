@@ -41,7 +41,8 @@ def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
 
     They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
     """
-    return [(breakdown, own) for breakdown, own in pair.by_category if own.cells <= MOST_CELLS]
+    every = [(one, own) for one in pair.tables.breakdowns for own in pair.tables.segments[one.name]]
+    return [(one, own) for one, own in every if own.levels == pair.levels and own.cells <= MOST_CELLS]
 
 
 def matrix_name(breakdown: Breakdown, place: int) -> str:
