@@ -44,8 +44,6 @@ class Facts:
     """The public facts on one published release.
 
     Attributes:
-        key: series, period and revision.
-        certificate: its certificate.
         files: name, description, SHA-256 and more of each file, as the data package states them.
         losses: what is promised for one privacy unit: by everything that may be published about it first, and by this
             release last; see :func:`losses_of`.
@@ -120,32 +118,15 @@ class Facts:
         return plan
 
     @property
-    def span(self) -> str:
-        """Span of the trips of a user that a user unit protects together, as a part of a sentence."""
-        return SPANS[self.certificate["unit"]]
-
-    @property
     def units(self) -> int | None:
         """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
         trips = self.certificate["contents"].get("trips")
         return int(trips) if self.certificate["unit"] == "trip" and trips is not None else None
 
     @property
-    def variant(self) -> str:
-        """The variant of differential privacy of the first loss that is stated."""
-        if self.rho is not None:
-            return "Zero-concentrated DP"
-        return "Approximate DP" if self.whole.delta else "Pure DP"
-
-    @property
     def rho(self) -> Fraction | None:
         """Rho of the first loss; None if it holds aside from some outcomes, or is not what derived flows promise."""
         return None if (self.is_derived and "account" not in self.certificate) or self.whole.aside else self.whole.rho
-
-    @property
-    def noise_law(self) -> str:
-        """The distribution of the noise in words."""
-        return "discrete Gaussian" if any("variance" in step for step in self.plan["steps"]) else "discrete Laplace"
 
     @property
     def has_threshold(self) -> bool:
@@ -164,9 +145,8 @@ class Facts:
         step = [one for one in self.plan["steps"] if "breakdown" not in one and not is_of_uncounted(one)][-1]
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        scale = step.get(
-            "scale", next((step[f"scale_of_{name}"] for name in DETAILED if f"scale_of_{name}" in step), None)
-        )
+        found = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
+        scale = next(filter(None, found), None)
         return None if scale is None else laplace_reach(Fraction(scale))
 
     @property
@@ -182,7 +162,7 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        given = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        given = {"facts": self, "certificate": self.certificate, "spans": SPANS, "trips_of_a_person": TRIPS_OF_A_PERSON}
         return dict(filled_data("disclosure/sentences.yaml", **given))
 
     def sentence(self, name: str) -> str:
@@ -223,12 +203,7 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
 
 @dataclass(frozen=True)
 class Loss:
-    """What some releases together promise for one privacy unit.
-
-    Attributes:
-        of: the releases, as the subject of a sentence.
-        guarantee: their promise.
-    """
+    """What some releases together promise for one privacy unit; ``of`` names them, as the subject of a sentence."""
 
     of: str
     guarantee: Guarantee
