@@ -23,7 +23,7 @@ from od_core.publication.certificate import Certificate
 from od_core.publication.columns import Column
 from od_core.publication.guarantee import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
-from od_core.publication.markup import data_address, in_markdown
+from od_core.publication.templates import data_address, in_markdown
 from od_core.records.formats import RecordColumns
 
 

@@ -116,9 +116,9 @@ def equal_bundles_read_once() -> Iterator[None]:
 
     That is most of what it takes to write a small bundle, and to verify one is to write it again.
     """
-    from od_core.publication import bundle, file_formats, file_rows
+    from od_core.publication import bundle, file_formats
 
-    opens, holes = file_formats.opens, file_rows.holes
+    opens, holes = file_formats.opens, file_formats.holes
     readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
     def opens_once(path: Path) -> bool:
@@ -139,7 +139,7 @@ def equal_bundles_read_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for module in (bundle, file_formats):
             patch.setattr(module, "opens", opens_once)
-        patch.setattr(file_rows, "holes", holes_once)
+        patch.setattr(file_formats, "holes", holes_once)
         yield
 
 

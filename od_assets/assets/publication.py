@@ -35,9 +35,8 @@ from od_core.flows.publishing.flow_tables import flows_table
 from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.certify import certificate
+from od_core.publication.certify import certificate, context_of
 from od_core.publication.columns import DESTINATION, FLOWS, FLOWS_WITH_INTERVALS, LOWER, ORIGIN, TRIPS, UPPER, Column
-from od_core.publication.context import context_of
 from od_core.publication.kind import Kind
 from od_core.published.derived import publish_assisted
 

@@ -31,7 +31,7 @@ from od_core.privacy.person_year import CALENDAR
 from od_core.privacy.plan import EARLIER, Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.database import is_stored
+from od_core.publication.database import stored_releases
 from od_core.publication.read_back import certificate_of, damaged
 from od_core.records.count_files import CountFiles
 from od_core.records.open_file import in_records
@@ -232,7 +232,7 @@ class ReleaseWork(Generic[P, G]):
                 lacks an entry that the certificate of a public bundle names.
         """
         warehouse, key = self.warehouse, self.key
-        if not self.is_drawn and (warehouse.bundle(key).exists() or is_stored(warehouse.database, key)):
+        if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"{key} is public, but the ledger does not record it",

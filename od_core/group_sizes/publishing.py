@@ -36,7 +36,6 @@ from od_core.privacy.plan import Step
 from od_core.privacy.stability import laplace_reach
 from od_core.publication import columns
 from od_core.publication.certificate import Certificate, confidence, has_intervals
-from od_core.publication.codebook import citation
 from od_core.publication.columns import CONFIDENCE
 from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
@@ -173,7 +172,6 @@ def group_size_report(
         geography=release.frame.geography,
         errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
         context=context,
-        citation=citation(certificate),
     )
 
 

@@ -35,24 +35,18 @@ from od_core.files.durable import (
 from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.codebook import CHECKSUMS, codebook, datapackage, readme
-from od_core.publication.file_formats import opens, refuse_unreadable, same_content
-from od_core.publication.file_rows import are_read_whole, refuse_holes
+from od_core.publication.file_formats import opens, refuse_holes, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled
+from od_core.publication.templates import filled, filled_data
 
-CERTIFICATE = "certificate.json"
+CERTIFICATE, CHECKSUMS = "certificate.json", "SHA256SUMS"
 
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def checksum_lines(digests: Mapping[str, str]) -> str:
-    """Return the text of ``SHA256SUMS``: one line per file, in the order of the names.
-
-    Args:
-        digests: SHA-256 of each file, by name. Compute it from the bytes to write, not from bytes read from the disk.
-    """
+    """Return the text of ``SHA256SUMS``, in the order of the names, from the SHA-256 of the bytes of each file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
@@ -115,8 +109,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     compressor.
 
     Raises:
-        OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the
-            folder.
+        OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the folder.
     """
 
     def write(target: BinaryIO) -> None:
@@ -141,8 +134,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
 def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
     """Yield one line for each difference between a zip file and a folder; each line begins with the zip file's name.
 
-    Each file in the zip file is compared with its checksum in the folder's ``SHA256SUMS``. A file without a checksum is
-    compared with the file in the folder.
+    A file is compared with its checksum in the folder's ``SHA256SUMS`` or, without one, with the file in the folder.
     """
     stated = stated_digests(folder)
     try:
@@ -151,11 +143,9 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
             expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
             found = [f"{name} is missing from it" for name in sorted(expected.keys() - held.keys())]
             found += [f"{name} does not belong in it" for name in sorted(held.keys() - expected.keys())]
-            found += [
-                f"{name} differs from the file in the folder"
-                for name in sorted(held.keys() & expected.keys())
-                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name]))
-            ]
+            for name in sorted(held.keys() & expected.keys()):
+                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name])):
+                    found.append(f"{name} differs from the file in the folder")
             if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
                 found = found or ["its files have a different order or different times"]
     except _BROKEN:
@@ -191,35 +181,28 @@ def _top(release: str) -> str:
 SCHEMA = "certificate.schema.json"
 REPORT, ATLAS = "report.html", "atlas.html"
 PACKAGE = "datapackage.json"
-AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE = "areas.parquet", "flows.parquet", "noisy_measurements.parquet"
-BOUNDARIES_FILE = "boundaries.parquet"
-"""Parquet files of a bundle from which a release of flows can be read again."""
+PARQUET = {
+    "areas": "areas.parquet",
+    "flows": "flows.parquet",
+    "measurements": "noisy_measurements.parquet",
+    "segment_flows": "segments.parquet",
+    "segment_measurements": "segment_measurements.parquet",
+}
+"""Files of a bundle from which a release of flows can be read again, by the names of their tables in the database.
 
-SEGMENTS_FILE, SEGMENT_MEASUREMENTS_FILE = "segments.parquet", "segment_measurements.parquet"
-"""Further such files of a release of flows that has breakdowns."""
+Those of segments are there only with breakdowns."""
 
-WORDS = (
-    "README.txt",
-    "certificate.html",
-    SCHEMA,
-    "codebook.md",
-    PACKAGE,
-    "flows.sdmx.json",
-    "flows.sdmx.xml",
-    "flows.xlsx",
-    "desire_lines.geojson",
-    "desire_lines.gpkg",
-    REPORT,
-    ATLAS,
-)
-"""Files with text that follows from the certificate and the tables; its wording depends on the software version."""
+BOUNDARIES = "boundaries.parquet"
+
+_WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
+"""Ends of the names of files with text that follows from the certificate and the tables; its wording depends on the
+software version."""
 
 _BUNDLE_FORMAT = "bundle_format"
-"""Name of the certificate's field that states which files the bundle has. Each version of the software states its own.
-"""
+"""Field of the certificate on which files the bundle has. Each version of the software states its own."""
 
 _SENTENCES = ("guarantee", "known_limitations")
-"""Names of the certificate's fields whose values are sentences."""
+"""Fields of the certificate whose values are sentences."""
 
 
 @contextmanager
@@ -250,19 +233,18 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
     make_folder(staged)
     try:
         write(staged)
-        if not target.exists():
+        changed = differing_files(staged, target) if target.exists() else []
+        if changed and not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
+            raise _other_bundle(changed, staged, target)
+        if changed or not target.exists():
             with _zipped(staged, target):
                 yield
                 sync(staged)
-            staged.rename(target)
-            sync(target.parent)
-        elif changed := differing_files(staged, target):
-            if not (_is_vouched_for(staged, target, published) and _only_damaged(staged, target, changed)):
-                raise _other_bundle(changed, staged, target)
-            with _zipped(staged, target):
-                yield
-                sync(staged)
-            replace_folder(target, by=staged, aside=replaced)
+            if changed:
+                replace_folder(target, by=staged, aside=replaced)
+            else:
+                staged.rename(target)
+                sync(target.parent)
         elif not any(zip_faults(target, _release(target), zip_beside(target))):
             yield
         elif zip_is_sound(_release(target), zip_beside(target)):
@@ -312,22 +294,16 @@ def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
     files.
     """
     stated = stated_digests(public)
-    damaged = {
-        name
-        for name in changed
-        if (made / name).exists()
-        and (_is_damaged(public / name, stated.get(name)) or _lacks_rows(made / name, public / name))
-    }
+
+    def is_damaged(name: str) -> bool:
+        file = public / name
+        contradicts = not file.is_file() or (name in stated and file_digest(file) != stated[name])
+        return (made / name).exists() and (contradicts or not opens(file) or _lacks_rows(made / name, file))
+
+    damaged = set(filter(is_damaged, changed))
     others = {*changed} - damaged - {CHECKSUMS}
     packages = [_package_without(damaged, folder) for folder in (made, public)]
     return not others or (others == {PACKAGE} and packages[0] is not None and packages[0] == packages[1])
-
-
-def _is_damaged(file: Path, stated: str | None) -> bool:
-    """Return whether a file is missing, contradicts its checksum, or cannot be read."""
-    if not file.is_file() or (stated is not None and file_digest(file) != stated):
-        return True
-    return not opens(file)
 
 
 def _lacks_rows(made: Path, public: Path) -> bool:
@@ -354,41 +330,27 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 
 
 def as_published(facts: Certificate, folder: Path, published: str | None) -> Certificate:
-    """Return a certificate in the wording of the software version that published it.
+    """Return a certificate of this version of the software in the wording of the version that published it.
 
-    A later version of the software may word a certificate differently or add fields. This function undoes both, so that
-    the result can be compared with the published certificate.
-
-    Args:
-        facts: the certificate, made by this version of the software.
-        folder: folder of the public bundle.
-        published: digest of the published certificate; None if the release is not published.
-
-    Returns:
-        ``facts`` with the sentences and the bundle format of the certificate in ``folder``, and without fields that
-        this certificate lacks. If other fields than the sentences and the software differ, only the bundle format is
-        that of the certificate, so that the same files are compared. If the certificate in ``folder`` is not the
-        published one, ``facts`` unchanged.
+    A later version may word a certificate differently or add fields. The result has the sentences and the bundle format
+    of the certificate in the public ``folder``, and no fields that this lacks. If other fields differ, only the bundle
+    format is that of the certificate, so that the same files are compared. If the certificate in the folder does not
+    have the ``published`` digest, the result is ``facts``.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
         return facts
-    made = {
-        name: public[name] if name == _BUNDLE_FORMAT else fact
-        for name, fact in facts.items()
-        if name != _BUNDLE_FORMAT or name in public
-    }
+    made: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
+    if _BUNDLE_FORMAT in made:
+        made[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
     if _numbers_agree(made, public):
         made = {name: fact for name, fact in made.items() if name in public}
-        made |= {name: _in_order_of(made[name], public[name]) for name in _SENTENCES if name in made}
+        for name in made.keys() & _SENTENCES:
+            stated = public[name]
+            if isinstance(stated, dict) and isinstance(made[name], dict):  # JSON files have sorted names
+                stated = {one: stated[one] for one in made[name] if one in stated} | stated
+            made[name] = stated
     return cast("Certificate", made)
-
-
-def _in_order_of(made: Any, public: Any) -> Any:
-    """Return ``public``, with its names in the order of ``made`` if both are dicts; JSON files have sorted names."""
-    if not (isinstance(made, dict) and isinstance(public, dict)):
-        return public
-    return {name: public[name] for name in made if name in public} | public
 
 
 @contextmanager
@@ -447,9 +409,7 @@ def write_bundle(
     are the same for any number of threads.
 
     Args:
-        kind: kind of the release, with the files of its tables and its notes.
-        release: the release.
-        certificate: certificate of the release.
+        kind, release, certificate: the release of any kind.
         report: text of ``report.html``.
         folder: an empty folder.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
@@ -459,18 +419,29 @@ def write_bundle(
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
-    listed = [*tables, *_pages(certificate, report)]
-    listed += [
-        _words("codebook.md", "What every file and column means.", codebook(kind.contents, certificate, listed, notes)),
-        _words("README.txt", "Overview of the files.", readme(kind.contents, certificate, listed)),
+    schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
+    defined = {file.table.name: file.table for file in tables if file.table is not None}
+    named = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
+    listed = [
+        *tables,
+        _words(REPORT, "The release in pictures and tables.", report),
+        _words(
+            "certificate.html",
+            "What is protected, and which budget was spent.",
+            filled("certificate.html", certificate=certificate),
+        ),
+        BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
+        _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
-
+    given = {"contents": kind.contents, "certificate": certificate, "files": listed}
+    codebook = filled("codebook.md", **given, tables=named, notes=notes)
+    listed.append(_words("codebook.md", "What every file and column means.", codebook))
+    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **given)))
     written: dict[str, Written] = {}
-    read_later = are_read_whole(tables)
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
-        if file.name not in read_later:
+        if file.table is None and file.rows is None:  # others are read with their rows
             refuse_unreadable(folder / file.name)
         return content
 
@@ -480,23 +451,11 @@ def write_bundle(
         if tell is not None:
             tell(number, len(listed), file.name)
     refuse_holes(folder, tables)
-    package = json_text(datapackage(kind.contents, certificate, listed, written))
+    package = json_text(filled_data("datapackage.json", **given, written=written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
     checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
-
-
-def _pages(certificate: Certificate, report: str) -> list[BundleFile]:
-    """Return the files of the report and of the certificate: HTML pages, a JSON file and a JSON Schema."""
-    page = filled("certificate.html", certificate=certificate)
-    schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
-    return [
-        _words(REPORT, "The release in pictures and tables.", report),
-        _words("certificate.html", "What is protected, and which budget was spent.", page),
-        BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
-        _words(SCHEMA, "JSON Schema of certificates.", schema),
-    ]
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
@@ -516,13 +475,14 @@ def json_text(content: Mapping[str, Any]) -> bytes:
 def differing_files(made: Path, public: Path) -> list[str]:
     """Return the sorted names of the files that differ between a new bundle and a public one.
 
-    The two certificates may name different versions of software. If they do, the text files in :data:`WORDS` may differ
-    too, and only their checksums are checked.
+    The two certificates may name different versions of software. If they do, the words of files may differ too, and
+    only the checksums of these files are checked.
     """
-    software = [_software_of(folder) for folder in (made, public)]
-    apart = {CERTIFICATE, CHECKSUMS} if software[0] == software[1] else {CERTIFICATE, CHECKSUMS, *WORDS}
-    names = {file.name for file in (*made.iterdir(), *public.iterdir())} - apart
-    changed = {name for name in names if not _same(made / name, public / name, one_software=software[0] == software[1])}
+    one_software = _software_of(made) == _software_of(public)
+    names = {file.name for file in (*made.iterdir(), *public.iterdir())}
+    worded = [] if one_software else [file.name for file in made.iterdir() if file.name.endswith(_WORDED)]
+    apart = {CERTIFICATE, CHECKSUMS, *worded}
+    changed = {name for name in names - apart if not _same(made / name, public / name, one_software=one_software)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
     faulty = {name for name, _ in faulty_files(public)}
@@ -537,16 +497,9 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
         return True
     is_other = file.suffix in (".xlsx", ".gpkg")  # their library is not known
     is_other |= file.suffix == ".omx" and not one_software
-    is_other |= file.suffix == ".parquet" and _software(file) != _software(public)
+    with suppress(pa.ArrowException, OSError):  # a Parquet file that cannot be read is damaged
+        is_other |= file.suffix == ".parquet" and len({pq.read_metadata(one).created_by for one in (file, public)}) > 1
     return is_other and same_content(file, public)
-
-
-def _software(parquet: Path) -> str:
-    """Return the program that wrote a Parquet file, from its metadata; an empty text if they cannot be read."""
-    try:
-        return str(pq.ParquetFile(parquet).metadata.created_by)
-    except (pa.ArrowException, OSError):
-        return ""
 
 
 def _certificates_agree(made: Path, public: Path) -> bool:
@@ -557,10 +510,8 @@ def _certificates_agree(made: Path, public: Path) -> bool:
     new, old = _content(made), _content(public)
     if new is None or old is None:
         return False
-    versions = [content.get("software", {}).get("od-release") for content in (new, old)]
-    if versions[0] == versions[1]:
-        return bool(new | {"software": None} == old | {"software": None})
-    return _numbers_agree(new, old)
+    one_version = len({content.get("software", {}).get("od-release") for content in (new, old)}) == 1
+    return new | {"software": None} == old | {"software": None} if one_version else _numbers_agree(new, old)
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:

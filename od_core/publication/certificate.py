@@ -117,13 +117,7 @@ class Certificate(TypedDict):
 
 @dataclass(frozen=True)
 class CheckResult:
-    """The outcome of one blocking check.
-
-    Attributes:
-        subject: the checked asset, such as ``levels/estimate_3``.
-        check: name of the check.
-        passed: whether it passed.
-    """
+    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
 
     subject: str
     check: str
@@ -131,11 +125,7 @@ class CheckResult:
 
 
 def has_intervals(certificate: Certificate) -> bool:
-    """Return whether a release is published with intervals. Certificates of the first bundles of some kinds lack this.
-
-    Bundles of group sizes and of boxes that were published before these kinds had intervals are verified, and written
-    again if they are damaged, without intervals.
-    """
+    """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None
 
 

@@ -1,4 +1,4 @@
-"""Certify a release: state what is protected, what was spent, how the release was made and checked."""
+"""State what the ledger knows of a release, in its certificate and as the context of its report."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from contextlib import suppress
 from dataclasses import asdict
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import Any, cast
 
-from od_core.errors import OdError
-from od_core.ledger.ledger import ReleaseRecord
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Spent
 from od_core.privacy.person_year import most_in_a_year
-from od_core.privacy.plan import PlannedRelease
+from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.guarantee import year_sentence
-from od_core.publication.kind import Kind, R
+from od_core.publication.kind import Kind, R, ReleaseContext
+from od_core.publication.read_back import REPAIR
 
 SOFTWARE = (
     "od-release",
@@ -60,9 +61,7 @@ def certificate(
     """Return the certificate of a release of any kind, JSON-ready and of public values alone.
 
     Args:
-        kind: kind of the release, with its guarantee in words and its own fields.
-        release: the release; its noise must come from a backend of this library.
-        key: key of the release.
+        kind, release, key: the release.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: the ledger's record of the release.
@@ -71,9 +70,14 @@ def certificate(
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
-        OdError: the noise of the release does not come from a backend of this library.
+        OdError: the noise of the release does not come from a backend of this library, but from a test double.
     """
-    _refuse_without_guarantee(release)
+    if release.noise is None:
+        raise OdError(
+            "OD-RELEASE-NO-GUARANTEE",
+            "the noise of this release did not come from a backend of this library, so the release cannot be certified",
+            next_step="use one of the named noise backends",
+        )
     plan, spent = release.plan, release.spent
     planned, own, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
     if plan.unit.max_trips_year is not None:
@@ -83,14 +87,30 @@ def certificate(
         own["interval"] = None
     stated = {
         "format": kind.format,
-        **_identity(key, data_set, record),
+        "release": str(key),
+        "data_set": data_set,
+        "period": key.period,
+        "revision": key.revision,
+        "measured_at": record.measured_at,
+        "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
         "records": json.loads(json.dumps(records, sort_keys=True)),  # with the names in the order of the JSON file
         **({"account": dict(record.account)} if record.account else {}),
         "guarantee": guarantee,
         "unit": plan.unit.kind,
         "neighbours": plan.unit.neighbours,
         "contribution_bound": plan.unit.contribution_bound,
-        "spent": _spent(spent, plan.spent, record),
+        "spent": {
+            "rho": float_above(spent.rho),
+            "rho_exact": str(spent.rho),
+            "rho_by_level_exact": [str(rho) for rho in spent.levels],
+            "rho_planned_exact": str(plan.spent.rho),
+            "lost_draws": record.lost_draws,
+            "delta": float_above(spent.delta),
+            "epsilon": float_above(spent.epsilon),
+            "epsilon_tight": spent.epsilon_tight,
+            "epsilon_bun_steinke": spent.epsilon_bun_steinke,
+            "epsilon_exact": spent.epsilon_exact,
+        },
         "mechanism": {"name": planned["mechanism"], "options": planned["mechanism_options"]},
         "noise": release.noise,
         "exact": {},
@@ -105,54 +125,41 @@ def certificate(
     return cast("Certificate", stated)
 
 
-def _refuse_without_guarantee(release: PlannedRelease) -> None:
-    """Raise OdError if the noise of a release did not come from a backend of this library, but from a test double."""
-    if release.noise is None:
-        raise OdError(
-            "OD-RELEASE-NO-GUARANTEE",
-            "the noise of this release did not come from a backend of this library, so the release cannot be certified",
-            next_step="use one of the named noise backends",
-        )
-
-
-def _identity(key: ReleaseKey, data_set: str, record: ReleaseRecord) -> dict[str, Any]:
-    """Return the fields that identify a release, and the ledger entry of its last measurement."""
-    return {
-        "release": str(key),
-        "data_set": data_set,
-        "period": key.period,
-        "revision": key.revision,
-        "measured_at": record.measured_at,
-        "ledger": {"entry": record.entry.number, "hash": record.entry.hash},
-    }
-
-
-def _spent(spent: Spent, planned: Spent, record: ReleaseRecord) -> dict[str, Any]:
-    """Return fields on the budget: rho planned and spent, delta, lost draws, and epsilon by each accounting method."""
-    return {
-        "rho": float_above(spent.rho),
-        "rho_exact": str(spent.rho),
-        "rho_by_level_exact": [str(rho) for rho in spent.levels],
-        "rho_planned_exact": str(planned.rho),
-        "lost_draws": record.lost_draws,
-        "delta": float_above(spent.delta),
-        "epsilon": float_above(spent.epsilon),
-        "epsilon_tight": spent.epsilon_tight,
-        "epsilon_bun_steinke": spent.epsilon_bun_steinke,
-        "epsilon_exact": spent.epsilon_exact,
-    }
+@cache
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in SOFTWARE:
+        with suppress(PackageNotFoundError):  # a library alone has no Dagster
+            found[name] = version(name)
+    return found
 
 
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
-    return dict(_versions())
+    return _versions().copy()
 
 
-@cache
-def _versions() -> tuple[tuple[str, str], ...]:
-    """Return each installed package of :data:`SOFTWARE` with its version: a library alone has no Dagster."""
-    found = []
-    for name in SOFTWARE:
-        with suppress(PackageNotFoundError):
-            found.append((name, version(name)))
-    return tuple(found)
+def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
+    """Return the context of a release that has been measured, from the ledger and the folder of all public bundles.
+
+    Raises:
+        OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
+    """
+    until = ledger.record(key).entry.number
+    balance = ledger.balance(data_set, key.period, until)
+    previous, stated = None, dict[str, Any]()
+    if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
+        newest = max(earlier)
+        folder = releases / newest.folder
+        try:
+            found: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+            if found["format"] == kind.format:
+                previous, stated = (newest, kind.open(folder)), found
+        except (OdError, OSError, ValueError, KeyError, TypeError):
+            raise OdError(
+                "OD-PREVIOUS-ABSENT",
+                f"the bundle of {newest}, with which this release is compared, is missing or damaged",
+                next_step=REPAIR,
+                spent=STAYS_CHARGED,
+            ) from None
+    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)

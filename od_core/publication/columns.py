@@ -24,10 +24,9 @@ MOST_LISTED = 5_000_000
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a public table.
+    """A column of a public table, with its name in the files.
 
     Attributes:
-        name: name in the files.
         type: type of its values; text is written unchanged, even if it looks like a number.
         title: short title for people.
         description: meaning of the values, in one or two sentences.
@@ -58,13 +57,7 @@ class Column:
 
 @dataclass(frozen=True)
 class CodeList:
-    """A reference from columns of codes to the table that lists the codes.
-
-    Attributes:
-        columns: columns of the table that uses the codes.
-        table: table that lists the codes.
-        listed: columns of that table, in the same order.
-    """
+    """A reference from columns of codes to the table that lists the codes, and to its columns in the same order."""
 
     columns: tuple[str, ...]
     table: str
@@ -100,12 +93,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Described:
-    """A description of a table or view of the database.
-
-    Attributes:
-        text: meaning of a row.
-        columns: descriptions of the columns, by name.
-    """
+    """The meaning of a row of a table or view of the database, and the descriptions of its columns by name."""
 
     text: str
     columns: Mapping[str, str]
@@ -136,13 +124,9 @@ def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
 
 
 def public_table(key: str, *, interval: bool = False, distance: bool = False, **facts: str) -> Table:
-    """Return a table by its key in ``tables.yaml``.
+    """Return a table by its key in ``tables.yaml``, with or without the interval of each number, and distances.
 
-    Args:
-        key: the key.
-        interval: whether the table has the interval of each number.
-        distance: whether it has distances.
-        facts: values of names in braces that only this table has.
+    ``facts`` are the values of names in braces that only this table has.
     """
     own = _DATA["tables"][key]
     intervals = own.get("intervals", {}) if interval else {}
@@ -175,24 +159,18 @@ GROUPS_BY_AREA, GROUP_MEASUREMENTS = public_table("groups_by_area"), public_tabl
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
-    """Return the definition of the table of boxes of a grid.
+    """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
-    Args:
-        dimensions: number of dimensions of the grid.
-        places: names of the places of a trip if the grid is a map, which has two dimensions per place (longitude, then
-            latitude); empty for other grids.
-        interval: whether the table has the intervals of the trips.
+    ``places`` names the places of a trip if the grid is a map, which has two dimensions per place: longitude, then
+    latitude.
     """
-
-    def along(dimension: int) -> str:
-        if not places:
-            return f"dimension {dimension + 1}"
-        return f"the {('longitude', 'latitude')[dimension % 2]} of place {places[dimension // 2]!r}"
-
+    along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
+    if places:
+        along = [f"the {name} of place {place!r}" for place in places for name in ("longitude", "latitude")]
     ends = tuple(
-        _column("box_end", end=end, title=title, number=str(dimension + 1), along=along(dimension))
+        _column("box_end", end=end, title=title, number=str(number), along=words)
         for end, title in (("lower", "First"), ("upper", "Last"))
-        for dimension in range(dimensions)
+        for number, words in enumerate(along, start=1)
     )
     boxes, key = public_table("boxes"), tuple(column.name for column in ends)
     kept = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
@@ -205,10 +183,7 @@ def described_areas(columns: Sequence[str]) -> Table:
 
 
 def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
-    """Return the definition of the table of one breakdown at one pair of levels, with or without intervals.
-
-    The column of the categories has the name of the breakdown.
-    """
+    """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
     return public_table("pair_segments", interval=interval, breakdown=breakdown.name, categories=categories)
 

@@ -32,17 +32,13 @@ def describe(connection: duckdb.DuckDBPyConnection) -> None:
 
     A table of an older database may lack columns, until a release of its kind is stored.
     """
-    present = set(connection.execute("SELECT table_name, column_name FROM duckdb_columns()").fetchall())
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
-    query = "SELECT DISTINCT table_name FROM duckdb_columns() WHERE NOT internal AND comment IS NULL"
-    for (name,) in connection.execute(query).fetchall():
+    query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
+    for name, present in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
         if described := DATABASE.get(name):
-            comments = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text} | {
-                f'COLUMN {name}."{column}"': text
-                for column, text in described.columns.items()
-                if (name, column) in present
-            }
-            connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in comments.items()))
+            texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
+            texts |= {f'COLUMN {name}."{one}"': text for one, text in described.columns.items() if one in present}
+            connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in texts.items()))
 
 
 FORMAT = 1
@@ -97,8 +93,8 @@ Rows: TypeAlias = pa.Table | pa.RecordBatchReader
 """Rows of a table."""
 
 
-def store(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> None:
-    """Add a release that has passed its checks to the database.
+def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
+    """Add a checked release to the release database.
 
     If the database already has some tables of the release, their rows are compared, and only the missing tables are
     added. Those of derived tables are not compared, because they are computed from public data.
@@ -107,18 +103,20 @@ def store(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificat
     place, and can no longer open the file if the process is killed in the middle of such a write.
 
     Raises:
-        OdError: the database has different numbers for the release; another process writes to it for longer than a
-            minute; it is damaged; the disk is full; or a newer version of the software wrote it.
+        OdError: the database has different numbers for the release, or is damaged; another process writes to it for
+            longer than a minute; the disk is full; or a newer version of the software wrote it.
     """
 
     def write(copy: Path) -> None:
         if database.exists():
             shutil.copyfile(database, copy)
-            if _storage_number(copy) > _STORAGE_NUMBER:
+            with copy.open("rb") as file:
+                storage = int.from_bytes(file.read(20)[12:], "little")
+            if storage > _STORAGE_NUMBER:
                 _rewrite(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
-        _add(copy, key, kind, release, certificate)
+        _add(copy, kind, release, key, certificate)
 
     make_folder(database.parent)
     with locked(database.with_name(f".{database.name}.lock"), _locked(database.name), seconds=_LOCK_SECONDS):
@@ -155,11 +153,6 @@ def _closed_to_writers(database: Path) -> Iterator[None]:
         yield
 
 
-def _storage_number(database: Path) -> int:
-    with database.open("rb") as file:
-        return int.from_bytes(file.read(20)[12:], "little")
-
-
 def _rewrite(database: Path) -> None:
     """Replace a database that nothing else has open by one of the same content, whose storage older DuckDBs read."""
     older = database.with_name(f"{database.name}.older")
@@ -170,7 +163,7 @@ def _rewrite(database: Path) -> None:
     older.replace(database)
 
 
-def _add(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> None:
+def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> None:
     """Add a release to a database that nothing else has open. Move all rows from the log into the file.
 
     Two threads would fill row groups in part, and the checkpoint would write them all a second time.
@@ -186,10 +179,15 @@ def _add(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate
             facts = _facts(kind, release, key, certificate)
             _insert(connection, kind.facts_table, pa.Table.from_pylist([facts]))
         for table, rows in kind.tables(release, certificate).items():
-            if _holds(connection, table, key):
-                _refuse_other(connection, key, table, rows)
-            else:
+            if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
+            elif _differs(connection, key, table, rows):
+                raise OdError(
+                    "OD-RELEASE-CHANGED",
+                    f"the database already holds different {table} with the name {key}",
+                    next_step="restore the ledger and the measurements from which it was published",
+                    spent=STAYS_CHARGED,
+                )
         checks = pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
         for table, rows in {**kind.derived(release, certificate), "checks": checks}.items():
             if not _holds(connection, table, key):
@@ -199,7 +197,7 @@ def _add(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate
 
 
 def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> dict[str, Any]:
-    """Return the values of the row of a release in the table with one row per release of its kind, by column."""
+    """Return the row of a release in the table with one row per release of its kind."""
     return {
         "release": str(key),
         "series": key.release,
@@ -232,7 +230,7 @@ def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) ->
     connection.execute("DROP TABLE kept")
 
 
-def differing(database: Path, key: ReleaseKey, kind: Kind[R], release: R, certificate: Certificate) -> Iterator[str]:
+def differing(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with opened(database, read_only=True) as connection:
 
@@ -273,14 +271,6 @@ def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] 
     return sorted(ReleaseKey.parse(name) for (name,) in names)
 
 
-def is_stored(database: Path, key: ReleaseKey) -> bool:
-    """Return whether the database has rows of a release. Raises OdError if the database cannot be read."""
-    if not database.exists():
-        return False
-    with opened(database, read_only=True) as connection:
-        return any(_holds(connection, table, key) for table in _present(connection, _NAMED))
-
-
 def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
     """Return the given tables that exist in the database; the tables of a kind that was never stored do not."""
     there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
@@ -292,17 +282,6 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
     return bool(connection.execute(query, [str(key)]).fetchall())
 
 
-def _refuse_other(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> None:
-    """Raise OdError if the stored rows of a release differ from the given rows."""
-    if _differs(connection, key, table, rows):
-        raise OdError(
-            "OD-RELEASE-CHANGED",
-            f"the database already holds different {table} with the name {key}",
-            next_step="restore the ledger and the measurements from which it was published",
-            spent=STAYS_CHARGED,
-        )
-
-
 def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
     """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
@@ -310,28 +289,17 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
         f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
     )
-    summed = f"SELECT * EXCLUDE copies, sum(copies) AS difference FROM ({both}) GROUP BY ALL"  # noqa: S608
-    differing = connection.execute(
-        f"SELECT 1 FROM ({summed}) WHERE difference <> 0 LIMIT 1",  # noqa: S608
-        [str(key)],
-    ).fetchall()
+    query = f"SELECT * EXCLUDE copies FROM ({both}) GROUP BY ALL HAVING sum(copies) <> 0 LIMIT 1"  # noqa: S608
+    differing = connection.execute(query, [str(key)]).fetchall()
     connection.unregister("new_rows")
     return bool(differing)
 
 
-def _insert(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    rows: Rows,
-    release: ReleaseKey | None = None,
-) -> None:
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, release: ReleaseKey | None = None) -> None:
     """Add rows to a table. If a release is given, its key is the value of the column ``release``."""
+    named = "" if release is None else f"{quoted_text(str(release))} AS release, "
     connection.register("new_rows", rows)
-    if release is None:
-        connection.execute(f"INSERT INTO {table} BY NAME SELECT * FROM new_rows")  # noqa: S608  # names above
-    else:
-        named = f"INSERT INTO {table} BY NAME SELECT ? AS release, * FROM new_rows"  # noqa: S608  # names above
-        connection.execute(named, [str(release)])
+    connection.execute(f"INSERT INTO {table} BY NAME SELECT {named}* FROM new_rows")  # noqa: S608  # names in the code
     connection.unregister("new_rows")
 
 
@@ -343,11 +311,10 @@ def opened(database: Path, *, read_only: bool = False) -> Iterator[duckdb.DuckDB
         OdError: the file is missing, damaged or cannot be written; a newer version of the software wrote it; or another
             program keeps it open for longer than a minute.
     """
-    deadline = time.monotonic() + _LOCK_SECONDS
-    while True:
+    deadline, connection = time.monotonic() + _LOCK_SECONDS, None
+    while connection is None:
         try:
             connection = duckdb.connect(str(database), read_only=read_only, config=CLOSED)
-            break
         except duckdb.Error as error:
             refuse_newer_duckdb(error, database.name)
             if not any(words in str(error) for words in _HELD):

@@ -23,10 +23,7 @@ PERIODS_OF_A_YEAR = 12
 def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
-    Args:
-        neighbours: the neighbour relation between inputs, with the privacy unit.
-        spent: budget that the release has spent.
-        public: clauses on numbers that are published exactly, besides settings and areas.
+    ``public`` has clauses on numbers that are published exactly, besides settings and areas.
     """
     unit = neighbours.unit
     return _sentences(
@@ -44,11 +41,7 @@ def pure_sentences(
 ) -> dict[str, str]:
     """Return the sentences of a release of single trips whose delta is 0; see :func:`guarantee_sentences`.
 
-    Args:
-        unit, spent: as in :func:`guarantee_sentences`.
-        acceptance: which records are counted, and which inputs are refused.
-        public: a clause on the data that are public beforehand.
-        with_it: text on what is protected together with a trip.
+    ``public`` is a clause on the data that are public beforehand, and ``with_it`` on what is protected with a trip.
     """
     anywhere = ", whether or not that record is counted in this release" if unit.neighbours == "bounded" else ""
     return _sentences(

@@ -83,7 +83,7 @@ class BundleKind(ABC, Generic[T]):
         return ()
 
     @abstractmethod
-    def open(self, bundle: Path) -> T:
+    def open(self, bundle: Path, /) -> T:
         """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
 
 
@@ -91,7 +91,6 @@ class Kind(BundleKind[R]):
     """Base class of a kind of release, with the functions after the measurement that differ between kinds.
 
     Attributes:
-        contents, format: as in :class:`BundleKind`.
         schema: template of the SQL that creates the tables of the kind in the release database if they are missing.
         facts_table: the table with one row per release of this kind.
     """
@@ -143,6 +142,9 @@ class Kind(BundleKind[R]):
 
     # Release database.
 
+    store = database.store
+    differing = database.differing
+
     def tables_schema(self, release: R) -> str:
         """Return the SQL that creates the tables of a release if they are missing."""
         return filled(self.schema, release=release)
@@ -162,14 +164,6 @@ class Kind(BundleKind[R]):
     def derived(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:
         """Return the rows of further tables, by table. They are computed from public data."""
         return {}
-
-    def store(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> None:
-        """Add a checked release to the release database. Raises OdError as ``database.store`` does."""
-        database.store(path, key, self, release, certificate)
-
-    def differing(self, path: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
-        """Yield one line for each difference between the release database and the bundle of a release."""
-        return database.differing(path, key, self, release, certificate)
 
 
 class TableKind(Kind[R], Generic[P, C, R]):

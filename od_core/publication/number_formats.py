@@ -56,11 +56,6 @@ def part_of(value: float, most: float) -> float:
     return round(min(100 * value / most, 100), 2) if most > 0 else 0.0
 
 
-def shortened(text: str, most: int) -> str:
-    """Return a text of at most ``most`` characters, of which the last stands for those that are left out."""
-    return text if len(text) <= most else f"{text[: most - 1]}\u2026"
-
-
 def one_three_ten() -> Iterator[int]:
     """Yield 1, 3, 10, 30, 100 and so on."""
     for power in count():

@@ -78,11 +78,7 @@ def pure_plan(
 ) -> P:
     """Return the plan, of a budget without delta, of which a certificate states the facts.
 
-    Args:
-        make: function that makes plans of this kind.
-        public, options: further arguments of ``make``.
-        facts: facts of the plan.
-        mechanisms: mechanisms of this kind.
+    ``make`` plans releases of this kind with ``mechanisms``; ``public`` and ``options`` are its further arguments.
 
     Raises:
         OdError: the plan differs from the facts.

@@ -19,16 +19,14 @@ from od_core.publication.columns import Table, described_areas
 
 @dataclass(frozen=True)
 class BundleFile:
-    """A file of a bundle.
+    """A file of a bundle, with a description in one line.
 
     Attributes:
-        name: name of the file.
-        description: description in one line.
         write: function that writes the whole content to an open file; every call writes the same bytes.
         table: definition of the table in the file; None if the file contains no table.
         rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
             files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
-            rows of the Parquet file of the same name. See :func:`od_core.publication.file_rows.holes`.
+            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.holes`.
     """
 
     name: str
@@ -66,6 +64,12 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
     table.to_csv(file, mode="wb", index=False, lineterminator="\r\n", encoding="utf-8")
 
 
+def schema_of(table: Table) -> pa.Schema:
+    """Return the columns of a table in Arrow."""
+    types = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
+    return pa.schema([(column.name, types[column.type]) for column in table.columns])
+
+
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
     return public_files("areas", lambda: areas, described_areas(areas.column_names), "The areas of every level.")
@@ -78,29 +82,21 @@ def areas_table(geography: Geography) -> pa.Table:
     names, the table also has the column ``name``, null for areas without one. If zones have coordinates, it also has
     the columns ``latitude`` and ``longitude``, null for all other areas.
     """
-    rows = [
-        {
-            "geography": geography.digest,
-            "level": level,
-            "level_name": geography.level_names[level],
-            "area": area,
-            "parent": None if level == 0 else geography.codes[level - 1][geography.parents[level][position]],
-            "position": position,
-        }
-        for level in range(geography.depth + 1)
-        for position, area in enumerate(geography.codes[level])
-    ]
-    fields = {"level": pa.int64(), "position": pa.int64()}
-    names = ("geography", "level", "level_name", "area", "parent", "position")
-    table = pa.Table.from_pylist(rows, schema=pa.schema([(name, fields.get(name, pa.string())) for name in names]))
+    rows: list[dict[str, Any]] = []
+    for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
+        above = [None] if level == 0 else [geography.codes[level - 1][of] for of in geography.parents[level]]
+        own = {"geography": geography.digest, "level": level, "level_name": name}
+        for position, (area, parent) in enumerate(zip(areas, above, strict=True)):
+            rows.append(own | {"area": area, "parent": parent, "position": position})
+    fields = {name: pa.int64() if name in ("level", "position") else pa.string() for name in rows[0]}
+    table = pa.Table.from_pylist(rows, schema=pa.schema(fields))
     if geography.names is not None:
         of_areas = [name or None for level in geography.names for name in level]
         table = table.append_column("name", pa.array(of_areas, pa.string()))
-    if geography.coordinates is None:
-        return table
-    none = np.full((len(rows) - len(geography.zones), 2), np.nan)
-    for name, degrees in zip(COORDINATES, np.concatenate([none, geography.coordinates]).T, strict=True):
-        table = table.append_column(name, pa.array(degrees, from_pandas=True))
+    if geography.coordinates is not None:
+        none = np.full((len(rows) - len(geography.zones), 2), np.nan)
+        for name, degrees in zip(COORDINATES, np.concatenate([none, geography.coordinates]).T, strict=True):
+            table = table.append_column(name, pa.array(degrees, from_pandas=True))
     return table
 
 
@@ -145,10 +141,7 @@ def with_boundaries(areas: pd.DataFrame, boundaries: pa.Table) -> pd.DataFrame:
 def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, version: str | None = None) -> Geography:
     """Return the geography with a digest from a published table of areas, which :func:`areas_table` made.
 
-    Args:
-        areas: table of areas, possibly of several geographies, and possibly with their boundaries.
-        digest: digest of the geography to return.
-        unknown, version: as in :class:`od_core.Geography`; the table does not contain them.
+    The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.
     """
     mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
     levels = [level for _, level in mine.groupby("level")]

@@ -16,7 +16,10 @@ A name that is not passed is an error. Templates write numbers with the filters 
 
 from __future__ import annotations
 
+import base64
+import html
 import json
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -30,9 +33,9 @@ from jinja2.utils import missing
 from markupsafe import Markup
 
 from od_core.files.duckdb_session import quoted_name, quoted_text
-from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
 from od_core.publication import number_formats as formats
-from od_core.publication.markup import in_markdown
+from od_core.publication.certificate import certificate_digest
 
 
 class _Absent(StrictUndefined):
@@ -46,6 +49,29 @@ class _Absent(StrictUndefined):
     @property
     def _undefined_message(self) -> str:
         return str(self._undefined_name)
+
+
+_MARKUP = re.compile(r"[\\`*{}\[\]|~#!$]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.|:(?=//)|(?<=\w)@(?=\w)")
+"""Pattern of characters that may begin or end markup, a link or (in some programs) a formula.
+
+An underscore begins none between two letters or digits, as in `origin_level`.
+"""
+
+_FIRST = re.compile(r"^(\d*(?=[.)](?:\s|$)))?([-+=.)])")
+"""Pattern of characters that begin a list, a rule or a heading underline, at the start of a line."""
+
+
+def in_markdown(text: str) -> str:
+    """Return one line of Markdown that is displayed as the given text.
+
+    Any punctuation mark may follow a backslash. HTML characters become entities, so that no program treats them as
+    tags, even a program that does not support backslash escapes.
+
+    References:
+        CommonMark 0.31.2, sections 2.4 and 2.5; GitHub Flavored Markdown 0.29, sections 4.10 and 6.9.
+    """
+    escaped = html.escape(_MARKUP.sub(r"\\\g<0>", " ".join(text.split())), quote=False)
+    return _FIRST.sub(r"\1\\\2", escaped)
 
 
 def _as_markdown(value: object) -> str:
@@ -79,8 +105,13 @@ def _environment(ending: str) -> Environment:
         auto_reload=False,
     )
     written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
-    environment.filters |= {each.__name__: each for each in (*written, float_above, sentence)}
-    environment.filters |= {"above": text_above, "below": text_below, "fraction": Fraction}
+    environment.filters |= {each.__name__: each for each in (*written, float_above, promise_text, sentence)}
+    environment.filters |= {
+        "above": text_above,
+        "below": text_below,
+        "fraction": Fraction,
+        "digest": certificate_digest,
+    }
     environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
@@ -96,6 +127,12 @@ def filled(name: str, /, **values: object) -> str:
 def filled_markup(name: str, /, **values: object) -> Markup:
     """Return the text of a template that escapes its values, as markup that a page can hold."""
     return Markup(filled(name, **values))  # noqa: S704 - the template escapes its values
+
+
+def data_address(picture: Markup) -> str:
+    """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
+    alone = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
 
 
 def sentence(text: str) -> str:

@@ -36,13 +36,9 @@ _LOCK_SECONDS = 60.0
 
 @dataclass(frozen=True, eq=False)
 class PublishedFlows:
-    """Published derived flows.
+    """Published derived flows, with their bundle's folder and their certificate.
 
     Attributes:
-        key: series, period and revision of the flows.
-        folder: their bundle.
-        flows: the flows.
-        certificate: their certificate.
         is_new: whether they were published by this call; otherwise, the bundle was there already.
     """
 
@@ -57,11 +53,11 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     """Publish flows that are derived from releases as a bundle, or return them if they are published already.
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
-    revision of a month, are the next revision.
+    revision of a month, are the next revision. In all functions, ``releases`` is the folder of all public bundles.
 
     Args:
         kind: what is derived.
-        releases: folder of all public bundles.
+        releases: the folder.
         keys: the releases of one series, in the order of :meth:`DerivedKind.in_sequence`.
         period: period of the flows.
 
@@ -82,7 +78,7 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
             "the releases are charged to different data sets",
             next_step="name releases of one data set",
         )
-    flows, name = kind.derived(by_name(sources)), f"{keys[0].release}{kind.suffix}"
+    flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
     make_folder(releases)
     held = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
     with locked(releases / f".{name}.lock", held, seconds=_LOCK_SECONDS):
@@ -96,30 +92,21 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
 
 
 def published_release(releases: Path, key: ReleaseKey) -> Source:
-    """Return a published release of flows.
-
-    Raises:
-        OdError: the release is not published or not of flows, or its bundle is missing or damaged.
-    """
-    if key in zipped_bundles(releases) and not (releases / key.folder).is_dir():
-        raise lost([key])
+    """Return a published release of flows. Raises OdError if it is not published, missing, damaged or not of flows."""
     if not (releases / key.folder).is_dir():
-        raise absent(f"{key} is not published here", releases)
+        raise lost([key]) if key in zipped_bundles(releases) else _absent(f"{key} is not published here", releases)
     return published_source(releases, key)
 
 
 def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
-    """Return the newest revision of each published release of a series, by its periods.
+    """Return the newest revision of each published release of a series, by its periods. Raises OdError if it has none.
 
     A release of which only the zip file is there was published, too: to leave it out would choose other releases.
-
-    Raises:
-        OdError: no release of the series is published.
     """
     known = sorted({*published_bundles(releases), *zipped_bundles(releases)})
     newest = {key.period: key for key in known if key.release == series}
     if not newest:
-        raise absent(f"no release of {series} is published here", releases)
+        raise _absent(f"no release of {series} is published here", releases)
     return list(newest.values())
 
 
@@ -127,7 +114,7 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
-        releases: folder of all public bundles.
+        releases: the folder.
         name: key of a release, such as us_flights/2001-06/r1, or name of a series.
         period: with a series, the period; by default the last one that is published.
 
@@ -145,12 +132,11 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
         return key
     found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not found:
-        raise absent(f"no release of {name} for {period} is published here", releases)
+        raise _absent(f"no release of {name} for {period} is published here", releases)
     return max(found, key=lambda key: (Period(key.period).end, key.revision))
 
 
-def absent(message: str, releases: Path) -> OdError:
-    """Return the OdError for a release that is not published; the message lists those that are."""
+def _absent(message: str, releases: Path) -> OdError:
     published = ", ".join(map(str, published_bundles(releases))) or "none"
     return OdError(
         "OD-RELEASE-ABSENT", f"{message}; published releases: {published}", next_step="name published releases"
@@ -158,11 +144,7 @@ def absent(message: str, releases: Path) -> OdError:
 
 
 def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
-    """Return the key of the published flows from the same releases or, if there are none, of the next revision.
-
-    Raises:
-        OdError: a certificate of an earlier revision cannot be read, or is not one of these flows.
-    """
+    """Return the key of the published flows from the same releases or, if there are none, of the next revision."""
     newest = 0
     for key, folder in published_bundles(releases).items():
         if key.release != first.release:
@@ -184,11 +166,6 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
     """Return the newest revision of each published release of a series within a period, by their periods.
 
-    Args:
-        releases: folder of all public bundles.
-        series: name of the series.
-        period: period that the releases must fill exactly.
-
     Raises:
         OdError: a part of the period has no published release, or two releases overlap.
     """
@@ -201,34 +178,28 @@ def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None =
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
     Args:
-        releases: folder of all public bundles.
+        releases: the folder.
         keys: the releases; their periods must follow each other.
         period: period of the sum; by default the span from the first to the last day of the releases.
 
     Raises:
-        OdError: the periods overlap or leave a gap, or as in :func:`od_core.published.derived.publish_derived`.
+        OdError: the periods overlap or leave a gap, or as in :func:`publish_derived`.
     """
     if len(keys) < LEAST:
         raise too_few()
     keys = SUMS.in_sequence(keys, period)
-    return publish_derived(SUMS, releases, keys, period or _spanned(keys))
-
-
-def _spanned(keys: Sequence[ReleaseKey]) -> str:
-    """Return the period from the first to the last of consecutive periods, as text."""
-    first, last = Period(keys[0].period), Period(keys[-1].period)
-    if first.length is not None and all(Period(key.period).length == first.length for key in keys):
-        return f"{first.text}--{last.text}"
-    return f"{first.first}--{last.end - datetime.timedelta(days=1)}"
+    if period is None:
+        spans = [Period(key.period) for key in keys]
+        period = f"{spans[0].first}--{spans[-1].end - datetime.timedelta(days=1)}"
+        if spans[0].length is not None and len({span.length for span in spans}) == 1:
+            period = f"{spans[0].text}--{spans[-1].text}"
+    return publish_derived(SUMS, releases, keys, period)
 
 
 def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> list[ReleaseKey]:
     """Return the published releases of a series before one of them, in their newest revisions, by their periods.
 
-    Args:
-        releases: folder of all public bundles.
-        key: the release.
-        most: largest number of releases; the latest are returned.
+    Only the latest ``most`` are returned.
 
     Raises:
         OdError: no release of the series is published, or two of them overlap.
@@ -241,15 +212,10 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
 def publish_assisted(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> PublishedFlows:
     """Publish model-assisted estimates of a release as a bundle, or return them if they are published already.
 
-    They learn from the published releases of the same series before it. If another one is published later, or a new
-    revision of one of them, the estimates from these are the next revision; nothing that is published changes.
-
-    Args:
-        releases: folder of all public bundles.
-        key: the release.
-        most: largest number of earlier releases to learn from.
+    They learn from at most ``most`` published releases of the same series before it. If another one is published later,
+    or a new revision of one of them, the estimates from these are the next revision; nothing that is published changes.
 
     Raises:
-        OdError: as in :func:`releases_before` and :func:`od_core.published.derived.publish_derived`.
+        OdError: as in :func:`releases_before` and :func:`publish_derived`.
     """
     return publish_derived(ASSISTED, releases, [*releases_before(releases, key, most), key], key.period)

@@ -10,7 +10,7 @@ needs other noise; and with the same noise in the most detailed table, which giv
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
@@ -28,6 +28,7 @@ from od_core.privacy.budget import Budget, SpentDirectly
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.templates import filled_data
 from od_core.published.disclosure.facts import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
@@ -35,9 +36,6 @@ from od_core.stops.plan import StopsPlan, plan_stops
 
 TRIPS_OF_A_USER = (2, 10)
 """Contribution bounds m of the alternatives in which the unit is a user, if it is a trip."""
-
-Planner = Callable[[PrivacyUnit, Budget], Plan]
-"""Function that plans a release with the same public facts, but another unit and budget."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +74,7 @@ class Alternative:
 
 
 def present(plan: Plan, lost_draws: int = 0) -> Alternative:
-    """Return the plan itself as an alternative, to compare others with.
-
-    Args:
-        plan: the plan of the release.
-        lost_draws: number of draws that were lost and charged once more, which no alternative includes.
-    """
+    """Return the plan itself as an alternative, to compare others with, none of which includes lost draws."""
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
     own = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
     return _costed(plan, plan, own)
@@ -89,12 +82,11 @@ def present(plan: Plan, lost_draws: int = 0) -> Alternative:
 
 def alternatives(plan: Plan) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used."""
-    planner = _planner(plan)
     found = []
     for decision, choice, unit, budget, note in _choices(plan):
         try:
-            other = planner(unit, budget)
-            epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other, planner))
+            other = _planned(plan, unit, budget)
+            epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
             found.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
         except OdError as error:  # the library has no such release
             found.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
@@ -119,26 +111,30 @@ def choice_text(unit: PrivacyUnit) -> str:
 
 def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
-    noise, note = _deviation(other), "; ".join(filter(None, (stated.note, _threshold_text(other))))
-    return replace(stated, noise=noise, times=noise / _deviation(plan), error=_error(other), note=note)
+    own, noise = _Noise.of(plan), _Noise.of(other)
+    note = "; ".join(filter(None, (stated.note, noise.note)))
+    times = noise.deviation / own.deviation
+    return replace(stated, noise=noise.deviation, times=times, error=noise.error, note=note)
 
 
-def _same_noise(plan: Plan, other: Plan, planner: Planner) -> Fraction:
+def _same_noise(plan: Plan, other: Plan) -> Fraction:
     """Return the epsilon with which the other choice has the noise of the present plan in the most detailed table.
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
+    times = _Noise.of(other).scale / _Noise.of(plan).scale
     if isinstance(other.spent, SpentDirectly):
-        budget = replace_budget(other.budget, epsilon=other.spent.epsilon * _scale(other) / _scale(plan))
+        budget = _with(other.budget, epsilon=other.spent.epsilon * times)
     else:
-        rho = other.spent.rho * _scale(other) / _scale(plan)
-        budget = Budget(rho=rho, delta=other.budget.delta, shares=other.budget.shares)
-    return planner(other.unit, budget).spent.epsilon
+        budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
+    return _planned(plan, other.unit, budget).spent.epsilon
 
 
 def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield decision, choice, unit, budget and a note of each alternative."""
-    unit, budget = plan.unit, _promise(plan)
+    unit, budget = plan.unit, plan.budget
+    if budget.epsilon is None:  # the epsilon that its rho promises
+        budget = _with(budget, epsilon=plan.spent.epsilon)
     for other, note in _units(unit):
         yield "unit", choice_text(other), other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
@@ -147,10 +143,10 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     if budget.delta:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
-                yield "delta", text_above(delta), unit, replace_budget(budget, delta=delta), ""
-    promised = plan.spent.epsilon if budget.epsilon is None else budget.epsilon
+                yield "delta", text_above(delta), unit, _with(budget, delta=delta), ""
+    promised = budget.epsilon or plan.spent.epsilon
     for epsilon in (promised / 2, 2 * promised):
-        yield "epsilon", text_above(epsilon), unit, replace_budget(budget, epsilon=epsilon), ""
+        yield "epsilon", text_above(epsilon), unit, _with(budget, epsilon=epsilon), ""
 
 
 def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
@@ -186,7 +182,7 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
             yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
 
 
-def replace_budget(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:
+def _with(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:
     """Return a budget in epsilon with another epsilon or delta."""
     return Budget(
         budget.epsilon if epsilon is None else epsilon,
@@ -196,102 +192,65 @@ def replace_budget(budget: Budget, *, epsilon: Fraction | None = None, delta: Fr
     )
 
 
-def _promise(plan: Plan) -> Budget:
-    """Return the budget of a plan in epsilon: the one that was asked for, or the epsilon that its rho promises."""
-    budget = plan.budget
-    if budget.epsilon is not None:
-        return budget
-    return Budget(plan.spent.epsilon, budget.delta, conversion=budget.conversion, shares=budget.shares)
-
-
-def _fitted(budget: Budget, planner: Callable[[PrivacyUnit, Budget], ReleasePlan], unit: PrivacyUnit) -> Budget:
-    """Return a budget whose listed shares fit a unit: if the root becomes measured or exact, it gains or loses a share.
-
-    A root that becomes measured has an equal part of the budget. The other levels keep their proportions.
-    """
-    shares = budget.shares
-    if not isinstance(shares, tuple) or shares[0] == "geometric":
-        return budget
-    by_rule = planner(unit, Budget(budget.epsilon, budget.delta, rho=budget.rho, conversion=budget.conversion))
-    wanted = by_rule.tree.depth + (0 if by_rule.publishes_total and by_rule.segments is None else 1)
-    if wanted == len(shares) + 1:
-        shares = (Fraction(1, wanted), *(share * (wanted - 1) / wanted for share in shares))
-    elif wanted == len(shares) - 1:
-        shares = tuple(share / sum(shares[1:]) for share in shares[1:])
-    return replace(budget, shares=shares)
-
-
-def _planner(plan: Plan) -> Planner:
-    """Return the function that plans releases of this kind with the same public facts."""
-    if isinstance(plan, ReleasePlan):
-
-        def plan_flows(unit: PrivacyUnit, budget: Budget) -> ReleasePlan:
-            return plan_release(
-                plan.tree.origin,
-                destination_geography=plan.tree.destination,
-                unit=unit,
-                budget=budget,
-                mechanism=plan.mechanism,
-                tree=plan.tree.order,
-                bands=plan.bands,
-                acceptance=plan.acceptance,
-                segments=plan.segments,
-                uncounted=plan.uncounted if unit.kind == plan.unit.kind else None,
-            )
-
-        return lambda unit, budget: plan_flows(unit, _fitted(budget, plan_flows, unit))
+def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
+    """Return the plan of a release with the same public facts, but another unit and budget."""
+    given: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
     if isinstance(plan, GroupSizePlan):
         frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
-        return lambda unit, budget: plan_group_sizes(
-            frame.geography,
-            frame.groups,
-            unit=unit,
-            budget=budget,
-            mechanism=plan.mechanism,
-            top_code=top_code,
-            acceptance=plan.acceptance,
-        )
+        given |= {"mechanism": plan.mechanism, "top_code": top_code}
+        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **given)
     if isinstance(plan, StopsPlan):
-        grid = plan.map or plan.grid
-        return lambda unit, budget: plan_stops(
-            grid, unit=unit, budget=budget, mechanism=plan.mechanism, acceptance=plan.acceptance
+        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **given)
+    if not isinstance(plan, ReleasePlan):
+        raise OdError(
+            "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    raise OdError(
-        "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
-    )
+    given |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
+    given |= {"bands": plan.bands, "segments": plan.segments}
+    given["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
+    shares = budget.shares
+    if isinstance(shares, tuple) and shares[0] != "geometric":
+        # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
+        by_rule = replace(budget, shares=None)
+        listed = plan_release(plan.tree.origin, budget=by_rule, **given)
+        wanted = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
+        if wanted == len(shares) + 1:
+            shares = (Fraction(1, wanted), *(share * (wanted - 1) / wanted for share in shares))
+        elif wanted == len(shares) - 1:
+            shares = tuple(share / sum(shares[1:]) for share in shares[1:])
+    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **given)
 
 
-def _scale(plan: Plan) -> Fraction:
-    """Return the size of the noise of the most detailed table: a variance, or the scale of Laplace noise."""
-    if isinstance(plan, ReleasePlan) and not plan.has_threshold:
-        return plan.step(plan.tree.depth).variance
-    if isinstance(plan, StopsPlan):
-        scales = dict(plan.step.scales)
-        return next(scales[name] for name in (*DETAILED, *scales) if name in scales)
-    return Fraction(plan.steps[-1].noise_facts["scale"])
+@dataclass(frozen=True)
+class _Noise:
+    """The noise of the most detailed table of a plan.
 
-
-def _threshold_text(plan: Plan) -> str:
-    """Return which pairs a mechanism with a threshold drops at the same promise; empty for another one."""
-    if not isinstance(plan, ReleasePlan) or not plan.has_threshold:
-        return ""
-    return f"pairs with a noisy count below {plan.steps[0].noise_facts['threshold']} are dropped"
-
-
-def _deviation(plan: Plan) -> float:
-    """Return the standard deviation of the noise of one measured number of the most detailed table.
-
-    For Laplace noise, it is sqrt(2) times the scale, which is slightly more than that of its discrete form.
+    Attributes:
+        scale: a variance, or the scale of Laplace noise.
+        deviation: standard deviation of one measured number. For Laplace noise, it is sqrt(2) times the scale, which is
+            slightly more than that of its discrete form.
+        error: expected error of the published flows; None if it is not defined.
+        note: which pairs a mechanism with a threshold drops; empty for another one.
     """
-    size = _scale(plan)
-    return math.sqrt(size if isinstance(plan, ReleasePlan) and not plan.has_threshold else 2 * size**2)
 
+    scale: Fraction
+    deviation: float
+    error: float | None = None
+    note: str = ""
 
-def _error(plan: Plan) -> float | None:
-    """Return the expected error of the most detailed published flows; None if it is not defined."""
-    if not isinstance(plan, ReleasePlan) or plan.has_threshold:
-        return None
-    return plan.expected_errors[-1]
+    @classmethod
+    def of(cls, plan: Plan) -> _Noise:
+        if isinstance(plan, ReleasePlan) and not plan.has_threshold:
+            variance = plan.step(plan.tree.depth).variance
+            return cls(variance, math.sqrt(variance), plan.expected_errors[-1])
+        if isinstance(plan, StopsPlan):
+            scales, note = dict(plan.step.scales), ""
+            scale = next(scales[name] for name in (*DETAILED, *scales) if name in scales)
+        else:
+            facts = plan.steps[-1].noise_facts
+            scale = Fraction(facts["scale"])
+            note = f"pairs with a noisy count below {facts['threshold']} are dropped" if "threshold" in facts else ""
+        return cls(scale, math.sqrt(2 * scale**2), note=note)
 
 
 PRIORS = (Fraction(1, 1000), Fraction(1, 100), Fraction(1, 10), Fraction(1, 2), Fraction(9, 10))
@@ -306,7 +265,6 @@ class Explanation:
     """A published release, explained.
 
     Attributes:
-        facts: the public facts.
         balance: cap, spent and remaining rho of the elementary period with the least remaining rho; None if the ledger
             is not at hand.
         chosen: the release as it was planned; None for a derived release.
@@ -321,7 +279,8 @@ class Explanation:
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
-        return dict(filled_data("explanation.yaml", facts=self.facts, balance=self.balance))
+        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.yaml", **given))
 
     def losses(self) -> list[dict[str, Any]]:
         """Return what everything that may be published about a unit promises, and then less, down to this release."""
@@ -343,8 +302,8 @@ class Explanation:
 
     def persons(self) -> list[dict[str, Any]]:
         """Return the promise, and how often a guess between two equally likely cases is right, for several units."""
-        guarantee = self.facts.guarantee
-        return [{"units": units, **_promised(guarantee.of_units(units))} for units in UNITS[self.facts.unit]]
+        guarantee, numbers = self.facts.guarantee, UNITS[self.facts.certificate["unit"]]
+        return [{"units": units, **_promised(guarantee.of_units(units))} for units in numbers]
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
@@ -359,12 +318,12 @@ class Explanation:
         }
         return {
             "release": str(self.facts.key),
-            "certificate": self.facts.digest,
+            "certificate": certificate_digest(certificate),
             "protected": {
                 "sentence": self.said["protected"],
-                "unit": self.facts.unit,
+                "unit": certificate["unit"],
                 "neighbours": certificate["neighbours"],
-                "contribution_bound": self.facts.bound,
+                "contribution_bound": certificate["contribution_bound"],
                 "epsilon": float_above(guarantee.epsilon),
                 "delta": float_above(guarantee.delta),
             },

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from od_core.errors import OdError
 from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, DerivedKind
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.read_bundle import ANY, Asked, open_flows
+from od_core.flows.publishing.read_bundle import Asked, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import stored_releases
-from od_core.publication.kind import BundleKind, Kind
+from od_core.publication.kind import Kind
 from od_core.publication.read_back import absent, certificate_of, named, refuse_incomplete
 from od_core.stops.publishing import STOPS
 
@@ -30,23 +30,13 @@ if TYPE_CHECKING:
 
 
 KINDS: tuple[Kind[Any], ...] = (FLOWS, GROUP_SIZES, STOPS)
-DERIVED: tuple[DerivedKind[Any], ...] = (SUMS, ASSISTED)
+_ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 
-def bundle_kind_of(certificate: Certificate) -> BundleKind[Any]:
+def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
-    return derived_kind_of(certificate) or kind_of(certificate)
-
-
-def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
-    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
-    return next((kind for kind in DERIVED if kind.format == certificate.get("format")), None)
-
-
-def kind_of(certificate: Certificate) -> Kind[Any]:
-    """Return the kind of release (flows, group sizes or stops) of a certificate. Raises OdError if it is unknown."""
     stated = certificate.get("format")
-    for kind in KINDS:
+    for kind in _ALL:
         if kind.format == stated:
             return kind
     raise OdError(
@@ -54,6 +44,12 @@ def kind_of(certificate: Certificate) -> Kind[Any]:
         f"the certificate states the format {str(stated)[:60]!r}, which this version does not read",
         next_step="use the version of the software that the certificate names",
     )
+
+
+def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
+    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
+    kind = bundle_kind_of(certificate)
+    return kind if isinstance(kind, DerivedKind) else None
 
 
 def open_release(
@@ -65,8 +61,7 @@ def open_release(
         path: the folder, the .zip file or the database.
         release: name of the series, such as ``us_flights``, or the whole key ``us_flights/2001-06/r1``; may be left out
             if the database contains only one series.
-        period: period of the release; by default the newest.
-        revision: revision of the release; by default the newest.
+        period, revision: period and revision of the release; by default the newest.
 
     Returns:
         The whole release, in memory. Its class depends on the contents: flows, flows that are derived from releases
@@ -85,7 +80,7 @@ def open_release(
 
 
 def open_bundle(
-    place: Path, asked: Asked = ANY
+    place: Path, asked: Asked | None = None
 ) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, which is a folder or a .zip file.
 
@@ -95,37 +90,48 @@ def open_bundle(
         OdError: as in :func:`open_release`.
     """
     with bundle_folder(place) as folder:
-        return _from_bundle(folder, asked)
+        certificate = certificate_of(folder)
+        key = (asked or Asked()).newest([ReleaseKey.parse(certificate["release"])])
+        with refuse_incomplete(named(folder)):
+            return key, bundle_kind_of(certificate).open(folder)
 
 
 @contextmanager
 def bundle_folder(place: Path) -> Iterator[Path]:
-    """Give the folder of a bundle; a .zip file is unpacked for as long as this context lasts."""
+    """Give the folder of a bundle; a .zip file is unpacked for as long as this context lasts.
+
+    Raises:
+        OdError: the .zip file is broken or has no bundle.
+    """
     if not _is_zip(place):
         yield place
         return
-    with TemporaryDirectory(prefix="od-release-open-") as name:
-        yield _unpacked(place, Path(name))
+    with TemporaryDirectory(prefix="od-release-open-") as folder:
+        try:
+            with zipfile.ZipFile(place) as packed:
+                packed.extractall(folder)
+        except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
+            raise absent(f"{place.name} is not a complete .zip file") from None
+        bundle = next((path.parent for path in sorted(Path(folder).rglob(CERTIFICATE))), None)
+        if bundle is None:
+            raise absent(f"{place.name} does not hold a bundle: it lacks {CERTIFICATE}")
+        yield bundle
 
 
 def published_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     """Return the folders of all bundles below the folder ``releases``, by release key and in the order of the keys."""
-    return _named_after_releases(releases, [path for path in releases.glob("*/*/r*") if path.is_dir()])
+    return _named_after_releases(releases, filter(Path.is_dir, releases.glob("*/*/r*")))
 
 
 def zipped_bundles(releases: Path) -> dict[ReleaseKey, Path]:
     """Return the zip files of all bundles below the folder ``releases``, as :func:`published_bundles` does folders."""
-    return _named_after_releases(releases, [path for path in releases.glob("*/*/r*.zip") if path.is_file()])
+    return _named_after_releases(releases, filter(Path.is_file, releases.glob("*/*/r*.zip")))
 
 
 def missing_bundles(releases: Path, database: Path | None = None) -> list[ReleaseKey]:
     """Return the published releases whose bundles are missing, in the order of their keys.
 
-    They are known by their zip files, which are beside their folders, and by the release database.
-
-    Args:
-        releases: folder of all public bundles.
-        database: the release database; None if it is not at hand.
+    They are known by their zip files, which are beside their folders, and by the release database if it is at hand.
 
     Raises:
         OdError: the database cannot be read.
@@ -154,24 +160,3 @@ def published_derived(releases: Path) -> list[ReleaseKey]:
 
 def _is_zip(place: Path) -> bool:
     return place.suffix == ".zip" and place.is_file()
-
-
-def _from_bundle(folder: Path, asked: Asked) -> tuple[ReleaseKey, Any]:
-
-    certificate = certificate_of(folder)
-    key = asked.newest([ReleaseKey.parse(certificate["release"])])
-    with refuse_incomplete(named(folder)):
-        return key, bundle_kind_of(certificate).open(folder)
-
-
-def _unpacked(file: Path, folder: Path) -> Path:
-    """Unpack a .zip file and return the bundle's folder. Raises OdError if the file is broken or has no bundle."""
-    try:
-        with zipfile.ZipFile(file) as packed:
-            packed.extractall(folder)
-    except (zipfile.BadZipFile, OSError, ValueError, RuntimeError, NotImplementedError):
-        raise absent(f"{file.name} is not a complete .zip file") from None
-    bundle = next((path.parent for path in sorted(folder.rglob(CERTIFICATE))), None)
-    if bundle is None:
-        raise absent(f"{file.name} does not hold a bundle: it lacks {CERTIFICATE}")
-    return bundle

@@ -16,7 +16,7 @@ from od_core.errors import OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, sync, write_checked
 from od_core.files.table_writers import write_batches
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.publishing.omx import write_zone_matrices
+from od_core.flows.publishing.omx import open_matrices
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import certificate_digest
@@ -67,7 +67,13 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
         staged, files = Path(name), [_TEXT, _TABLE]
         if has_matrices:
             tables = zip(_names(number), chain([replicates.estimate], replicates.tables(number)), strict=True)
-            write(staged / _MATRICES, lambda file: write_zone_matrices(tree, replicates.ends, tables, file))
+
+            def write_matrices(file: BinaryIO) -> None:
+                with open_matrices(tree, (tree.origin.depth, tree.destination.depth), file) as add:
+                    for table, trips in tables:
+                        add(table, replicates.ends, trips)
+
+            write(staged / _MATRICES, write_matrices)
             files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
         measured = _UNSEEN.format(trips=replicates.unseen) if replicates.unseen else _ALL

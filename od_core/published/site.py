@@ -24,15 +24,15 @@ from od_core.files.durable import (
 )
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import (
-    AREAS_FILE,
     CERTIFICATE,
+    CHECKSUMS,
     PACKAGE,
+    PARQUET,
     faulty_files,
     stated_digests,
     zip_beside,
     zip_faults,
 )
-from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.read_back import REPAIR
 from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import missing_bundles, published_bundles
@@ -51,12 +51,9 @@ _MISSING = "its bundle is missing"
 
 @dataclass(frozen=True)
 class Site:
-    """A written site.
+    """A written site: its folder, in which ``HOME`` is its first page, and its numbers of series and of releases.
 
     Attributes:
-        folder: its folder; ``HOME`` in it is its first page.
-        series: number of series.
-        releases: number of releases.
         changed: files that were written, relative to the folder. All others were there already.
         left_out: published releases that the site leaves out, and why: their bundles are missing or damaged.
     """
@@ -78,13 +75,12 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
     release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
-    stay, but no page leads to them.
+    stay, but no page leads to them. Only with its address, the site has a feed and a site map, which must state whole
+    addresses.
 
     Args:
         releases: folder of all public bundles.
-        folder: folder of the site.
-        site: what the site says of itself. Only with its address, the site has a feed and a site map, which must
-            state whole addresses.
+        folder, site: folder of the site, and what it says of itself.
         database: the release database. Its releases, and those of which only the zip file is there, are known to be
             published.
 
@@ -92,7 +88,12 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
         OdError: nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies
             in it; there is a file at or above its path; or the database cannot be read.
     """
-    _refuse_among_bundles(folder, releases)
+    if folder.resolve().is_relative_to(releases.resolve()):
+        raise OdError(
+            "OD-SITE-FOLDER",
+            f"{folder} is the folder of the bundles, or lies in it",
+            next_step="name another folder for the site",
+        )
     if any(place.is_file() for place in (folder, *folder.parents)):
         raise OdError(
             "OD-SITE-FOLDER", f"{folder} is a file, or lies below one", next_step="name a folder for the site"
@@ -145,10 +146,7 @@ def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease
 def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
     """Return the description of a series for search engines: a schema.org ``Dataset`` as JSON-LD in an element.
 
-    Args:
-        site: what the site says of itself.
-        name: name of the series.
-        newest: the last revision of each period, newest period first.
+    ``newest`` has the last revision of each period, newest period first.
     """
     description = filled_data("site/dataset.json", site=site, name=name, newest=newest)
     # In a script element, text ends at "</", and is not unescaped: no such sign may stand in it.
@@ -173,16 +171,6 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def _refuse_among_bundles(folder: Path, releases: Path) -> None:
-    """Raise OdError if the site would lie among the bundles."""
-    if folder.resolve().is_relative_to(releases.resolve()):
-        raise OdError(
-            "OD-SITE-FOLDER",
-            f"{folder} is the folder of the bundles, or lies in it",
-            next_step="name another folder for the site",
-        )
-
-
 def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
     named = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
@@ -201,7 +189,7 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     stated, target = stated_digests(place), folder / str(key)
     if not stated:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE, *({AREAS_FILE} & {*stated})):  # pages are made from these at every call
+    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*stated})):  # pages are made from these at every call
         if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)
@@ -225,15 +213,17 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
     target, sums = folder / release.folder, release.place / CHECKSUMS
     if not _same(sums, target / CHECKSUMS):
         for name in sorted(stated_digests(release.place)):
-            yield from _copy(release.place / name, target / name, f"{release.folder}/{name}")
+            _copy(release.place / name, target / name)
+            yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
     zipped, there = zip_beside(release.place), zip_beside(target)
     if not _same(zipped, there):
-        yield from _copy(zipped, there, f"{release.folder}.zip")
+        _copy(zipped, there)
+        yield f"{release.folder}.zip"
 
 
-def _copy(source: Path, target: Path, name: str) -> Iterator[str]:
+def _copy(source: Path, target: Path) -> None:
     make_folder(target.parent)
 
     def write(place: Path) -> None:
@@ -242,4 +232,3 @@ def _copy(source: Path, target: Path, name: str) -> Iterator[str]:
             write_checked(place, lambda copy: [copy.write(block) for block in blocks], mode=PUBLIC_FILE_MODE)
 
     write_durably(target, write, mode=PUBLIC_FILE_MODE)
-    yield name

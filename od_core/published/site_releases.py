@@ -18,11 +18,11 @@ from od_core.errors import OdError
 from od_core.geography.codes import COORDINATES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.publication.bundle import AREAS_FILE, PACKAGE, zip_beside
+from od_core.publication.bundle import PACKAGE, PARQUET, zip_beside
 from od_core.publication.certificate import Certificate
-from od_core.publication.codebook import citation
 from od_core.publication.guarantee import promise
 from od_core.publication.read_back import certificate_of
+from od_core.publication.templates import filled
 from od_core.published.opening import bundle_kind_of, derived_kind_of
 
 _MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
@@ -52,8 +52,12 @@ class SiteDescription:
 
     def __post_init__(self) -> None:
         for name, text in (("title", self.title), ("publisher", self.publisher)):
-            if text is not None:
-                _refuse_unprintable(name, text)
+            if text is not None and not (text.strip() and text.isprintable()):
+                raise OdError(
+                    "OD-SITE-TITLE",
+                    f"the {name} is blank or has characters that are not printable",
+                    next_step=f"give a {name} of one line",
+                )
         for address in (self.url, self.licence, None if self.is_mail else self.contact):
             if address is not None:
                 _refuse_no_address(address)
@@ -78,15 +82,6 @@ class SiteDescription:
         return file.removeprefix(within) if self.base is None else self.base + file
 
 
-def _refuse_unprintable(name: str, text: str) -> None:
-    if not text.strip() or not text.isprintable():
-        raise OdError(
-            "OD-SITE-TITLE",
-            f"the {name} is blank or has characters that are not printable",
-            next_step=f"give a {name} of one line",
-        )
-
-
 def _refuse_no_address(url: str) -> None:
     parts = urlsplit(url)
     unusual = not url.isprintable() or any(sign in url for sign in ' "<>?#')
@@ -103,9 +98,7 @@ class SiteRelease:
     """A published release on a site.
 
     Attributes:
-        key: series, period and revision.
         place: folder of its bundle.
-        certificate: its certificate.
         files: name, description, media type, size in bytes and SHA-256 of each file, as its data package states them.
     """
 
@@ -149,7 +142,7 @@ class SiteRelease:
     def citation(self, site: SiteDescription) -> str:
         """Return the text with which to cite the release."""
         whose = "" if site.publisher is None else f"{site.publisher}. "
-        return f"{whose}{site.title}: {citation(self.certificate)}"
+        return f"{whose}{site.title}: {filled('citation.txt', certificate=self.certificate)}"
 
     @property
     def days(self) -> tuple[str, str]:
@@ -160,7 +153,7 @@ class SiteRelease:
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
         """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
-        areas = self.place / AREAS_FILE
+        areas = self.place / PARQUET["areas"]
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
@@ -173,12 +166,6 @@ class SiteRelease:
     def zip_bytes(self) -> int:
         """Size of the zip file of the bundle."""
         return zip_beside(self.place).stat().st_size
-
-    @property
-    def trips(self) -> int | None:
-        """Released trips; None if the release counts something else."""
-        trips: int | None = self.certificate["contents"].get("trips")
-        return trips
 
 
 def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:

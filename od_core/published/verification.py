@@ -24,12 +24,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
-from od_core.publication.file_rows import holes
+from od_core.publication.certify import certificate, context_of
+from od_core.publication.file_formats import holes
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
-from od_core.published.opening import derived_kind_of, kind_of
+from od_core.published.opening import bundle_kind_of
 
 INCOMPLETE = "OD-BUNDLE-INCOMPLETE"
 """Beginning of a line on a file that was published without rows or columns of its table; a code of an error, too."""
@@ -42,10 +41,9 @@ _WHOLE_AGAIN = (
 
 @dataclass(frozen=True)
 class Finding:
-    """The outcome of one part of a verification.
+    """The outcome of one part of a verification, such as ``files`` or ``ledger``.
 
     Attributes:
-        part: part of the release that was examined, such as ``files`` or ``ledger``.
         fault: one line that describes the faults of the part, or None if it has no fault.
         next_step: one line that tells how to repair the part, or None if there is no fault or no known repair.
     """
@@ -60,7 +58,6 @@ class Published:
     """The locations of the files of a published release.
 
     Attributes:
-        key: series, period and revision of the release.
         bundle: public folder of the release.
         database: file of the public release database.
         ledger: ledger to which the release was charged.
@@ -84,44 +81,42 @@ def verify_release(published: Published) -> list[Finding]:
 
     If the bundle cannot be opened, the only findings are those on its files and on this error.
     """
-    faults = _fault(lambda: bundle_faults(published.bundle))
+    faults, part = _fault(lambda: bundle_faults(published.bundle)), "bundle"
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
         stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
-        if derived := derived_kind_of(stated):
-            return _derived_findings(derived, published, faults, stated)
-        kind = kind_of(stated)
-        public = kind.open(published.bundle)
-        rebuilt, own_examinations = kind.recomputed(public, stated)
+        kind = bundle_kind_of(stated)
+        if isinstance(kind, DerivedKind):
+            part = "sources"
+            sources = sources_of(published.bundle, stated)
+            examinations: dict[str, Examination] = {
+                "sources": lambda: iter(()),
+                "bundle": lambda: _derived_bundle(kind, published, sources),
+            }
+        else:
+            public = kind.open(published.bundle)
+            rebuilt, own_examinations = kind.recomputed(public, stated)
+            examinations = {
+                **own_examinations,
+                "bundle": lambda: _bundle(published, kind, rebuilt, stated),
+                "measurements": lambda: _measurements(published, kind.measured(public)),
+                "ledger": lambda: _ledger(published, public, stated),
+                "database": lambda: kind.differing(published.database, public, published.key, stated),
+            }
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
-        return [files, Finding("bundle", _line(error))]
-    examinations: dict[str, Examination] = {
-        **own_examinations,
-        "bundle": lambda: _bundle(published, kind, rebuilt, stated),
-        "measurements": lambda: _measurements(published, kind.measured(public)),
-        "ledger": lambda: _ledger(published, public, stated),
-        "database": lambda: kind.differing(published.database, public, published.key, stated),
-    }
-    return [files, *(_finding(part, examine) for part, examine in examinations.items())]
-
-
-def _derived_findings(
-    kind: DerivedKind[Any], published: Published, faults: str | None, stated: Certificate
-) -> list[Finding]:
-    """Return the findings on derived flows, which are derived again from the bundles of their releases.
-
-    The ledger is not read. The releases themselves are verified as releases.
-    """
-    files = Finding("files", faults, None if faults is None else REPAIR)
-    try:
-        sources = sources_of(published.bundle, stated)
-    except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
-        return [files, Finding("sources", _line(error))]
-    return [files, Finding("sources", None), _finding("bundle", lambda: _derived_bundle(kind, published, sources))]
+        return [files, Finding(part, _line(error))]
+    findings = [files]
+    for name, examine in examinations.items():
+        fault = _fault(examine)
+        findings.append(Finding(name, fault, _WHOLE_AGAIN if fault is not None and INCOMPLETE in fault else None))
+    return findings
 
 
 def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Sequence[Source]) -> Iterator[str]:
-    """Yield one line for each file of the bundle of derived flows that differs from the one that its releases give."""
+    """Yield one line for each file of a bundle of derived flows that differs from the one that its releases give.
+
+    The ledger is not read. The releases themselves are verified as releases.
+    """
     if kind.in_sequence([source.key for source in sources], published.key.period) != [one.key for one in sources]:
         yield "its releases are not in the order of their periods"
     flows = kind.derived(by_name(sources))
@@ -129,11 +124,6 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
     yield from _differences(
         published, kind, flows, facts, kind.report(flows, facts), "the bundles of the releases give"
     )
-
-
-def _finding(part: str, examine: Examination) -> Finding:
-    fault = _fault(examine)
-    return Finding(part, fault, _WHOLE_AGAIN if fault is not None and INCOMPLETE in fault else None)
 
 
 def _fault(examine: Examination) -> str | None:
@@ -206,9 +196,6 @@ def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -
 
     The ledger's chain of hashes must be unbroken, and the ledger must record the charge, the noise, the plan and the
     publication that the release states.
-
-    Raises:
-        OdError: the chain is broken, or the ledger records another plan.
     """
     ledger, key = published.ledger, published.key
     ledger.verify()

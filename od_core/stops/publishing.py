@@ -24,15 +24,13 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate, confidence, has_intervals
-from od_core.publication.codebook import citation
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.markup import in_markdown
 from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
-from od_core.publication.templates import filled, filled_markup
+from od_core.publication.templates import filled, filled_markup, in_markdown
 from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, plan_stops
@@ -155,7 +153,6 @@ def stops_report(release: StopsRelease, certificate: Certificate, context: Relea
         maps=None if on_map is None else _maps(release, on_map),
         errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
         context=context,
-        citation=citation(certificate),
     )
 
 

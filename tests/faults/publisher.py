@@ -14,8 +14,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import bundle
 from od_core.publication import database as store
 from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
+from od_core.publication.certify import certificate, context_of
 from tests.faults.worker import R1, die, released
 from tests.od_core.ledger.ledger_rows import FLOWS, ledger_at
 

@@ -33,8 +33,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
+from od_core.publication.certify import certificate, context_of
 from od_core.published.verification import Published
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.trip_counts import count_trips

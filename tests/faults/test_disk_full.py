@@ -12,7 +12,7 @@ import pytest
 
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.ledger.ledger import Ledger
-from od_core.publication.database import is_stored
+from od_core.publication.database import stored_releases
 from tests.faults.full_disk import KEY, PLAN, VALUES, begun
 from tests.od_core.ledger.ledger_rows import assert_chain, charged, domain, rows, states
 from tests.od_core.publication.examples import KEY as EXAMPLE_KEY
@@ -73,7 +73,7 @@ def test_a_process_killed_while_it_makes_the_database_blocks_none_after_it(tmp_p
     database = tmp_path / "public" / "release.duckdb"
     assert not database.exists()
     FLOW_KIND.store(database, release(), EXAMPLE_KEY, facts(release()))
-    assert is_stored(database, EXAMPLE_KEY)
+    assert EXAMPLE_KEY in stored_releases(database)
     assert {path.name for path in database.parent.iterdir()} == {database.name, f".{database.name}.lock"}
 
 

@@ -32,7 +32,6 @@ from od_core.geography.places import in_degrees, least_squared_chord, mean_place
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate
 from od_core.publication.templates import filled, filled_data
-from od_core.records.segments import Breakdown
 
 FIRST_WITH_ATLAS = 4
 """First format of bundles of flows that have an atlas."""
@@ -61,25 +60,28 @@ def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) ->
 
 
 def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> bytes:
-    """Return the data of the page: a JSON header and columns of numbers, compressed. ``atlas/src/columns.ts`` reads it.
-
-    Args:
-        tables: the flows.
-        certificate: their certificate.
-        title: title of the page.
-    """
+    """Return the data of the page, which ``atlas/src/columns.ts`` reads: JSON and columns of numbers, compressed."""
     columns = _Columns()
     tree = tables.tree
     fits = tables.release.intervals.fits if tables.interval else []
     depth = _depth(tables, fits)
     same = len(tables.geographies) == 1
+    levels, own = tree.origin.levels, _segment_depth(tables, fits, depth)
+    notes = filled_data(
+        "atlas_notes.yaml",
+        tables=tables,
+        certificate=certificate,
+        cut=levels[depth - 1] if depth < len(levels) else None,
+        coarser=bool(tables.breakdowns) and own < depth,
+        segments=levels[own - 1] if own else None,
+    )
     header = {
         "title": title,
         "release": certificate["release"],
         "period": certificate["period"],
         "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
         **({"caution": caution} if (caution := by_the_bound(certificate["unit"])) else {}),
-        "notes": _notes(tables, fits, certificate, depth),
+        "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
         "destination": None if same else _geography(tree.destination, depth, columns),
@@ -141,22 +143,24 @@ def _largest(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
 
 
 def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
-    labels = [list(level) for level in geography.labels[1 : depth + 1]]
-    codes = [list(level) for level in geography.codes[1 : depth + 1]]
-    coordinates = geography.coordinates
-    if coordinates is not None and depth < geography.depth:
-        coordinates = in_degrees(mean_places(geography, depth))
-    return {
+    labels, codes = ([list(level) for level in of[1 : depth + 1]] for of in (geography.labels, geography.codes))
+    stated: dict[str, Any] = {
         "levels": list(geography.levels[:depth]),
         "codes": codes,
         "labels": None if labels == codes else labels,
         "parents": [columns.add(level) for level in geography.parents[1 : depth + 1]],
-        "coordinates": None if coordinates is None else columns.add(coordinates.ravel()),
-        "centres": None
-        if coordinates is None
-        else [columns.add(in_degrees(mean_places(geography, level)).ravel()) for level in range(1, depth)],
-        "shapes": None if geography.boundaries is None else _shapes(geography, depth, columns),
+        "coordinates": None,
+        "centres": None,
+        "shapes": None,
     }
+    if geography.coordinates is not None:
+        places = geography.coordinates if depth == geography.depth else in_degrees(mean_places(geography, depth))
+        centres = [in_degrees(mean_places(geography, level)) for level in range(1, depth)]
+        stated["coordinates"] = columns.add(places.ravel())
+        stated["centres"] = [columns.add(each.ravel()) for each in centres]
+    if geography.boundaries is not None:
+        stated["shapes"] = _shapes(geography, depth, columns)
+    return stated
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
@@ -256,31 +260,21 @@ def _segments(
     depth = _segment_depth(tables, fits, page_depth)
     if depth == 0:
         return None
-    flows = tables.release
+    flows, breakdowns = tables.release, []
     releases = flows.releases if isinstance(flows, DerivedFlows) else [flows]
-    return {
-        "depth": depth,
-        "pairs": None if depth == page_depth else _leaves(tables, depth, columns),
-        "breakdowns": [
+    fitted = [one for one in releases if tables.interval and isinstance(one, Release)]
+    pairs = None if depth == page_depth else _leaves(tables, depth, columns)
+    for one in tables.breakdowns:
+        trips = tables.tree.values_at(flows.leaves, flows.segments[one.name], depth, depth)[2]
+        breakdowns.append(
             {
-                "name": breakdown.name,
-                "categories": list(breakdown.categories),
-                "trips": _trips_by_category(tables, breakdown, depth, columns),
-                "fits": [
-                    _segment_fit(release.segment_fit(breakdown.name), 2 * depth, columns)
-                    for release in releases
-                    if tables.interval and isinstance(release, Release)
-                ],
+                "name": one.name,
+                "categories": list(one.categories),
+                "trips": [columns.add(column) for column in trips[trips.sum(axis=1) != 0].T],  # ordered as _leaves is
+                "fits": [_segment_fit(release.segment_fit(one.name), 2 * depth, columns) for release in fitted],
             }
-            for breakdown in tables.breakdowns
-        ],
-    }
-
-
-def _trips_by_category(tables: FlowTables, breakdown: Breakdown, depth: int, columns: _Columns) -> list[dict[str, Any]]:
-    """Return the released trips of each pair of areas in each category, in the order of :func:`_leaves`."""
-    trips = tables.tree.values_at(tables.release.leaves, tables.release.segments[breakdown.name], depth, depth)[2]
-    return [columns.add(column) for column in trips[trips.sum(axis=1) != 0].T]
+        )
+    return {"depth": depth, "pairs": pairs, "breakdowns": breakdowns}
 
 
 def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
@@ -300,17 +294,3 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
         values = [columns.add(estimate[above]) for estimate, _, _ in best]
         levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1][above])})
     return levels
-
-
-def _notes(tables: FlowTables, fits: Sequence[FittedTree], certificate: Certificate, depth: int) -> list[str]:
-    """Return the sentences that a reader of the numbers must know."""
-    levels, own = tables.tree.origin.levels, _segment_depth(tables, fits, depth)
-    notes = filled_data(
-        "atlas_notes.yaml",
-        tables=tables,
-        certificate=certificate,
-        cut=levels[depth - 1] if depth < len(levels) else None,
-        coarser=bool(tables.breakdowns) and own < depth,
-        segments=levels[own - 1] if own else None,
-    )
-    return [*filter(None, notes.values())]

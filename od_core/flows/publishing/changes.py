@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -11,7 +9,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
@@ -52,27 +50,30 @@ def changes(
     ``docs/how-to/read-a-release.md`` reports how often the intervals contained the true change.
 
     Args:
-        before, after: Two different releases of flows between the same areas. Their noise must be independent.
-        origin_level, destination_level: Names of levels.
-        segment: Name of a breakdown of both releases, to compare the flows in each of its categories.
+        before, after: two different releases between the same areas, whose noise must be independent.
+        origin_level, destination_level: names of levels.
+        segment: name of a breakdown of both releases, to compare the flows in each of its categories.
 
     Returns:
-        One row for each pair that either release lists (with ``segment``, for each pair and category): origin,
-        destination, with ``segment`` a column of that name, before, after, change (trips, int64),
-        lower, upper (Int64), significant (whether 0 lies outside the interval). The bounds are missing if one release
-        does not list the pair, which happens only if the two levels have more than
-        :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to one in ten
-        is still marked as significant.
+        One row for each pair (and category) that either release lists: origin, destination, with ``segment`` a column
+        of that name, before, after, change (trips, int64), lower, upper (Int64), significant (whether 0 lies outside
+        the interval). The bounds are missing if one release does not list the pair, which happens only at levels with
+        more than :data:`od_core.publication.columns.MOST_LISTED` public pairs. Of the pairs that did not change, up to
+        one in ten is still marked as significant.
 
     Raises:
-        OdError: If a level or the breakdown is unknown, if a release has no intervals, if the categories differ, or if
-            the geographies differ. In the last case, the message names the first level that differs and some of its
-            areas.
+        OdError: a level or the breakdown is unknown, a release has no intervals, or the categories or the areas differ.
     """
     for side in _PAIR:
         _refuse_other_areas(side, getattr(before.plan.tree, side), getattr(after.plan.tree, side))
     if segment is not None:
-        _refuse_other_categories(*(find(release.plan.breakdowns, segment) for release in (before, after)))
+        listed, other = ({*find(release.plan.breakdowns, segment).categories} for release in (before, after))
+        if differing := sorted(listed ^ other):
+            raise OdError(
+                "OD-SEGMENT-OTHER",
+                f"the two releases have different categories of {segment!r}: {_named(differing)} only in one of them",
+                next_step="compare releases with the same categories, or compare the totals",
+            )
     old, new = (
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
@@ -85,66 +86,34 @@ def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> p
     ``cell`` has the names of the columns that identify a row.
     """
     both = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
-    x, y = _Side.of(both, "old"), _Side.of(both, "new")
-    change = y.trips - x.trips
-    lower = change - np.minimum(_root_of_squares(y.reach_down, x.up), y.down + x.up)
-    upper = change + np.minimum(_root_of_squares(y.up, x.reach_down), y.up + x.down)
-    table = both[cell].assign(before=x.trips, after=y.trips, change=change)
+    trips, down, up, reach_down = _ends(both, "old")
+    new_trips, new_down, new_up, new_reach_down = _ends(both, "new")
+    change = new_trips - trips
+    lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
+    upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
+    table = both[cell].assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
 
 
-@dataclass(frozen=True)
-class _Side:
-    """The flows of one of the two releases; shape (pairs,) each.
+def _ends(both: pd.DataFrame, which: str) -> tuple[NDArray[np.int64], Reals, Reals, Reals]:
+    """Return the flows of one of the two releases, and how far their intervals reach; shape (pairs,) each.
 
-    Attributes:
-        trips: Released trips; 0 if the release does not list the pair.
-        down, up: Distances from the trips to the lower and the upper bound; NaN if the release does not list the pair.
-        reach_down: Distance to the lower bound as if the interval were not cut at 0: ``down`` or, if the lower bound is
-            0, the larger of ``down`` and ``up``.
+    The trips are 0, and the distances NaN, if the release does not list the pair. The distances are those to the lower
+    and the upper bound, and that to the lower bound as if the interval were not cut at 0: if the lower bound is 0, the
+    larger of both.
     """
-
-    trips: NDArray[np.int64]
-    down: Reals
-    up: Reals
-    reach_down: Reals
-
-    @classmethod
-    def of(cls, both: pd.DataFrame, which: str) -> _Side:
-        trips, lower, upper = (
-            both[f"{name}_{which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
-        )
-        down, up = trips - lower, upper - trips
-        reach_down = np.where(lower == 0, np.maximum(down, up), down)
-        return cls(np.nan_to_num(trips).astype(np.int64), down, up, reach_down)
-
-
-def _root_of_squares(one: Reals, other: Reals) -> Reals:
-    """Return the square root of the sum of the squares, rounded up to a whole number; shape of ``one``."""
-    root: Reals = np.ceil(np.sqrt(one**2 + other**2))
-    return root
-
-
-def _refuse_other_categories(before: Breakdown, after: Breakdown) -> None:
-    """Raise OdError if a breakdown does not have the same categories in both releases."""
-    if set(before.categories) != set(after.categories):
-        differing = sorted({*before.categories} ^ {*after.categories})
-        raise OdError(
-            "OD-SEGMENT-OTHER",
-            f"the two releases have different categories of {before.name!r}: {_named(differing)} only in one of them",
-            next_step="compare releases with the same categories, or compare the totals",
-        )
+    trips, lower, upper = (
+        both[f"{name}_{which}"].to_numpy(np.float64, na_value=np.nan) for name in ("trips", "lower", "upper")
+    )
+    down, up = trips - lower, upper - trips
+    reach_down = np.where(lower == 0, np.maximum(down, up), down)
+    return np.nan_to_num(trips).astype(np.int64), down, up, reach_down
 
 
 def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
-    """Raise OdError if two geographies differ. The message names the first level that differs.
-
-    Args:
-        side: ``origin`` or ``destination``, for the message.
-        before, after: The geographies of the two releases on that side.
-    """
+    """Raise OdError if two geographies differ. The message names the side and the first level that differs."""
     if before.digest == after.digest:
         return
     if before.levels != after.levels:
@@ -162,10 +131,7 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
 def _parents(geography: Geography, level: int) -> dict[str, str]:
     """Return a mapping from the code of each area of a level to the code of the area that contains it."""
     above = geography.codes[level - 1]
-    return {
-        area: above[number]
-        for area, number in zip(geography.codes[level], geography.parents[level].tolist(), strict=True)
-    }
+    return {area: above[of] for area, of in zip(geography.codes[level], geography.parents[level], strict=True)}
 
 
 def _named(areas: list[str]) -> str:

@@ -22,13 +22,9 @@ def estimation_text(certificate: Certificate) -> str:
 
 
 def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a sentence on changes between two releases that different rules of estimation make.
+    """Return a sentence on changes between two releases that different rules of estimation make, from certificates.
 
-    Args:
-        before, after: certificates of two releases of flows; empty if they are not at hand.
-
-    Returns:
-        The sentence; an empty text if the rules are the same or not known.
+    It is empty if the rules are the same, or not known because a certificate is empty.
     """
     if not before or not after:
         return ""
@@ -36,23 +32,19 @@ def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
     if rules[0] == rules[1]:
         return ""
-    return (
+    said = (
         f" The two releases were estimated by different rules, {rules[0]} and {rules[1]}, so a flow, above all a small"
-        f" one, may change for this reason alone.{_on_evidence(before, after)}"
+        f" one, may change for this reason alone."
     )
-
-
-def _on_evidence(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a sentence on the evidence by which a series changed its rule; an empty text if none was pooled."""
     evidence = after.get("evidence")
-    if evidence is None or evidence["releases"] == 1 or "estimation" not in before:
-        return ""
+    if evidence is None or evidence["releases"] == 1 or "estimation" not in before:  # no evidence was pooled
+        return said
     parts = {(one["rule"], one["u"]): one["saved"] / evidence["releases"] / 10_000 for one in evidence["rules"]}
-    rules = (before["estimation"], after["estimation"])
-    old, new = (f"{parts.get((rule['rule'], rule['u']), 0.0):.1f} %" for rule in rules)
+    chosen = (before["estimation"], after["estimation"])
+    old, new = (f"{parts.get((rule['rule'], rule['u']), 0.0):.1f} %" for rule in chosen)
     return (
-        f" By the evidence of {evidence['releases']} releases of the series, the former saves {old} of the error of"
-        f" least squares, and the latter {new}."
+        f"{said} By the evidence of {evidence['releases']} releases of the series, the former saves {old} of the error"
+        f" of least squares, and the latter {new}."
     )
 
 

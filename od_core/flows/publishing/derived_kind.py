@@ -21,7 +21,6 @@ from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, flow_facts
 from od_core.flows.release import Release
-from od_core.flows.released_flows import ReleasedFlows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
@@ -30,7 +29,7 @@ from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
-from od_core.publication.certificate import Certificate, certificate_digest, confidence
+from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
@@ -39,13 +38,7 @@ from od_core.publication.templates import filled, filled_data
 
 @dataclass(frozen=True)
 class Source:
-    """A release that flows are derived from.
-
-    Attributes:
-        key: the release.
-        release: the release, read from its bundle.
-        certificate: its certificate.
-    """
+    """A release that flows are derived from, read from its bundle, with its certificate."""
 
     key: ReleaseKey
     release: Release
@@ -129,9 +122,23 @@ def derived_certificate(
     whenever it is made.
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
-    exact, one, every = flows.exact_trips, _one_period(releases), _all_periods(sources)
+    exact, trips = flows.exact_trips, int(flows.leaves.trips.sum())
+    promises = {"one_period": _one_period(releases), "all_periods": _all_periods(sources)}
+    one, every = (
+        f"({text_above(each.epsilon)}, {text_above(each.delta)})" if each.delta else text_above(each.epsilon)
+        for each in promises.values()
+    )
+    losses = {
+        name: {"rho_exact": str(each.rho)} | ({"variances": [*map(str, each.variances)]} if each.variances else {})
+        for name, each in promises.items()
+        if each.rho is not None
+    }
+    accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
+
+    def allowed(account: Mapping[str, Any]) -> Fraction:
+        return Cap.from_facts(account["cap"]).allowed_rho()
+
     intervals = {source.certificate["interval"] for source in sources}
-    trips = int(flows.leaves.trips.sum())
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
     said = filled_data(
         "derived.yaml",
@@ -139,8 +146,8 @@ def derived_certificate(
         unit=releases[0].plan.unit,
         sources=[source.key for source in sources],
         change=change_of(releases[0].plan.unit),
-        one=_in_words(one),
-        every=_in_words(every),
+        one=one,
+        every=every,
         totals=[source.key for source in sources if source.release.plan.publishes_total],
         uncounted=uncounted.get("uncounted"),
     )
@@ -158,11 +165,13 @@ def derived_certificate(
         "spent": {
             "charged_rho_exact": "0",
             "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
-            "one_period": _facts(one),
-            "all_periods": _facts(every),
+            **{
+                name: {"epsilon": float_above(each.epsilon), "delta": float_above(each.delta)}
+                for name, each in promises.items()
+            },
         },
-        **_loss_facts({"one_period": one, "all_periods": every}),
-        **_account([source.certificate for source in sources]),
+        **({"privacy_loss": losses} if losses else {}),
+        **({"account": max(accounts, key=allowed)} if len(accounts) == len(sources) else {}),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
@@ -209,58 +218,28 @@ def _all_periods(sources: Sequence[Source]) -> Guarantee:
     return Guarantee.of_rho(rho, delta)
 
 
-def _facts(promise: Guarantee) -> dict[str, float]:
-    return {"epsilon": float_above(promise.epsilon), "delta": float_above(promise.delta)}
-
-
-def _loss_facts(promises: Mapping[str, Guarantee]) -> dict[str, Any]:
-    """Return the field ``privacy_loss`` by its name; empty if no release has a rho."""
-    found = {}
-    for name, one in promises.items():
-        if one.rho is not None:
-            exact = {} if one.variances is None else {"variances": [str(each) for each in one.variances]}
-            found[name] = {"rho_exact": str(one.rho), **exact}
-    return {"privacy_loss": found} if found else {}
-
-
-def _account(certificates: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the field ``account`` with the largest cap of the releases, by its name; empty if one states none."""
-    stated = [one["account"] for one in certificates if "account" in one]
-    if len(stated) < len(certificates):
-        return {}
-    return {"account": max(stated, key=lambda one: Cap.from_facts(one["cap"]).allowed_rho())}
-
-
-def _in_words(promise: Guarantee) -> str:
-    epsilon, delta = text_above(promise.epsilon), text_above(promise.delta)
-    return f"({epsilon}, {delta})" if promise.delta else epsilon
-
-
 class DerivedKind(BundleKind[D]):
     """Base class of the bundles of derived flows. They have no measurements: those are in the bundles of the releases.
 
     Attributes:
-        name: name of the note of the codebook on these flows in ``derived_notes.yaml``.
-        suffix: end of the series name of these flows, after the name of the series of the releases.
+        name: end of the series name of these flows, after the name of the series of the releases; it names their page
+            and their note of the codebook, too.
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
         what: what the flows are, in words that end before the number of releases.
         total_of: the releases whose exact total number of trips the flows have, in words.
         adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
-        page: template of the page that presents the flows to their readers.
     """
 
     contents = "flows"
     files = staticmethod(flow_files)
     name: ClassVar[str]
-    suffix: ClassVar[str]
     main: ClassVar[int]
     what: ClassVar[str]
     total_of: ClassVar[str]
     adds_up: ClassVar[bool]
-    page: ClassVar[str]
 
     @abstractmethod
-    def derived(self, named: Mapping[str, Release]) -> D:
+    def derived(self, named: Mapping[str, Release], /) -> D:
         """Return the flows that follow from releases, given by the names that messages use."""
 
     @abstractmethod
@@ -278,7 +257,7 @@ class DerivedKind(BundleKind[D]):
     def report(self, flows: D, certificate: Certificate) -> str:
         """Return the HTML text of the page that presents these flows to their readers."""
         return filled(
-            self.page,
+            f"{self.name}_report.html",
             **flow_facts(flows, certificate),
             **self.shown(flows, certificate),
             most_in_year=flows.releases[0].plan.unit.max_trips_year,
@@ -286,14 +265,7 @@ class DerivedKind(BundleKind[D]):
 
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        noted = filled_data(
-            "derived_notes.yaml",
-            sources=[source["release"] for source in certificate["sources"]],
-            learns=flows.rule.learns if isinstance(flows, AssistedFlows) else False,
-            learnt_from=_learnt_from(certificate),
-            unchanged=_UNCHANGED,
-        )
-        return [noted[self.name], *flow_notes(flows, certificate)]
+        return [_said(flows, certificate)[self.name], *flow_notes(flows, certificate)]
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
@@ -314,6 +286,12 @@ class DerivedKind(BundleKind[D]):
         if stated["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
         return flows
+
+
+def _said(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
+    """Return the sentences of ``derived_notes.yaml``."""
+    learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
+    return dict(filled_data("derived_notes.yaml", sources=[one["release"] for one in sources], learns=learns))
 
 
 def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
@@ -340,16 +318,12 @@ class SumKind(DerivedKind[FlowSum]):
     """The bundle of a sum of releases of flows."""
 
     format = "od-release sum certificate 1"
-    name, suffix = "sum", "_sum"
+    name = "sum"
     main = 0
     what = "sums of"
     total_of = "all releases"
     adds_up = True
-    page = "sum_report.html"
-
-    def derived(self, named: Mapping[str, Release]) -> FlowSum:
-        """Return the sum of releases, given by the names that messages use."""
-        return sum_of(named)
+    derived = staticmethod(sum_of)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must follow each other and fill ``period`` if it is given.
@@ -358,13 +332,13 @@ class SumKind(DerivedKind[FlowSum]):
             OdError: two periods overlap, or a part of the period has no release.
         """
         ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
-        spans = [Period(key.period) for key in ordered]
+        spans, missing = [Period(key.period) for key in ordered], list[str]()
         whole = None if period is None else Period(period)
-        length = spans[0].length if spans else None
-        first, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
-        ends, begins = [first, *(span.end for span in spans)], [*(span.first for span in spans), end]
-        gaps = [(begin, until) for begin, until in zip(ends, begins, strict=True) if begin < until]
-        missing = [text for begin, until in gaps for text in _periods_named(begin, until, length)]
+        begin, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
+        for until, after in [*((span.first, span.end) for span in spans), (end, end)]:
+            if begin < until:
+                missing += _periods_named(begin, until, spans[0].length if spans else None)
+            begin = after
         if missing:
             raise OdError(
                 "OD-SUM-PERIOD",
@@ -389,23 +363,16 @@ def _periods_named(begin: datetime.date, until: datetime.date, length: Length | 
     yield begin.isoformat() if begin == last else f"{begin}--{last}"
 
 
-_UNCHANGED = "Held-out noise showed no rule of estimation that has less error, so they are the released flows."
-
-
 class AssistedKind(DerivedKind[AssistedFlows]):
     """The bundle of model-assisted flows of a release."""
 
     format = "od-release assisted certificate 1"
-    name, suffix = "assisted", "_assisted"
+    name = "assisted"
     main = -1
     what = "estimates from"
     total_of = "the last release"
     adds_up = False
-    page = "assisted_report.html"
-
-    def derived(self, named: Mapping[str, Release]) -> AssistedFlows:
-        """Return the estimates of the flows of the last release, given by the names that messages use."""
-        return assist_of(named)
+    derived = staticmethod(assist_of)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must not overlap. Gaps are allowed.
@@ -428,23 +395,15 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
+        said = _said(flows, certificate)
         return {
-            "learnt_from": _learnt_from(certificate),
-            "rule": estimation_text(certificate) if flows.rule.learns else _UNCHANGED,
-            "differences": _differences(flows, intervals=confidence(certificate) is not None),
+            "learnt_from": said["learnt_from"],
+            "rule": estimation_text(certificate) if flows.rule.learns else said["unchanged"],
+            "differences": _differences(flows, intervals=has_intervals(certificate)),
         }
 
 
 ASSISTED = AssistedKind()
-
-
-def _learnt_from(certificate: Certificate) -> str:
-    """Return the words for what the estimates learn from, beside the measurements of the flow itself."""
-    earlier = [source["release"] for source in certificate["sources"][:-1]]
-    if not earlier:
-        return "the other flows of the same release"
-    span = earlier[0] if len(earlier) == 1 else f"{earlier[0]} to {earlier[-1]}"
-    return f"the other flows and from {len(earlier)} earlier release{'s' * (len(earlier) > 1)} ({span})"
 
 
 def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
@@ -452,7 +411,11 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
 
     With ``intervals``, each has the interval of its measurements.
     """
-    tree, (released, estimated) = flows.tree, map(_frame, (flows.releases[-1], flows))
+    tree = flows.tree
+    released, estimated = (
+        pd.DataFrame({"origin": one.leaves.origin, "destination": one.leaves.destination, "trips": one.leaves.trips})
+        for one in (flows.releases[-1], flows)
+    )
     both = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
     both = both.fillna(0).astype(np.int64)
     moved = (both["trips_estimated"] - both["trips_released"]).abs()
@@ -465,9 +428,3 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
     if intervals and len(rows):
         rows["lower"], rows["upper"] = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
     return {"compared": len(both), "changed": int((moved > 0).sum()), "rows": rows.to_dict("records")}
-
-
-def _frame(flows: ReleasedFlows) -> pd.DataFrame:
-    """Return the flows between zones, with the numbers of their zones."""
-    leaves = flows.leaves
-    return pd.DataFrame({"origin": leaves.origin, "destination": leaves.destination, "trips": leaves.trips})

@@ -47,11 +47,8 @@ def located(geography: Geography) -> pd.DataFrame:
     return degrees.dropna()
 
 
-def _sqlite_type(column: pa.DataType) -> str:
-    """Return the type of a column in SQLite."""
-    if pa.types.is_integer(column):
-        return "INTEGER"
-    return "REAL" if pa.types.is_floating(column) else "TEXT"
+_SQLITE_TYPES = {pa.int64(): "INTEGER", pa.float64(): "REAL"}
+"""Types of columns in SQLite; all others are text."""
 
 
 @dataclass(frozen=True)
@@ -67,10 +64,10 @@ class DesireLines:
 
         The columns are those of :attr:`LevelPair.flows`.
         """
-        columns, tree = self.tables.pairs[-1].columns, self.tables.tree
+        columns = self.tables.pairs[-1].columns
         trips = columns["trips"].to_numpy()
         known = trips > 0
-        for side, geography in (("origin", tree.origin), ("destination", tree.destination)):
+        for side, geography in self.tables.sides.items():
             if len(places := located(geography)) < len(geography.zones):
                 known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(known)
@@ -78,17 +75,14 @@ class DesireLines:
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
-        """Those flows that lead to another place, and their lines: longitude and latitude of both ends.
+        """Those flows that lead to another place, with names if areas have some, and their lines.
 
-        If areas have names, the flows have the columns ``origin_name`` and ``destination_name``, too.
-        The lines have the shape (flows, 2, 2).
+        The lines have the longitude and latitude of both ends; shape (flows, 2, 2).
         """
         tree = self.tables.tree
         flows = with_names(tree, self.flows, (tree.origin.depth, tree.destination.depth), "_")
-        ends = [
-            located(geography).loc[self.flows[side].to_pylist()].to_numpy()
-            for side, geography in (("origin", tree.origin), ("destination", tree.destination))
-        ]
+        sides = self.tables.sides.items()
+        ends = [located(geography).loc[self.flows[side].to_pylist()].to_numpy() for side, geography in sides]
         lines = np.stack(ends, axis=1)
         apart = (lines[:, 0] != lines[:, 1]).any(axis=1)
         return flows.filter(pa.array(apart)), lines[apart]
@@ -127,7 +121,7 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        types = {one.name: _sqlite_type(one.type) for one in flows.schema}
+        types = {one.name: _SQLITE_TYPES.get(one.type, "TEXT") for one in flows.schema}
         with closing(sqlite3.connect(":memory:")) as connection:
             last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
             given = {"description": self.description, "measured": last_change, "columns": types}

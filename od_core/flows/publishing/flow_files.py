@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import partial
 from itertools import chain
 from typing import BinaryIO
@@ -12,16 +13,17 @@ import pyarrow as pa
 from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import has_indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
 from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines, located
 from od_core.flows.publishing.flow_tables import (
-    FIRST_WITH_INDICATORS,
+    FLOWS_SCHEMA,
+    SEGMENTS_SCHEMA,
     FlowTables,
     LevelPair,
     largest,
     measurement_batches,
     with_names,
+    write_pairs,
 )
 from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_category, write_matrices
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
@@ -29,21 +31,9 @@ from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep
 from od_core.publication import columns
-from od_core.publication.bundle import (
-    ATLAS,
-    BOUNDARIES_FILE,
-    MEASUREMENTS_FILE,
-    SEGMENT_MEASUREMENTS_FILE,
-    SEGMENTS_FILE,
-)
+from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import (
-    CONFIDENCE,
-    MOST_LISTED,
-    listed_categories,
-    pair_segments_table,
-    unlisted,
-)
+from od_core.publication.columns import CONFIDENCE, MOST_LISTED, Table, pair_segments_table, public_table
 from od_core.publication.tables import (
     BundleFile,
     areas_files,
@@ -72,13 +62,13 @@ def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleF
     written.
     """
     tables = FlowTables.of(release, certificate)
-    return [
-        *_formats(tables, certificate),
-        *(_measurements(release, by_segment=False) if isinstance(release, Release) else []),
-        *_segments(tables),
-        *(_measurements(release, by_segment=True) if isinstance(release, Release) and release.breakdowns else []),
-        *_areas(tables),
-    ]
+    files = _formats(tables, certificate)
+    if isinstance(release, Release):
+        files.append(_measurements(release, by_segment=False))
+    files += _segments(tables)
+    if isinstance(release, Release) and release.breakdowns:
+        files.append(_measurements(release, by_segment=True))
+    return [*files, *_areas(tables)]
 
 
 def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
@@ -86,30 +76,26 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
 
     The finest pair of levels is the first, because ``README.txt`` names the first table.
     """
-    files = [
-        BundleFile(f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, tables.pair_table, _rows(pair))
-        for pair in reversed(tables.pairs)
-    ]
+    files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
     if tables.format == 1:
-        files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, tables.table)]
-    files += [
-        BundleFile(
-            "flows.parquet",
-            "Flows at every pair of levels, as Parquet.",
-            tables.write_parquet,
-            tables.table,
-            lambda: sum(len(pair.flows) for pair in tables.pairs),
-        ),
-        *(_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS),
-    ]
+        files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
+    described = "Flows at every pair of levels, as Parquet."
+    files.append(_parquet_file("flows", described, tables.pairs, FLOWS_SCHEMA, table))
+    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS]
     if tables.format > 1:
-        files += [_workbook(tables, certificate), *_maps(tables, certificate)]
-    if tables.format >= FIRST_WITH_INDICATORS and has_indicators(tables.release):
+        workbook = BundleFile(
+            "flows.xlsx",
+            f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
+            partial(write_flow_workbook, tables, certificate),
+            rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
+        )
+        files += [workbook, *_maps(tables, certificate)]
+    if tables.has_indicators:
         described = "Outflow, inflow, trips within and self-containment of every area."
-        files += public_files("indicators", lambda: tables.indicators, tables.indicator_table, described)
+        files += public_files("indicators", lambda: tables.indicators, tables.defined("indicators"), described)
     if tables.distance:
-        described = "Trips that begin in each area, by bands of distance."
-        files += public_files("distance_bands", lambda: tables.distance_bands, tables.distance_band_table, described)
+        described, table = "Trips that begin in each area, by bands of distance.", tables.defined("distance_bands")
+        files += public_files("distance_bands", lambda: tables.distance_bands, table, described)
     if tables.format >= FIRST_WITH_ATLAS:
         described = "A page on which you choose areas, and see their trips with intervals. It needs no network."
         write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
@@ -117,9 +103,20 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     return [*files, *sdmx_files(tables, certificate)]
 
 
-def _rows(pair: LevelPair) -> str:
-    """Return the rows of the CSV file of a pair of levels, in SQL."""
-    return filled("rows/pair.sql", pair=pair)
+def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
+    """Return the CSV file of each pair of levels."""
+    return [
+        BundleFile(f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, table, filled("rows/pair.sql", pair=pair))
+        for pair in pairs
+    ]
+
+
+def _parquet_file(
+    name: str, description: str, pairs: Sequence[LevelPair], schema: pa.Schema, table: Table
+) -> BundleFile:
+    """Return the Parquet file of all pairs of levels."""
+    write = partial(write_pairs, pairs, schema)
+    return BundleFile(PARQUET[name], description, write, table, lambda: sum(len(pair.flows) for pair in pairs))
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
@@ -171,28 +168,19 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
     """Return the files with flows by category; an empty list if there are no breakdowns."""
     if not tables.breakdowns:
         return []
-    files = []
-    for breakdown in tables.breakdowns:
-        table = pair_segments_table(breakdown, interval=tables.interval)
-        files += [
-            BundleFile(f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, table, _rows(pair))
-            for pair in tables.segments[breakdown.name]
-        ]
+    files: list[BundleFile] = []
+    for one in tables.breakdowns:
+        files += _pair_files(tables.segments[one.name], pair_segments_table(one, interval=tables.interval))
     described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
-    table, pairs = columns.public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
-    return [
-        *files,
-        BundleFile(
-            SEGMENTS_FILE, described, tables.write_segments, table, lambda: sum(len(pair.flows) for pair in pairs)
-        ),
-    ]
+    table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
+    return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
 
 
-def _measurements(release: Release, *, by_segment: bool) -> list[BundleFile]:
+def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     """Return the file with the measurements of the totals, or of those by category."""
-    name, what, table, schema = MEASUREMENTS_FILE, "Measurements", columns.NOISY_MEASUREMENTS, MEASUREMENT_SCHEMA
+    name, what, table, schema = "measurements", "Measurements", columns.NOISY_MEASUREMENTS, MEASUREMENT_SCHEMA
     if by_segment:
-        name, what, table = SEGMENT_MEASUREMENTS_FILE, "Measurements by category", columns.SEGMENT_MEASUREMENTS
+        name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
         schema = SEGMENT_MEASUREMENT_SCHEMA
 
     def write(file: BinaryIO) -> None:
@@ -202,7 +190,7 @@ def _measurements(release: Release, *, by_segment: bool) -> list[BundleFile]:
         return sum(len(one.noisy) for one in release.measured if isinstance(one.step, SegmentStep) == by_segment)
 
     described = f"{what} with their noise, for users who make their own estimates."
-    return [BundleFile(name, described, write, table, rows)]
+    return BundleFile(PARQUET[name], described, write, table, rows)
 
 
 def _areas(tables: FlowTables) -> list[BundleFile]:
@@ -217,7 +205,7 @@ def _areas(tables: FlowTables) -> list[BundleFile]:
         write_parquet(pa.concat_tables(listed, promote_options="default"), file)
 
     description = "The boundaries of the areas of every level, as GeoParquet."
-    boundaries = BundleFile(BOUNDARIES_FILE, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
+    boundaries = BundleFile(BOUNDARIES, description, write, rows=lambda: sum(map(bounded_areas, bounded)))
     return [*areas_files(areas), boundaries]
 
 
@@ -228,25 +216,22 @@ _LONGEST_NAME = 31
 """Largest number of characters of a sheet's name in Excel."""
 
 
-def _workbook(tables: FlowTables, certificate: Certificate) -> BundleFile:
-    """Return the workbook."""
-    return BundleFile(
-        "flows.xlsx",
-        f"Excel workbook with a sheet for each pair of levels: its {MOST_ROWS:,} largest flows.",
-        partial(write_flow_workbook, tables, certificate),
-        rows=filled("rows/sheets.sql", tables=tables, sheets=_sheet_names(tables), most=MOST_ROWS),
-    )
-
-
 def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the workbook: the largest flows of each pair of levels, at most ``MOST_ROWS``, largest first.
 
     Its first sheet explains it, and lists the others.
     """
-    sheets = [_sheet(pair, name) for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True)]
+    sheets = []
+    for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True):
+        trips = pair.flows["trips"].to_numpy(np.int64)
+        shown = largest(trips, MOST_ROWS)
+        listed = "all" if len(shown) == len(trips) else f"the {len(shown):,} largest of"
+        line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
+        rows = pa.table(pair.columns).take(pa.array(shown))
+        sheets.append(Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " ")))
     confidence = f"{100 * CONFIDENCE}"
     given = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
-    listed = pa.table(
+    contents = pa.table(
         {
             "sheet": [sheet.name for sheet in sheets],
             "rows": [len(sheet.table) for sheet in sheets],
@@ -257,7 +242,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
         }
     )
     lines = filled_data("flows_workbook.yaml", **given)["lines"]
-    write_workbook(file, [Sheet("Read me", lines, listed, width=100), *sheets])
+    write_workbook(file, [Sheet("Read me", lines, contents, width=100), *sheets])
 
 
 def _sheet_names(tables: FlowTables) -> list[str]:
@@ -266,15 +251,6 @@ def _sheet_names(tables: FlowTables) -> list[str]:
     if max(map(len, names)) <= _LONGEST_NAME:
         return names
     return ["_".join(map(str, pair.levels)) for pair in tables.pairs]
-
-
-def _sheet(pair: LevelPair, name: str) -> Sheet:
-    trips = pair.flows["trips"].to_numpy(np.int64)
-    shown = largest(trips, MOST_ROWS)
-    listed = "all" if len(shown) == len(trips) else f"the {len(shown):,} largest of"
-    rows = pa.table(pair.columns).take(pa.array(shown))
-    line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
-    return Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " "))
 
 
 def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
@@ -291,7 +267,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[(one.name, listed_categories(one), unlisted(one)) for one in tables.breakdowns],
+        lists=[(one.name, columns.listed_categories(one), columns.unlisted(one)) for one in tables.breakdowns],
         matrices=[
             (matrix_name(one, place), category)
             for one in tables.breakdowns

@@ -12,11 +12,11 @@ import numpy as np
 import pandas as pd
 from markupsafe import Markup
 
+from od_core.flows.publishing.desire_lines import located
 from od_core.flows.publishing.flow_tables import labelled, labels_at
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified
-from od_core.publication.number_formats import shortened
 from od_core.publication.templates import filled_markup
 
 MOST_LINES = 80
@@ -37,12 +37,11 @@ class _Frame:
     """An equirectangular projection from degrees to positions on the picture.
 
     Attributes:
-        west, north: Longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
+        west, north: longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
             Longitudes are counted eastwards from ``west`` and may exceed 180.
-        shrink: Length of a degree of longitude, as a fraction of the length of a degree of latitude.
-        scale: Length of a degree of latitude, in units of the picture.
-        left, top: Position of that corner on the picture.
-        height: Height of the picture.
+        shrink: length of a degree of longitude, as a fraction of the length of a degree of latitude.
+        scale: length of a degree of latitude, in units of the picture.
+        left, top: position of that corner on the picture.
     """
 
     west: float
@@ -79,35 +78,31 @@ class _Frame:
             x -= 360 * degree  # a place west of `west` is drawn to the left of it
         return x, self.top + (self.north - degrees[0]) * self.scale
 
+    def shows(self, places: Sequence[tuple[float, float]]) -> bool:
+        """Return whether a ring overlaps the picture, and does not lie on both sides of its left and right edges."""
+        across, down = zip(*places, strict=True)
+        is_whole = all(abs(u - x) < 180 * self.shrink * self.scale for x, u in pairwise(across))
+        return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < self.height
+
 
 def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
     """Return the flows to draw, largest first, or None if there are none.
 
     They are the flows between two zones with different coordinates, at most ``MOST_LINES``, among the 2 ``MOST_LINES``
-    largest flows with trips and coordinates.
-
-    Args:
-        tree: The flow tree, whose zones may have coordinates.
-        flows: Leaf flows: origin, destination, trips and, if there are intervals, lower and upper.
+    largest of the given flows between zones with trips and coordinates.
     """
-    sides = [_places(geography) for geography in (tree.origin, tree.destination)]
-    known = flows["origin"].isin(list(sides[0])) & flows["destination"].isin(list(sides[1])) & (flows["trips"] > 0)
+    places = {"origin": _places(tree.origin), "destination": _places(tree.destination)}
+    known = flows["trips"] > 0
+    for side, own in places.items():
+        known &= flows[side].isin(list(own))
     largest = flows[known].nlargest(2 * MOST_LINES, "trips")
-    apart = [
-        sides[0][origin] != sides[1][destination]
-        for origin, destination in zip(largest["origin"], largest["destination"], strict=True)
-    ]
-    largest = largest[apart].head(MOST_LINES)
-    return None if len(largest) == 0 else largest
+    origins, destinations = (largest[side].map(own) for side, own in places.items())
+    largest = largest[origins != destinations].head(MOST_LINES)
+    return largest if len(largest) else None
 
 
 def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
-    """Return the map as SVG.
-
-    Args:
-        largest: The flows to draw, from :func:`drawn_flows`.
-        title: Title of the picture.
-    """
+    """Return the map of the flows of :func:`drawn_flows` as SVG."""
     origins, destinations = _places(tree.origin), _places(tree.destination)
     pairs = list(zip(largest["origin"], largest["destination"], strict=True))
     frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
@@ -124,25 +119,20 @@ def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
         for (origin, destination), flow in zip(pairs, labelled(tree, largest).to_dict("records"), strict=True)
     ]
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
+    sides = {side.digest: side for side in (tree.origin, tree.destination)}
+    bounded = [side for side in sides.values() if side.boundaries is not None]
     others = {frame.place(place) for place in {*origins.values(), *destinations.values()} - trips.keys()}
     return filled_markup(
         "flow_map.svg",
         title=title,
         width=_WIDTH,
         height=f"{frame.height:.1f}",
-        outlines=_outlines(frame, tree),
+        outlines=[path for side in bounded if (path := _outline(frame, side, _MOST_OUTLINES // len(bounded)))],
         others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= frame.height],
         lines=lines[::-1],  # the largest flow lies on top
         busiest=list(map(frame.place, busiest)),
         labels=list(islice(_labels((frame.place(place), names[place]) for place in busiest), _LABELS)),
     )
-
-
-def _outlines(frame: _Frame, tree: FlowTree) -> list[str]:
-    """Return the outlines of areas, as one path for each geography with boundaries."""
-    sides = {side.digest: side for side in (tree.origin, tree.destination) if side.boundaries is not None}
-    paths = [_outline(frame, side, _MOST_OUTLINES // len(sides)) for side in sides.values()]
-    return [path for path in paths if path]
 
 
 def _outline(frame: _Frame, geography: Geography, most: int) -> str:
@@ -152,7 +142,7 @@ def _outline(frame: _Frame, geography: Geography, most: int) -> str:
         for shape in simplified(shapes, _TOLERANCE / frame.scale):
             for ring in rings(shape):
                 places = [frame.place((latitude, longitude)) for longitude, latitude in ring.tolist()]
-                if _is_seen(frame, places):
+                if frame.shows(places):
                     parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
         path = "".join(parts)
         if len(path) <= most:
@@ -160,27 +150,16 @@ def _outline(frame: _Frame, geography: Geography, most: int) -> str:
     return ""
 
 
-def _is_seen(frame: _Frame, places: Sequence[tuple[float, float]]) -> bool:
-    """Return whether a ring overlaps the picture, and does not lie on both sides of its left and right edges."""
-    across, down = zip(*places, strict=True)
-    is_whole = all(abs(u - x) < 180 * frame.shrink * frame.scale for x, u in pairwise(across))
-    return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < frame.height
-
-
 def _places(geography: Geography) -> dict[str, tuple[float, float]]:
     """Return a mapping from the code of each zone with coordinates to its latitude and longitude."""
-    if geography.coordinates is None:
-        return {}
-    listed = zip(geography.zones, geography.coordinates.tolist(), strict=True)
-    return {zone: (latitude, longitude) for zone, (latitude, longitude) in listed if not math.isnan(latitude)}
+    places = located(geography)
+    return dict(zip(places.index, zip(places["latitude"], places["longitude"], strict=True), strict=True))
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
-    """Return the path and the width of a line. It is bent, so that the opposite flow stays visible.
+    """Return the path and the width of a line between two positions. It is bent, so that the opposite flow is seen.
 
-    Args:
-        start, end: Positions on the picture.
-        part: Trips of the flow, as a part of those of the largest one.
+    ``part`` has the trips of the flow, as a part of those of the largest one.
     """
     (x, y), (u, v) = start, end
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
@@ -192,7 +171,7 @@ def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[
     """Yield the left end, the height and the text of each label that overlaps no earlier one."""
     taken: list[tuple[float, float, float, float]] = []
     for (x, y), name in named:
-        text = shortened(name, _LONGEST_LABEL)
+        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE / 2, left + width, y + _LINE / 2)

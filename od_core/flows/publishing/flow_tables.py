@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -18,32 +18,18 @@ from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.release import Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import DISTANCE, MOST_LISTED, Table, public_table
+from od_core.publication.columns import MOST_LISTED, Table, public_table
+from od_core.publication.tables import schema_of
 from od_core.records.segments import Breakdown
 
-_TEXT, _WHOLE = pa.large_string(), pa.int64()
-FLOWS_SCHEMA = pa.schema(
-    [
-        *((name, _TEXT) for name in ("origin_level", "destination_level", "origin", "destination")),
-        *((name, _WHOLE) for name in ("trips", "lower", "upper")),
-        (DISTANCE.name, pa.float64()),
-    ]
-)
-SEGMENTS_SCHEMA = pa.schema(
-    [
-        *((name, _TEXT) for name in ("breakdown", "origin_level", "destination_level", "origin", "destination")),
-        *(
-            (name, kind)
-            for name, kind in (("category", _TEXT), ("trips", _WHOLE), ("lower", _WHOLE), ("upper", _WHOLE))
-        ),
-    ]
-)
+FLOWS_SCHEMA = schema_of(public_table("flows", interval=True, distance=True))
+SEGMENTS_SCHEMA = schema_of(public_table("segments", interval=True))
 """Columns of the flows at every pair of levels, and of those by category. Tables lack intervals and distances if the
 release has none."""
 
@@ -65,8 +51,7 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
     """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
 
     All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
-    file name on every operating system or if two files would have the same name, including those of
-    :func:`segment_name` for the breakdowns.
+    file name on every operating system or if two files would have the same name, including those by a breakdown.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     names = {
@@ -75,15 +60,10 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
         for d_level, destination in enumerate(destinations)
     }
     plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
-    files = [*names.values(), *(segment_name(name, one) for name in names.values() for one in breakdowns)]
+    files = [*names.values(), *(f"{name}_by_{one.name}" for name in names.values() for one in breakdowns)]
     if plain and len({name.casefold() for name in files}) == len(files):
         return names
     return {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
-
-
-def segment_name(pair: str, breakdown: Breakdown) -> str:
-    """Return the name of the file of a pair of levels by a breakdown, given the name of the files of the pair."""
-    return f"{pair}_by_{breakdown.name}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,7 +90,7 @@ class LevelPair:
     def name(self) -> str:
         """Name of its files, without the extension."""
         name = self.tables.file_names[self.levels]
-        return name if self.breakdown is None else segment_name(name, self.breakdown)
+        return name if self.breakdown is None else f"{name}_by_{self.breakdown.name}"
 
     @property
     def title(self) -> str:
@@ -128,20 +108,13 @@ class LevelPair:
         """Number of public pairs of areas, times the categories of the breakdown."""
         return math.prod(self.shape) * (1 if self.breakdown is None else len(self.breakdown.categories))
 
-    @property
-    def by_category(self) -> list[tuple[Breakdown, LevelPair]]:
-        """Each breakdown, and the flows of these levels by its categories."""
-        found = zip(self.tables.breakdowns, self.tables.segments.values(), strict=True)
-        return [(one, pair) for one, pairs in found for pair in pairs if pair.levels == self.levels]
-
     @cached_property
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
-        segment, distance = None, self.tables.distance
-        if self.breakdown is not None:
-            segment, distance = self.breakdown.name, False
-        interval = self.tables.interval
-        return self.tables.release.flows_at(*self.level_names, segment=segment, interval=interval, distance=distance)
+        of, names = self.tables, self.level_names
+        if self.breakdown is None:
+            return of.release.flows_at(*names, interval=of.interval, distance=of.distance)
+        return of.release.flows_at(*names, interval=of.interval, segment=self.breakdown.name)
 
     @cached_property
     def columns(self) -> dict[str, pa.ChunkedArray]:
@@ -174,8 +147,8 @@ class FlowTables:
     """The flows of a release at every pair of levels, in ascending order of the levels.
 
     Attributes:
-        interval: Whether the tables have the interval of each flow.
-        format: Format of the bundle that the tables are for.
+        interval: whether the tables have the interval of each flow.
+        format: format of the bundle that the tables are for.
     """
 
     release: ReleasedFlows
@@ -197,6 +170,11 @@ class FlowTables:
         return self.format >= FIRST_WITH_DISTANCES and has_distances(self.tree)
 
     @property
+    def has_indicators(self) -> bool:
+        """Whether there are indicators: if both sides have the same areas, since ``FIRST_WITH_INDICATORS``."""
+        return self.format >= FIRST_WITH_INDICATORS and has_indicators(self.release)
+
+    @property
     def for_tools(self) -> bool:
         """Whether the files have what other tools look for, since ``FIRST_FOR_TOOLS``."""
         return self.format >= FIRST_FOR_TOOLS
@@ -205,7 +183,7 @@ class FlowTables:
     def indicators(self) -> pa.Table:
         """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
         frame = indicators(self.release, interval=self.interval)
-        return _arrow(frame[[column.name for column in self.indicator_table.columns]])
+        return _arrow(frame[[column.name for column in self.defined("indicators").columns]])
 
     @cached_property
     def distance_bands(self) -> pa.Table:
@@ -232,6 +210,11 @@ class FlowTables:
         """The geographies of both sides; one if they are the same."""
         return list({side.digest: side for side in self.sides.values()}.values())
 
+    @property
+    def breakdowns(self) -> tuple[Breakdown, ...]:
+        """The breakdowns of the release."""
+        return tuple(self.release.breakdowns)
+
     @cached_property
     def file_names(self) -> dict[tuple[int, int], str]:
         """Names of the files of each pair of level numbers; see :func:`pair_names`."""
@@ -247,51 +230,18 @@ class FlowTables:
         """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
         return {one.name: [LevelPair(self, levels, one) for levels in self.file_names] for one in self.breakdowns}
 
-    @property
-    def breakdowns(self) -> tuple[Breakdown, ...]:
-        """The breakdowns of the release."""
-        return tuple(self.release.breakdowns)
+    def defined(self, key: str) -> Table:
+        """Return the definition of a table of ``tables.yaml`` as these flows have it.
 
-    @cached_property
-    def table(self) -> Table:
-        """Definition of the table with the flows at every pair of levels."""
-        return self._defined("flows")
-
-    @cached_property
-    def pair_table(self) -> Table:
-        """Definition of the table with the flows at one pair of levels."""
-        return self._defined("pair_flows")
-
-    @property
-    def indicator_table(self) -> Table:
-        """Definition of the table of indicators."""
-        table = self._defined("indicators")
-        if self.format >= FIRST_WITH_DISTANCES:
-            return table
-        return replace(table, columns=tuple(one for one in table.columns if not one.name.startswith("balance")))
-
-    @property
-    def distance_band_table(self) -> Table:
-        """Definition of the table of trips by distance."""
-        return self._defined("distance_bands")
-
-    def _defined(self, key: str) -> Table:
-        """Return the definition of a table, without the minimum of its numbers if they may be negative."""
-        defined = public_table(key, interval=self.interval, distance=self.distance)
-        if not self.release.may_be_negative:
-            return defined
-        return replace(defined, columns=tuple(replace(column, minimum=None) for column in defined.columns))
-
-    def write_parquet(self, file: BinaryIO) -> None:
-        """Write the flows at all pairs of levels as one Parquet table. Every call writes the same bytes.
-
-        Each pair of levels has row groups of its own.
+        The numbers have no minimum if they may be negative, and early formats have no balance.
         """
-        write_tables(file, (pair.table(FLOWS_SCHEMA) for pair in self.pairs))
-
-    def write_segments(self, file: BinaryIO) -> None:
-        """Write the flows by category at all pairs of levels in the same way."""
-        write_tables(file, (pair.table(SEGMENTS_SCHEMA) for pairs in self.segments.values() for pair in pairs))
+        table = public_table(key, interval=self.interval, distance=self.distance)
+        columns = table.columns
+        if self.format < FIRST_WITH_DISTANCES:
+            columns = tuple(one for one in columns if not one.name.startswith("balance"))
+        if self.release.may_be_negative:
+            columns = tuple(replace(one, minimum=None) for one in columns)
+        return replace(table, columns=columns)
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write the flows at all pairs of levels as one CSV table (RFC 4180) in UTF-8, for bundles of format 1."""
@@ -299,8 +249,12 @@ class FlowTables:
             write_rows(file, pair.table(FLOWS_SCHEMA), header=number == 0)
 
 
-def write_tables(file: BinaryIO, tables: Iterator[pa.Table]) -> None:
-    """Write tables of the same columns as one Parquet table, in which each has row groups of its own."""
+def write_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:
+    """Write the flows of pairs of levels as one Parquet table, in which each has row groups of its own.
+
+    Every call writes the same bytes.
+    """
+    tables = (pair.table(schema) for pair in pairs)
     first = next(tables)
     with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
         for table in chain([first], tables):
@@ -319,10 +273,7 @@ def repeated(text: str, rows: int) -> pa.Array:
 def labelled(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
     """Return a table of flows for people: with the labels of areas in place of their codes.
 
-    Args:
-        tree: the flow tree of the flows.
-        flows: a table with the columns ``origin`` and ``destination``.
-        levels: numbers of the levels of origins and of destinations; those of the zones by default.
+    ``levels`` are the numbers of the levels of origins and of destinations; those of the zones by default.
     """
     origin_level, destination_level = levels or (tree.origin.depth, tree.destination.depth)
     origins, destinations = labels_at(tree.origin, origin_level), labels_at(tree.destination, destination_level)
@@ -337,11 +288,7 @@ def labels_at(geography: Geography, level: int) -> dict[str, str]:
 def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separator: str) -> pa.Table:
     """Return a table of flows with a column of the names of each side whose areas have names, such as ``origin_name``.
 
-    Args:
-        tree: the flow tree of the flows.
-        flows: a table with the columns ``origin`` and ``destination``.
-        levels: numbers of the levels of origins and of destinations.
-        separator: text between the side and ``name`` in the names of the columns.
+    ``levels`` are the numbers of the levels, and the separator stands before ``name``.
     """
     for side, geography, level in zip(("origin", "destination"), (tree.origin, tree.destination), levels, strict=True):
         if geography.names is not None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from fractions import Fraction
 from itertools import chain, pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -20,13 +22,19 @@ from od_core.flows.estimation.levels import Measurement, estimate, root_of
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.chosen_rule import estimation_text
-from od_core.flows.publishing.flow_database import derived_tables, stored_tables
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
+from od_core.flows.publishing.flow_tables import (
+    FLOWS_SCHEMA,
+    SEGMENTS_SCHEMA,
+    FlowTables,
+    LevelPair,
+    flows_table,
+    measurement_batches,
+)
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import flow_pictures, flows_report
-from od_core.flows.release import Release
+from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
 from od_core.flows.step import SegmentStep
-from od_core.geography.flow_tree import Nodes
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import repeated_levels, repetition_sentence
 from od_core.ledger.measurements import NoisyVector
@@ -34,23 +42,25 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import CONFIDENCE, unlisted
+from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
+from od_core.publication.database import Rows
 from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.kind import Examination, Kind
-from od_core.records.segments import Breakdown, find
+from od_core.publication.tables import schema_of
+from od_core.records.segments import find
+
+MOST_STORED = 200_000
+"""Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
+it is that of the pairs times the categories. For pairs of levels with more pairs of areas, only the bundle contains
+intervals. A month of flows between 229 airports has 88 thousand rows of intervals in total. A month between 8,092 towns
+in 110 provinces has 366 thousand."""
 
 
 def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
-    """Return the fact of a certificate on the trips that releases together do not count.
+    """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
 
-    The noise of the releases is independent, so the numbers and their variances add up.
-
-    Args:
-        releases: releases whose numbers are added.
-        counted: number of released trips.
-
-    Returns:
-        The fact by its name; empty if a release did not measure the number.
+    The noise of the releases is independent, so the numbers and their variances add up. The result is empty if a
+    release did not measure the number.
     """
     steps, numbers = [one.plan.uncounted_step for one in releases], [one.uncounted for one in releases]
     known = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
@@ -84,8 +94,7 @@ class FlowKind(Kind[Release]):
     files = staticmethod(flow_files)
     report = staticmethod(flows_report)
     pictures = staticmethod(flow_pictures)
-    tables = staticmethod(stored_tables)
-    derived = staticmethod(derived_tables)
+    open = staticmethod(open_flows)
 
     def facts(self, release: Release) -> dict[str, Any]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
@@ -93,7 +102,7 @@ class FlowKind(Kind[Release]):
         return {
             "bundle_format": BUNDLE_FORMAT,
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
-            "interval": _interval(release),
+            "interval": str(CONFIDENCE) if _has_intervals(release) else None,
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],
             **({} if release.choice is None else release.choice.facts()),
             **uncounted_facts([release], int(release.leaves.trips.sum())),
@@ -111,11 +120,19 @@ class FlowKind(Kind[Release]):
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about repeated levels and about breakdowns."""
         public = plan.neighbours.public() if plan.publishes_total else []
-        repetition = repetition_sentence(plan.tree)
-        levels = {} if repetition is None else {"levels": repetition}
-        segments = {} if plan.segments is None else {"segments": _counted_by(plan.breakdowns)}
-        uncounted = {} if plan.uncounted is None else {"uncounted": plan.uncounted.sentence}
-        return guarantee_sentences(plan.neighbours, spent, public) | levels | segments | uncounted
+        sentences = guarantee_sentences(plan.neighbours, spent, public)
+        if (repetition := repetition_sentence(plan.tree)) is not None:
+            sentences["levels"] = repetition
+        if plan.segments is not None:
+            names = " and ".join(f"{one.name} ({len(one.categories)} categories)" for one in plan.breakdowns)
+            sentences["segments"] = (
+                f"Each trip is also counted in one category of each breakdown: {names}. The promise includes these"
+                " counts, so the categories of a trip are protected like its origin and its destination. The lists of"
+                f" categories are public. {' '.join(map(unlisted, plan.breakdowns))}"
+            )
+        if plan.uncounted is not None:
+            sentences["uncounted"] = plan.uncounted.sentence
+        return sentences
 
     def summary(self, release: Release) -> pd.DataFrame:
         """Return a table with one row per level of the flow tree.
@@ -145,10 +162,6 @@ class FlowKind(Kind[Release]):
         chosen = estimation_text(certificate)
         return [*([chosen] if chosen else []), *flow_notes(release, certificate)]
 
-    def open(self, bundle: Path) -> Release:
-        """Return the release in a bundle's folder. Raises OdError if the files do not fit the certificate."""
-        return open_flows(bundle)
-
     def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
         measured: list[tuple[Step, NoisyVector]] = [(one.step, one.noisy) for one in release.measured]
@@ -162,18 +175,31 @@ class FlowKind(Kind[Release]):
         The examination ``flows`` compares the leaves with the published ones, ``segments`` compares their trips by
         category if there are breakdowns, and ``invariants`` checks guaranteed properties.
         """
-        plan = release.plan
-        root = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
-        levels, segments = _levels(release, root)
+        plan, segments = release.plan, dict[str, NDArray[np.int64]]()
+        nodes = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
+        if plan.mechanism.refines:
+            levels, segments = refine(plan, nodes, release.measured)
+        else:
+            levels = [] if nodes is None else [nodes]
+            for one in release.measured:
+                nodes = estimate(plan, one.step, nodes, one.noisy)
+                levels.append(nodes)
         rebuilt = replace(release, leaves=levels[-1], segments=segments)
         differ = "from the result of the measurements"
+
+        def invariants() -> Iterator[str]:
+            yield from self.invariants(release)
+            for above, below in pairwise([*levels[:-1], release.leaves]):
+                if not plan.tree.sums_agree(above, below):
+                    yield f"level {below.level} does not sum to the level above"
+
         examinations: dict[str, Examination] = {
             "flows": lambda: (
                 f"the {name} column differs {differ}"
                 for name in ("origin", "destination", "trips")
                 if not np.array_equal(getattr(release.leaves, name), getattr(rebuilt.leaves, name))
             ),
-            "invariants": lambda: chain(self.invariants(release), _sums(release, levels)),
+            "invariants": invariants,
         }
         if segments:
             examinations["segments"] = lambda: (
@@ -212,6 +238,48 @@ class FlowKind(Kind[Release]):
         """Return the geographies of the origins and of the destinations."""
         return [release.plan.tree.origin, release.plan.tree.destination]
 
+    def tables(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
+        """Return the tables to store, by name; those of intervals only if the release has some, and of segments, too.
+
+        The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
+        """
+        tables, intervals = FlowTables.of(release, certificate), certificate.get("interval") is not None
+        measurements, by_category = (measurement_batches(release, by_segment=each) for each in (False, True))
+        stored: dict[str, Rows] = {
+            "flows": flows_table(release),
+            "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurements),
+        }
+        if intervals:
+            schema = FLOWS_SCHEMA.remove(FLOWS_SCHEMA.get_field_index(DISTANCE.name))
+            stored["flow_intervals"] = _small_pairs(tables.pairs, schema)
+        if tables.breakdowns:
+            schema = pa.schema(map(SEGMENTS_SCHEMA.field, ("breakdown", "origin", "destination", "category", "trips")))
+            leaves = [pairs[-1].table(schema) for pairs in tables.segments.values()]
+            stored["segment_flows"] = pa.concat_tables(leaves).filter(pc.field("trips") != 0)
+            stored["segment_measurements"] = pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA, by_category)
+            if intervals:
+                stored["segment_intervals"] = _small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
+        return stored
+
+    def derived(self, release: Release, certificate: Certificate) -> dict[str, Rows]:
+        """Return the tables that follow from others or from the plan alone, by name.
+
+        They are the expected errors and, if the bundle has them, the indicators. The rows of these are those of the
+        bundle, and are computed when they are read. Columns that the bundle lacks are left out.
+        """
+        tables, plan = FlowTables.of(release, certificate), release.plan
+        stored: dict[str, Rows] = {
+            "expected_error": _errors(release, {"": plan.expected_errors}).drop_columns("breakdown")
+        }
+        if tables.has_indicators:
+            schema = schema_of(tables.defined("indicators"))
+            batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
+            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)
+        if tables.breakdowns:
+            errors = {one.name: plan.expected_segment_errors(one.name) for one in tables.breakdowns}
+            stored["segment_expected_error"] = _errors(release, errors)
+        return stored
+
 
 FLOWS = FlowKind()
 
@@ -238,54 +306,31 @@ def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, An
     }
 
 
-def _counted_by(breakdowns: Sequence[Breakdown]) -> str:
-    """Return the sentences of the guarantee on the breakdowns."""
-    names = " and ".join(f"{one.name} ({len(one.categories)} categories)" for one in breakdowns)
-    return " ".join(
-        [
-            f"Each trip is also counted in one category of each breakdown: {names}. The promise includes"
-            " these counts, so the categories of a trip are protected like its origin and its destination. The lists of"
-            " categories are public.",
-            *map(unlisted, breakdowns),
-        ]
-    )
-
-
-def _interval(release: Release) -> str | None:
-    """Return the confidence of the intervals as text; None if the release has no intervals.
-
-    A release has no intervals if its mechanism has none or if a level has too many measured cells.
-    """
-    try:
+def _has_intervals(release: Release) -> bool:
+    """Return whether the mechanism of a release has intervals and no level has too many measured cells for them."""
+    with suppress(OdError):
         refuse_without_intervals(release.plan, max(len(m.noisy) for m in release.measured))
-    except OdError:
-        return None
-    return str(CONFIDENCE)
+        return True
+    return False
 
 
-def _levels(public: Release, root: Nodes | None) -> tuple[list[Nodes], Mapping[str, NDArray[np.int64]]]:
-    """Return the estimates recomputed from the measurements, by level and by segment.
-
-    Args:
-        public: The published release.
-        root: The root with its exact trips if the total is an invariant; otherwise None.
-
-    Returns:
-        An exact root and all measured levels, top first; and the leaves by breakdown, shape (leaves, categories).
-    """
-    plan, nodes = public.plan, root
-    if plan.mechanism.refines:
-        return refine(plan, nodes, public.measured)
-    levels = [] if nodes is None else [nodes]
-    for measurement in public.measured:
-        nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
-        levels.append(nodes)
-    return levels, {}
+def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatchReader:
+    """Return the flows of those pairs of levels that the database has intervals for. They are computed when read."""
+    small = (pair.table(schema) for pair in pairs if pair.cells <= MOST_STORED)
+    return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
 
 
-def _sums(public: Release, levels: Sequence[Nodes]) -> Iterator[str]:
-    """Yield a message for each level that does not sum to the level above. The last level is the published leaves."""
-    tree = public.plan.tree
-    for above, below in pairwise([*levels[:-1], public.leaves]):
-        if not tree.sums_agree(above, below):
-            yield f"level {below.level} does not sum to the level above"
+def _errors(release: Release, errors: Mapping[str, Iterable[float]]) -> pa.Table:
+    """Return a table with the expected error of each level of the flow tree, in trips, by breakdown."""
+    rows = [
+        {
+            "breakdown": breakdown,
+            "level": level,
+            "origin_level": origin_level,
+            "destination_level": destination_level,
+            "root_mean_square_error": error,
+        }
+        for breakdown, of_levels in errors.items()
+        for level, ((origin_level, destination_level), error) in enumerate(zip(release.levels, of_levels, strict=True))
+    ]
+    return pa.Table.from_pylist(rows)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from types import EllipsisType
 from typing import Any, BinaryIO
@@ -41,17 +41,14 @@ def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
 
     They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
     """
-    return [(breakdown, own) for breakdown, own in pair.by_category if own.cells <= MOST_CELLS]
+    every = [(one, own) for one in pair.tables.breakdowns for own in pair.tables.segments[one.name]]
+    return [(one, own) for one, own in every if own.levels == pair.levels and own.cells <= MOST_CELLS]
 
 
 def matrix_name(breakdown: Breakdown, place: int) -> str:
-    """Return the name of the matrix of a category, such as ``mode_1`` for the first category of ``mode``.
+    """Return the name of the matrix of a category by its position, such as ``mode_1`` for the first one of ``mode``.
 
     A category can be any text. Readers accept the name of a breakdown and a number, and no other matrix has this name.
-
-    Args:
-        breakdown: The breakdown.
-        place: Position of the category in its list, from 0.
     """
     return f"{breakdown.name}_{place + 1}"
 
@@ -59,22 +56,15 @@ def matrix_name(breakdown: Breakdown, place: int) -> str:
 def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
     """Write the flows at a pair of levels to ``target`` as an OpenMatrix file. Every call writes the same bytes.
 
-    The file has the int64 matrices ``trips`` and, with intervals, ``lower`` and ``upper``, and the float64 matrix
-    ``distance_km`` if the flows have distances. Rows are origins and columns are destinations, in tree order. The
-    lookups ``origin`` (with attribute ``DIM`` = 0) and ``destination`` (``DIM`` =
-    1) contain the area codes in UTF-8, as byte strings of equal length. If areas have names, the lookups
-    ``origin_name`` and ``destination_name`` contain them. If all codes are different whole numbers, ``origin_number``
-    and ``destination_number`` contain them as int32. The attribute ``NA`` of a matrix is the value of a missing
-    cell: NaN for distances, and a whole number that no cell has. ``DIM``, ``NA`` and the numbers are left out before
-    :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`pairs_by_category`, there is a
-    matrix of the trips in each category; see :func:`matrix_name`. Its attributes ``breakdown`` and ``category`` have
-    the texts.
+    The codebook (``templates/flow_notes.yaml``) states what it has. ``DIM``, ``NA`` and the numbers of zones are left
+    out before :data:`od_core.flows.publishing.flow_tables.FIRST_FOR_TOOLS`. For each of :func:`pairs_by_category`,
+    there is a matrix of the trips in each category.
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
 
     Raises:
-        OdError: If the matrix has more than :data:`MOST_CELLS` cells.
+        OdError: the matrix has more than :data:`MOST_CELLS` cells.
     """
     if pair.cells > MOST_CELLS:
         raise OdError(
@@ -83,7 +73,7 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
             next_step="read the flows of this pair of levels from flows.parquet",
         )
     tree, places = pair.tables.tree, _places(pair, pair.flows)
-    with _file(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
+    with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):
             add(name, places, pair.flows[name])
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
@@ -96,30 +86,14 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
 
-def write_zone_matrices(
-    tree: FlowTree, places: Places, tables: Iterable[tuple[str, NDArray[np.float64]]], target: BinaryIO
-) -> None:
-    """Write tables of flows between zones to ``target`` as an OpenMatrix file. Every call writes the same bytes.
-
-    Rows, columns and lookups are as in :func:`write_matrices`. A table is the name of a matrix, and the trips at each
-    of ``places``, shape (places,). All other cells are 0.
-    """
-    with _file(tree, (tree.origin.depth, tree.destination.depth), target) as add:
-        for name, trips in tables:
-            add(name, places, trips)
-
-
 @contextmanager
-def _file(
+def open_matrices(
     tree: FlowTree, levels: tuple[int, int], target: BinaryIO, *, for_tools: bool = True
 ) -> Iterator[Callable[..., Any]]:
     """Yield a function that adds a matrix, given its name, the places of its cells and their values; then write.
 
-    Args:
-        tree: The flow tree.
-        levels: Numbers of the levels of the rows and of the columns.
-        target: The open file.
-        for_tools: As in :func:`write_matrices`.
+    Every call writes the same bytes. All other cells are 0. ``levels`` are the numbers of the levels of the rows and of
+    the columns; ``for_tools`` adds what other tools look for.
     """
     require("bundle")
     import openmatrix  # the import takes a fifth of a second
@@ -133,8 +107,9 @@ def _file(
             matrix = np.zeros(shape, dtype=np.asarray(values).dtype)
             matrix[places] = values
             node = file.create_carray(file.root.data, name, obj=matrix, track_times=False)
-            if for_tools:
-                node.attrs["NA"] = _missing(matrix)
+            if for_tools:  # NaN, or -1, or less if a cell may be -1
+                is_real = matrix.dtype.kind == "f"
+                node.attrs["NA"] = np.float64(np.nan) if is_real else np.int64(matrix.min(initial=0) - 1)
             return node
 
         yield add
@@ -149,11 +124,6 @@ def _file(
                 for attribute in ("dim", "DIM") if for_tools else ("dim",):
                     lookup.attrs[attribute] = np.int32(dimension)
         target.write(file.get_file_image())
-
-
-def _missing(matrix: NDArray[Any]) -> Any:
-    """Return the value that says that a cell is missing: NaN, or -1, or less if a cell may be -1."""
-    return np.float64(np.nan) if matrix.dtype.kind == "f" else np.int64(matrix.min(initial=0) - 1)
 
 
 def _in_utf8(texts: Sequence[str]) -> NDArray[np.bytes_]:

@@ -25,7 +25,7 @@ from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.queries import Segments
 from od_core.flows.release import Release, finish
-from od_core.flows.step import GaussianStep, SegmentStep
+from od_core.flows.step import SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
@@ -34,15 +34,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import (
-    AREAS_FILE,
-    BOUNDARIES_FILE,
-    CERTIFICATE,
-    FLOWS_FILE,
-    MEASUREMENTS_FILE,
-    SEGMENT_MEASUREMENTS_FILE,
-    SEGMENTS_FILE,
-)
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
@@ -63,31 +55,20 @@ Tables = Mapping[str, pd.DataFrame]
 """
 
 
-def leaves_of(plan: ReleasePlan, flows: pd.DataFrame) -> Nodes:
-    """Return the leaves of a table of flows between zones, in tree order.
-
-    Raises:
-        OdError: If a zone is not in the geography.
-    """
-    tree = plan.tree
-    leaves = _pairs(tree, tree.depth, flows)
-    order = np.argsort(tree.first_rank(leaves), kind="stable")
-    trips = flows["trips"].to_numpy(dtype=np.int64)
-    return Nodes(tree.depth, leaves.origin[order], leaves.destination[order], trips[order])
+_SIDES = ("origin", "destination")
 
 
-def segments_of(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
+def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
     """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories).
 
     Raises:
-        OdError: If a zone, a leaf or a category is unknown, or if the categories of a leaf do not sum to its trips.
+        OdError: a zone, a leaf or a category is unknown, or the categories of a leaf do not sum to its trips.
     """
-    tree, found = plan.tree, {}
-    width = len(tree.destination.zones)
+    found = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
-        cells = _pairs(tree, tree.depth, rows)
-        category = positions(rows["category"], breakdown.categories)
+        cells = _pairs(plan.tree, plan.tree.depth, rows)
+        category, width = positions(rows["category"], breakdown.categories), len(plan.tree.destination.zones)
         place = find_pairs(leaves.origin, leaves.destination, cells.origin, cells.destination, width)
         if np.any(category < 0) or np.any(place < 0):
             raise changed("segments")
@@ -99,25 +80,26 @@ def segments_of(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, N
     return found
 
 
-def measurements_of(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
-    """Yield the measurement of each step of a plan.
-
-    Args:
-        plan: The plan of the release.
-        tables: The published tables.
-        levels: What the certificate states of each step.
+def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
+    """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step.
 
     Raises:
-        OdError: If the measured cells are not those that the plan and the cells themselves give, or if their number is
-            not the stated one.
+        OdError: the measured cells are not those that the plan and the cells themselves give, or their number is not
+            the stated one.
     """
     for step, stated in zip(plan.steps, levels, strict=True):
         if isinstance(step, SegmentStep):
             rows, cells = _of_segments(plan, step, tables["segment_measurements"])
         else:
             rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
-        noisy = NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)])
-        measurement = Measurement(step, _parents(plan, step, cells), noisy)
+        parents = None
+        if step.level > 0:
+            parents = _pairs(plan.tree, step.level, cells)
+            if not plan.has_threshold:
+                leaves_alone = plan.mechanism.measures == "all_leaves"
+                above = plan.tree.depth - 1 if leaves_alone else plan.level_above(step)
+                parents = None if above is None else plan.tree.ancestors_of(parents, above)
+        measurement = Measurement(step, parents, NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]))
         if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(cells):
             raise changed("measurements")
         yield measurement
@@ -128,41 +110,20 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
     categories = find(plan.breakdowns, step.breakdown).categories
     rows = table[(table["level"] == step.level) & (table["breakdown"] == step.breakdown)]
     first = rows[:: len(categories)]
-    expected = {
-        "category": np.tile(np.array(categories, dtype=object), len(first)),
-        **{side: np.repeat(first[side].to_numpy(dtype=object), len(categories)) for side in ("origin", "destination")},
-    }
+    expected = {side: np.repeat(first[side].to_numpy(dtype=object), len(categories)) for side in _SIDES}
+    expected["category"] = np.tile(np.array(categories, dtype=object), len(first))
     if any(not np.array_equal(rows[name].to_numpy(dtype=object), values) for name, values in expected.items()):
         raise changed("measurements")
     return rows, first
 
 
-def _parents(plan: ReleasePlan, step: GaussianStep, cells: pd.DataFrame) -> Pairs | None:
-    """Return the parents of the measured cells, as the release had them; see :class:`Measurement`."""
-    if step.level == 0:
-        return None
-    pairs = _pairs(plan.tree, step.level, cells)
-    if plan.has_threshold:
-        return pairs
-    above = plan.tree.depth - 1 if plan.mechanism.measures == "all_leaves" else plan.level_above(step)
-    return None if above is None else plan.tree.ancestors_of(pairs, above)
-
-
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
-    """Return the area numbers of the codes in a table's columns ``origin`` and ``destination``, row by row.
-
-    Raises:
-        OdError: If a code is not in the geography.
-    """
-    o_level, d_level = tree.level_pair(level)
-    pairs = Pairs(
-        level,
-        positions(table["origin"], tree.origin.codes[o_level]),
-        positions(table["destination"], tree.destination.codes[d_level]),
-    )
-    if np.any(pairs.origin < 0) or np.any(pairs.destination < 0):
+    """Return the area numbers of the codes in a table, row by row. Raises OdError if the geography lacks a code."""
+    sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
+    numbers = [positions(table[name], side.codes[own]) for name, side, own in sides]
+    if any(np.any(of_side < 0) for of_side in numbers):
         raise changed("areas")
-    return pairs
+    return Pairs(level, *numbers)
 
 
 def open_flows(
@@ -185,18 +146,13 @@ def open_flows(
 class Asked:
     """A request for a published release, by series name, period and revision. None matches any value."""
 
-    release: str | None
-    period: str | None
-    revision: int | None
+    release: str | None = None
+    period: str | None = None
+    revision: int | None = None
 
     @classmethod
     def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
-        """Return a request for a release.
-
-        Args:
-            release: Name of a series, or a whole key such as ``us_flights/2001-06/r1``; None for any series.
-            period, revision: Period and revision; ignored if ``release`` is a whole key.
-        """
+        """Return a request for a release of a series, or for the key that ``release`` states."""
         if release is None or "/" not in release:
             return cls(release, period, revision)
         key = ReleaseKey.parse(release)
@@ -204,18 +160,11 @@ class Asked:
 
     def matches(self, key: ReleaseKey) -> bool:
         """Return whether the release with this key matches the request."""
-        return (
-            self.release in (None, key.release)
-            and self.period in (None, key.period)
-            and self.revision in (None, key.revision)
-        )
+        asked = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
+        return all(wanted in (None, found) for wanted, found in asked)
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
-        """Return the newest of the keys that match the request.
-
-        Raises:
-            OdError: If no key matches, or if the matching keys belong to several series.
-        """
+        """Return the newest key that matches. Raises OdError if none matches, or keys of several series match."""
         matching = [key for key in keys if self.matches(key)]
         series = sorted({key.release for key in matching})
         if len(series) > 1:
@@ -225,44 +174,29 @@ class Asked:
         return max(matching)
 
 
-ANY = Asked(None, None, None)
-
-_Contents = tuple[Certificate, Tables]
-"""Contents of a published release: its certificate and its tables."""
-
-_FILES = {
-    "areas": AREAS_FILE,
-    "flows": FLOWS_FILE,
-    "measurements": MEASUREMENTS_FILE,
-    "segment_flows": SEGMENTS_FILE,
-    "segment_measurements": SEGMENT_MEASUREMENTS_FILE,
-}
-"""The file of each table in a bundle. Those of segments are there only with breakdowns."""
-
-
 def _names(certificate: Certificate) -> list[str]:
     """Return the names of the tables that a release has."""
-    return [name for name in _FILES if "segments" in certificate["plan"] or not name.startswith("segment_")]
+    return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
-def _from_bundle(folder: Path, asked: Asked) -> _Contents:
-    if not (folder / FLOWS_FILE).exists() and (folder / CERTIFICATE).exists():
+def _from_bundle(folder: Path, asked: Asked) -> tuple[Certificate, Tables]:
+    if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
-    _refuse_missing(folder, [AREAS_FILE, FLOWS_FILE, MEASUREMENTS_FILE, CERTIFICATE])
+    _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
     asked.newest([ReleaseKey.parse(certificate["release"])])
     leaves, names = certificate["levels"][-1], _names(certificate)
-    _refuse_missing(folder, [_FILES[name] for name in names])
+    _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
-    columns = ["origin", "destination", "trips"]
-    read: dict[str, dict[str, Any]] = {
-        "flows": {"columns": columns, "filters": [*at_leaves, ("trips", "!=", 0)]},
-        "segment_flows": {"columns": ["breakdown", "category", *columns], "filters": [*at_leaves, ("trips", "!=", 0)]},
-    }
+    columns = {"flows": [*_SIDES, "trips"], "segment_flows": ["breakdown", "category", *_SIDES, "trips"]}
+    filters = {name: [*at_leaves, ("trips", "!=", 0)] for name in columns}
     try:
-        tables = {name: pd.read_parquet(folder / _FILES[name], **read.get(name, {})) for name in names}
-        if (folder / BOUNDARIES_FILE).exists():
-            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES_FILE))
+        tables = {
+            name: pd.read_parquet(folder / PARQUET[name], columns=columns.get(name), filters=filters.get(name))
+            for name in names
+        }
+        if (folder / BOUNDARIES).exists():
+            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES))
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
     return certificate, tables
@@ -275,7 +209,7 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
             raise incomplete(folder, f"{name} is missing")
 
 
-def _from_database(file: Path, asked: Asked) -> _Contents:
+def _from_database(file: Path, asked: Asked) -> tuple[Certificate, Tables]:
     try:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
@@ -321,31 +255,31 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
 
 
 def _release(certificate: Certificate, tables: Tables) -> Release:
-    """Return the release, built from its published certificate and tables.
-
-    Raises:
-        OdError: If the tables do not match the certificate or each other.
-    """
+    """Return the release from its certificate and tables. Raises OdError if they do not match each other."""
     plan = _plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
-    leaves = leaves_of(plan, tables["flows"])
+    pairs, trips = (
+        _pairs(plan.tree, plan.tree.depth, tables["flows"]),
+        tables["flows"]["trips"].to_numpy(dtype=np.int64),
+    )
+    order = np.argsort(plan.tree.first_rank(pairs), kind="stable")
+    leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
     return finish(
         plan,
         leaves,
-        list(measurements_of(plan, tables, certificate["levels"])),
+        list(_measurements(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
-        segments=segments_of(plan, leaves, tables),
+        segments=_segments(plan, leaves, tables),
         uncounted=certificate["uncounted"]["trips"] if "uncounted" in certificate else None,
     )
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
-    shares = facts["shares"]
     origin, destination = (
         published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
-        for side in ("origin", "destination")
+        for side in _SIDES
     )
     planned = plan_release(
         origin,
@@ -364,7 +298,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
             facts["delta"],
             rho=None if facts["epsilon"] is not None else facts["rho"],
             conversion=facts["conversion"],
-            shares=shares,
+            shares=facts["shares"],
         ),
         mechanism=MECHANISMS.make(facts["mechanism"], **facts["mechanism_options"]),
         tree=facts["tree"],

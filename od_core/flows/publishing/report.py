@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -27,10 +27,9 @@ from od_core.flows.step import GaussianStep
 from od_core.geography.codes import positions
 from od_core.geography.hierarchy import level_up_to
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate, confidence
-from od_core.publication.codebook import citation
+from od_core.publication.certificate import Certificate, confidence, has_intervals
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, places_of_largest, shortened, size_classes
+from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
 from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
@@ -55,14 +54,11 @@ _MOST_COMPARED = 64
 _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 """Largest number of areas by category, of rows of the table for these areas, and of categories in a chart."""
 
-_LENGTH, _LONGEST_NAME = 140, 16
-"""Width of the longest bar of a chart, and most characters of a name."""
-
 _Whole = NDArray[np.int64]
 
 
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
-    """Return the HTML text of the report of a release of flows; see :meth:`od_core.publication.kind.Kind.report`."""
+    """Return the HTML text of the report of a release of flows."""
     plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
     interval, zones = facts["interval"], [side.levels[-1] for side in (tree.origin, tree.destination)]
     return filled(
@@ -87,7 +83,6 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     return {
         "certificate": certificate,
         "interval": interval,
-        "citation": citation(certificate),
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),
@@ -109,14 +104,9 @@ def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame
 
     They are computed once for the report and for the metadata in Dagster.
     """
-    tree = release.tree
-    interval = confidence(certificate) is not None
-
-    def leaves() -> pd.DataFrame:
-        flows = release.flows_at(tree.origin.levels[-1], tree.destination.levels[-1], interval=interval)
-        return flows[flows["trips"] > 0]
-
-    return release.once(("leaf_flows", interval), leaves)
+    zones, interval = (release.tree.origin.levels[-1], release.tree.destination.levels[-1]), has_intervals(certificate)
+    name = ("leaf_flows", interval)
+    return release.once(name, lambda: release.flows_at(*zones, interval=interval).query("trips > 0"))
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
@@ -127,19 +117,12 @@ def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
 
 
 def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
-    """Return the ``LISTED`` largest flows from one zone to another, largest first.
-
-    Returns:
-        Columns: origin, destination (zone codes), trips and, for a release with intervals, lower and upper.
-    """
+    """Return the ``LISTED`` largest flows from one zone to another, by their codes, largest first."""
     return between_zones(release, leaf_flows(release, certificate)).nlargest(LISTED, "trips")
 
 
 def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
-    """Return the map of the largest flows as SVG, by title.
-
-    The dictionary is empty if :func:`~od_core.flows.publishing.flow_map.drawn_flows` finds no flow to draw.
-    """
+    """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
     drawn = _map(release, leaf_flows(release, certificate))
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
@@ -157,17 +140,15 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     With intervals, numbers that may be 0 are marked, and ``reach`` is how far the intervals reach.
     """
     tree = release.tree
-    sides = {"origin": tree.origin, "destination": tree.destination}
-    levels = {name: level_up_to(side, _MOST_HEATED) for name, side in sides.items()}
-    names = [side.level_names[levels[name]] for name, side in sides.items()]
-    codes = {name: side.codes[levels[name]] for name, side in sides.items()}
-    origin, destination, trips = tree.sums_at(release.leaves, *levels.values())
-    every = np.zeros([len(listed) for listed in codes.values()], dtype=np.int64)
+    sides = [(side, level_up_to(side, _MOST_HEATED)) for side in (tree.origin, tree.destination)]
+    names = [side.level_names[level] for side, level in sides]
+    codes = {name: side.codes[level] for name, (side, level) in zip(("origin", "destination"), sides, strict=True)}
+    origin, destination, trips = tree.sums_at(release.leaves, *(level for _, level in sides))
+    every = np.zeros([side.size(level) for side, level in sides], dtype=np.int64)
     every[origin, destination] = trips
     busiest = [places_of_largest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
-        [side.labels[levels[name]][area] for area in areas]
-        for (name, side), areas in zip(sides.items(), busiest, strict=True)
+        [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
     )
     shown = every[np.ix_(*busiest)]
     may_be_zero, reach = np.zeros(shown.shape, dtype=bool), None
@@ -216,7 +197,7 @@ def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, An
     """Return all trips by distance; None if the bundle has no distances."""
     if not FlowTables.of(release, certificate).distance:
         return None
-    intervals = confidence(certificate) is not None
+    intervals = has_intervals(certificate)
     bands = distance_bands(release, [release.tree.origin.level_names[0]], interval=intervals)
     most = max(1, int(bands["upper" if intervals else "trips"].max()))
     bands["open"] = bands["to_km"].isna()
@@ -240,13 +221,11 @@ def _map(release: ReleasedFlows, leaves: pd.DataFrame) -> dict[str, Any] | None:
 
 def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
-    trips = release.leaves.trips
-    classes = size_classes(int(trips.max(initial=0)))
-    members = [trips[(trips >= low) & (trips <= high)] for low, high in classes]
-    return [
-        {"size": class_text(low, high), "pairs": len(own), "trips": int(own.sum())}
-        for (low, high), own in zip(classes, members, strict=True)
-    ]
+    trips, rows = release.leaves.trips, []
+    for low, high in size_classes(int(trips.max(initial=0))):
+        own = trips[(trips >= low) & (trips <= high)]
+        rows.append({"size": class_text(low, high), "pairs": len(own), "trips": int(own.sum())})
+    return rows
 
 
 def _errors(release: Release, steps: Iterable[GaussianStep], errors: Iterable[float]) -> list[dict[str, Any]]:
@@ -288,7 +267,12 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
                 "all_trips": int(trips[0, :, k].sum()),
                 "trips": trips[:, :, k].T.tolist(),
                 "shares": shares[:, :, k].T.tolist(),
-                "chart": _chart(f"Shares of {breakdown.name} from {area}", names, shares[:, charted, k], most),
+                "chart": filled_markup(
+                    "shares.svg",
+                    title=f"Shares of {breakdown.name} from {area}",
+                    rows=list(zip(names, *shares[:, charted, k].tolist(), strict=True)),
+                    most=most,
+                ),
             }
             for k, area in enumerate(areas)
         ],
@@ -317,38 +301,15 @@ def _trips_by_category(
     return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
 
 
-def _chart(title: str, names: list[str], shares: NDArray[np.float64], most: float) -> Markup:
-    """Return a bar chart of shares with their intervals; a bar of full length stands for the share ``most``.
-
-    ``shares`` has the share of each category and the ends of its interval; shape (3, categories).
-    """
-    scale = _LENGTH / most if most > 0 else 0.0
-    rows = []
-    for name, share, *ends in zip(names, *shares.tolist(), strict=True):
-        start, end = (min(scale * value, _LENGTH) for value in ends)
-        rows.append(
-            {
-                "name": shortened(name, _LONGEST_NAME),
-                "share": share,
-                "length": scale * share,
-                "start": start,
-                "end": end,
-                "has_interval": ends[1] > ends[0],
-            }
-        )
-    return filled_markup("shares.svg", title=title, rows=rows)
-
-
 def largest_changes(
     release: Release, certificate: Certificate, context: ReleaseContext[Release]
 ) -> pd.DataFrame | None:
-    """Return the changes of flows since the release of the previous period, largest first.
+    """Return the :func:`~od_core.flows.publishing.changes.changes` since the previous period, largest first.
 
-    Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. For the columns,
-    see :func:`od_core.flows.publishing.changes.changes`. Return None if there is no previous release, if its areas
-    differ, or if one of the two releases has no intervals.
+    Origins and destinations are compared at the finest level with at most ``_MOST_COMPARED`` areas. Return None without
+    a previous release of the same areas, or if one of the two releases has no intervals.
     """
-    if context.previous is None or confidence(certificate) is None or not _same_areas(release, context.previous[1]):
+    if context.previous is None or not has_intervals(certificate) or not _same_areas(release, context.previous[1]):
         return None
     try:
         return changes(context.previous[1], release, *_compared_levels(release))
@@ -365,11 +326,9 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
-    tree = release.plan.tree
-    return (
-        tree.origin.level_names[level_up_to(tree.origin, _MOST_COMPARED)],
-        tree.destination.level_names[level_up_to(tree.destination, _MOST_COMPARED)],
-    )
+    origins, destinations = release.plan.tree.origin, release.plan.tree.destination
+    origin, destination = (side.level_names[level_up_to(side, _MOST_COMPARED)] for side in (origins, destinations))
+    return origin, destination
 
 
 def _same_areas(release: Release, before: Release) -> bool:
@@ -383,18 +342,15 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
     if found is None:
         return None
     grew, fell = found["change"] > 0, found["change"] < 0
+    largest = (labelled_changes(release, found[moved].head(LISTED // 2)) for moved in (grew, fell))
+    # An interval is missing where one of the two releases does not list the pair.
+    increases, decreases = (one.assign(has_interval=one["lower"].notna()).to_dict("records") for one in largest)
     return {
         "levels": _compared_levels(release),
         "grew": int((found["significant"] & grew).sum()),
         "fell": int((found["significant"] & fell).sum()),
         "compared": len(found),
         "caution": by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate),
-        "increases": _rows_of_changes(release, found[grew]),
-        "decreases": _rows_of_changes(release, found[fell]),
+        "increases": increases,
+        "decreases": decreases,
     }
-
-
-def _rows_of_changes(release: Release, found: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """Return the first changes for people; ``has_interval`` states whether both releases list the pair."""
-    shown = labelled_changes(release, found.head(LISTED // 2))
-    return shown.assign(has_interval=shown["lower"].notna()).to_dict("records")

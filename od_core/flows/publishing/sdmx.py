@@ -57,20 +57,17 @@ _TAKEN = frozenset((*IDENTIFIERS.values(), "STRUCTURE", "STRUCTURE_ID", "ACTION"
 
 
 def area_identifier(level: int, code: str) -> str:
-    """Return the SDMX identifier of an area, from the number of its level and its code.
-
-    Different areas of a geography have different identifiers.
-    """
+    """Return the SDMX identifier of an area: the number of its level and its code. No two areas have the same."""
     return f"L{level}_" + _escaped(code)
-
-
-def _escaped(text: str) -> str:
-    return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
 def category_identifier(category: str) -> str:
     """Return the SDMX identifier of a category. Different categories have different ones, none of which is ``ALL``."""
     return "C_" + _escaped(category)
+
+
+def _escaped(text: str) -> str:
+    return _OTHER.sub(lambda byte: b"$%02X" % byte[0][0], text.encode()).decode()
 
 
 def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
@@ -80,11 +77,6 @@ def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
     """
     prefix = "BY_" if any(one.name.upper() in _TAKEN for one in breakdowns) else ""
     return {one.name: f"{prefix}{one.name.upper()}" for one in breakdowns}
-
-
-def dataflow_identifier(key: ReleaseKey) -> str:
-    """Return the SDMX identifier of the dataflow of a series: the name of the series in upper case."""
-    return key.release.upper()
 
 
 def time_period(period: Period) -> str:
@@ -98,7 +90,7 @@ def time_period(period: Period) -> str:
 def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     """Return the files for statistical offices: the flows, and their structure."""
     key = ReleaseKey.parse(certificate["release"])
-    series, dimensions = dataflow_identifier(key), dimension_identifiers(tables.breakdowns)
+    series, dimensions = key.release.upper(), dimension_identifiers(tables.breakdowns)
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
     categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
     codes = filled("rows/codes.sql", sides=sides, categories=categories)
@@ -124,10 +116,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
 
 
 def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
-    """Write the flows at all pairs of levels to ``file`` as one SDMX-CSV 2.0 table.
-
-    The totals come first, then the flows by each breakdown.
-    """
+    """Write the flows at all pairs of levels as one SDMX-CSV 2.0 table, the totals first, then those by category."""
     identifiers = [_identifiers(geography) for geography in tables.sides.values()]
     for number, pair in enumerate(chain(tables.pairs, *tables.segments.values())):
         flows, rows = pair.columns, len(pair.flows)
@@ -149,7 +138,7 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
 
 
 def _dataflow(key: ReleaseKey) -> str:
-    return f"{AGENCY}:{dataflow_identifier(key)}({VERSION})"
+    return f"{AGENCY}:{key.release.upper()}({VERSION})"
 
 
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
@@ -160,10 +149,7 @@ def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array
 
 
 def write_structure(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the structure of a series to ``file`` as an SDMX-JSON 2.0 message; see :func:`structure`.
-
-    The message is dated with the time of the measurement.
-    """
+    """Write the structure of a series as an SDMX-JSON 2.0 message, dated with the time of the measurement."""
     require("bundle")
     from pysdmx.io import write_sdmx  # the import takes a tenth of a second
     from pysdmx.io.format import Format
@@ -183,7 +169,7 @@ def write_structure(tables: FlowTables, certificate: Certificate, file: BinaryIO
 
 
 def write_structure_in_xml(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the structure of a series to ``file`` as an SDMX-ML 2.1 message, which programs without SDMX 3.0 read, too.
+    """Write the structure of a series as an SDMX-ML 2.1 message, which programs without SDMX 3.0 read, too.
 
     ``pysdmx`` writes SDMX-ML only where further libraries are installed, which parse XML.
     """
@@ -214,10 +200,14 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
     """
     from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
 
-    series, concepts = dataflow_identifier(key), _concepts(tables.breakdowns)
+    series, concepts, title = key.release.upper(), _concepts(tables.breakdowns), tables.defined("flows").title
     areas = [_area_list(f"CL_{side}_{series}", side, geography) for side, geography in _sides(tables).items()]
     coded = {"origin": areas[0], "destination": areas[-1]}
-    coded |= {one.name: _category_list(one, series) for one in tables.breakdowns}
+    for one in tables.breakdowns:
+        said = f"The name of each identifier is the category; {ALL} stands for all categories."
+        codes = [(category_identifier(category), category, None) for category in one.categories]
+        listed = [(ALL, "All categories", None), *codes]
+        coded[one.name] = _code_list(_category_list_name(one, series), f"Categories of {one.name}", said, listed)
     roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
     components = [
         Component(
@@ -233,9 +223,8 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
         for name, concept in concepts.items()
         if tables.interval or name not in (LOWER.name, UPPER.name)
     ]
-    title, place = tables.table.title, "datastructure.DataStructure"
     definition = DataStructureDefinition(
-        **_maintained(place, f"DSD_{series}"), name=title, components=Components(components)
+        **_maintained("datastructure.DataStructure", f"DSD_{series}"), name=title, components=Components(components)
     )
     flow = Dataflow(
         **_maintained("datastructure.Dataflow", series), name=f"{title}: {key.release}", structure=definition
@@ -249,12 +238,7 @@ def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
 
 
 def _maintained(place: str, identifier: str) -> dict[str, Any]:
-    """Return the arguments ``id``, ``agency``, ``version`` and ``urn``, which identify an object of the structure.
-
-    Args:
-        place: Package and class of the object in the SDMX information model, such as ``codelist.Codelist``.
-        identifier: Identifier of the object.
-    """
+    """Return the arguments that identify an object; ``place`` is its package and class in the information model."""
     urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
     return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
 
@@ -267,18 +251,8 @@ def _area_list(identifier: str, side: str, geography: Geography) -> Any:
         for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
         for (code, one), label in zip(level.items(), labels, strict=True)
     ]
-    description = f"Each identifier is the number of the area's level and its code; the name is {named}."
-    return _code_list(identifier, "Areas" if side == "AREA" else f"Areas of the {side.lower()}", description, codes)
-
-
-def _category_list(breakdown: Breakdown, series: str) -> Any:
-    """Return the code list of a breakdown: its categories, and ``ALL`` for all of them."""
-    description = f"The name of each identifier is the category; {ALL} stands for all categories."
-    codes = [(category_identifier(category), category, None) for category in breakdown.categories]
-    name = f"Categories of {breakdown.name}"
-    return _code_list(
-        _category_list_name(breakdown, series), name, description, [(ALL, "All categories", None), *codes]
-    )
+    said = f"Each identifier is the number of the area's level and its code; the name is {named}."
+    return _code_list(identifier, "Areas" if side == "AREA" else f"Areas of the {side.lower()}", said, codes)
 
 
 def _code_list(identifier: str, name: str, description: str, codes: Sequence[tuple[str, str, str | None]]) -> Any:

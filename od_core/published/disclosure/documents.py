@@ -21,7 +21,8 @@ import yaml
 from od_core.errors import OdError
 from od_core.files.durable import write_if_other
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.codebook import CHECKSUMS
+from od_core.publication.bundle import CHECKSUMS
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import refuse_incomplete
 from od_core.publication.templates import filled, filled_data
@@ -51,8 +52,6 @@ class Disclosure:
     """The written disclosure documents of a release.
 
     Attributes:
-        key: the release.
-        folder: their folder.
         changed: names of the files that were written. All others were there already.
     """
 
@@ -88,15 +87,17 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 def _documents(facts: Facts) -> dict[str, str]:
     given = {
         "facts": facts,
+        "certificate": facts.certificate,
         "said": facts.said,
         "to_complete": TO_COMPLETE,
         "trips_of_a_person": TRIPS_OF_A_PERSON,
     }
     checklist = filled_data("disclosure/nist-sp-800-226.yaml", **given)
+    answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
     return {
         REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **given)),
         CHECKLIST: checklist_json(facts, checklist),
-        CHECKLIST_PAGE: checklist_page(facts, checklist),
+        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **given, checklist=checklist, answers=answers),
         NOTICE: filled("disclosure/notice.html", **given),
         ASSESSMENT: filled("disclosure/impact-assessment.md", **given, beliefs=_beliefs(facts)),
         PROVENANCE: _json(provenance(facts)),
@@ -105,21 +106,18 @@ def _documents(facts: Facts) -> dict[str, str]:
 
 def provenance(facts: Facts) -> dict[str, Any]:
     """Return where a release comes from as a dictionary that is ready for PROV-JSON."""
-    stated = filled_data("disclosure/provenance.json", facts=facts, to_complete=TO_COMPLETE, id=_identifier)
-    return {kind: _numbered(kind, found) if isinstance(found, list) else found for kind, found in stated.items()}
 
+    def identifier(kind: str, name: str) -> str:
+        """Return an identifier, in which unusual characters are escaped as in addresses."""
+        return f"od:{kind}/{quote(name, safe='/')}"
 
-def _numbered(kind: str, relations: list[dict[str, str]]) -> dict[str, dict[str, str]]:
-    """Return the relations of a kind with identifiers."""
-    return {
-        f"_:{kind}{number}": {f"prov:{end}": name for end, name in one.items()}
-        for number, one in enumerate(relations, 1)
-    }
-
-
-def _identifier(kind: str, name: str) -> str:
-    """Return an identifier, in which unusual characters are escaped as in addresses."""
-    return f"od:{kind}/{quote(name, safe='/')}"
+    given = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
+    stated: dict[str, Any] = filled_data("disclosure/provenance.json", **given)
+    for kind, relations in stated.items():
+        if isinstance(relations, list):  # they have identifiers
+            numbered = {f"_:{kind}{number}": one for number, one in enumerate(relations, start=1)}
+            stated[kind] = {name: {f"prov:{end}": of for end, of in one.items()} for name, one in numbered.items()}
+    return stated
 
 
 def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
@@ -128,7 +126,7 @@ def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
         "publication": checklist["publication"],
         "doi": "10.6028/NIST.SP.800-226",
         "release": str(facts.key),
-        "certificate": facts.digest,
+        "certificate": certificate_digest(facts.certificate),
         "items": [
             {
                 "id": item["id"],
@@ -146,12 +144,6 @@ def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
 
 def _json(stated: dict[str, Any]) -> str:
     return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
-
-
-def checklist_page(facts: Facts, checklist: dict[str, Any]) -> str:
-    """Return the checklist as an HTML page."""
-    answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
-    return filled("disclosure/nist-sp-800-226.html", facts=facts, said=facts.said, checklist=checklist, answers=answers)
 
 
 def _yaml(entry: dict[str, Any]) -> str:
@@ -188,15 +180,10 @@ def _percent(value: Fraction, *, up: bool = True) -> str:
 
 
 def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) -> Disclosure:
-    """Write the disclosure documents of a published release to a folder.
+    """Write the disclosure documents of a published release to a folder; or ``within`` it, in one named as the release.
 
     Files that are there already with the same content are left alone. Documents that the organisation has completed
     are replaced, so complete copies of them.
-
-    Args:
-        bundle: as in :func:`disclosure_documents`.
-        folder: the folder.
-        within: True for a folder of the release below ``folder``, such as ``us_flights/2001-06/r1``.
 
     Raises:
         OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do

@@ -22,9 +22,8 @@ from od_core.privacy.person_year import largest_rho, most_in_a_year
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.bundle import CERTIFICATE, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
-from od_core.publication.codebook import CHECKSUMS
+from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
+from od_core.publication.certificate import Certificate, StatedSource
 from od_core.publication.guarantee import TRIPS_OF_A_PERSON
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
 from od_core.publication.templates import filled_data, sentence
@@ -45,8 +44,6 @@ class Facts:
     """The public facts on one published release.
 
     Attributes:
-        key: series, period and revision.
-        certificate: its certificate.
         files: name, description, SHA-256 and more of each file, as the data package states them.
         losses: what is promised for one privacy unit: by everything that may be published about it first, and by this
             release last; see :func:`losses_of`.
@@ -121,62 +118,15 @@ class Facts:
         return plan
 
     @property
-    def digest(self) -> str:
-        """SHA-256 of the certificate's fields."""
-        return certificate_digest(self.certificate)
-
-    @property
-    def unit(self) -> str:
-        """Kind of the privacy unit: ``trip``, ``user``, ``user_period`` or ``user_year``."""
-        return str(self.certificate["unit"])
-
-    @property
-    def is_bounded(self) -> bool:
-        """True if neighbours are bounded: one unit is replaced by another."""
-        return bool(self.certificate["neighbours"] == "bounded")
-
-    @property
-    def span(self) -> str:
-        """Span of the trips of a user that a user unit protects together, as a part of a sentence."""
-        return SPANS[self.unit]
-
-    @property
-    def bound(self) -> int:
-        """The contribution bound: the most trips of one unit that a release counts."""
-        return int(self.certificate["contribution_bound"])
-
-    @property
     def units(self) -> int | None:
         """The number of privacy units if it is published, perhaps with noise; None if it is not, as for users."""
         trips = self.certificate["contents"].get("trips")
-        return int(trips) if self.unit == "trip" and trips is not None else None
-
-    @property
-    def has_intervals(self) -> bool:
-        """True if the published numbers have intervals."""
-        return self.certificate.get("interval") is not None
-
-    @property
-    def has_exact_numbers(self) -> bool:
-        """True if a number that was counted in the records is published exactly."""
-        return bool(self.certificate["exact"])
-
-    @property
-    def variant(self) -> str:
-        """The variant of differential privacy of the first loss that is stated."""
-        if self.rho is not None:
-            return "Zero-concentrated DP"
-        return "Approximate DP" if self.whole.delta else "Pure DP"
+        return int(trips) if self.certificate["unit"] == "trip" and trips is not None else None
 
     @property
     def rho(self) -> Fraction | None:
         """Rho of the first loss; None if it holds aside from some outcomes, or is not what derived flows promise."""
         return None if (self.is_derived and "account" not in self.certificate) or self.whole.aside else self.whole.rho
-
-    @property
-    def noise_law(self) -> str:
-        """The distribution of the noise in words."""
-        return "discrete Gaussian" if any("variance" in step for step in self.plan["steps"]) else "discrete Laplace"
 
     @property
     def has_threshold(self) -> bool:
@@ -195,9 +145,8 @@ class Facts:
         step = [one for one in self.plan["steps"] if "breakdown" not in one and not is_of_uncounted(one)][-1]
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        scale = step.get(
-            "scale", next((step[f"scale_of_{name}"] for name in DETAILED if f"scale_of_{name}" in step), None)
-        )
+        found = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
+        scale = next(filter(None, found), None)
         return None if scale is None else laplace_reach(Fraction(scale))
 
     @property
@@ -213,7 +162,8 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        return dict(filled_data("disclosure/sentences.yaml", facts=self, trips_of_a_person=TRIPS_OF_A_PERSON))
+        given = {"facts": self, "certificate": self.certificate, "spans": SPANS, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        return dict(filled_data("disclosure/sentences.yaml", **given))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
@@ -253,12 +203,7 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
 
 @dataclass(frozen=True)
 class Loss:
-    """What some releases together promise for one privacy unit.
-
-    Attributes:
-        of: the releases, as the subject of a sentence.
-        guarantee: their promise.
-    """
+    """What some releases together promise for one privacy unit; ``of`` names them, as the subject of a sentence."""
 
     of: str
     guarantee: Guarantee

@@ -15,7 +15,7 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database, spill_f
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import ListedGroups
-from od_core.publication.database import is_stored
+from od_core.publication.database import stored_releases
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import FORMATS, TABLE
 from od_core.records.load import RecordColumns, load_records
@@ -173,7 +173,7 @@ def test_the_public_database_is_written_and_read_behind_closed_doors(tmp_path, p
     database = tmp_path / "release.duckdb"
     FLOW_KIND.store(database, release(), KEY, facts(release()))
     FLOW_KIND.store(database, release(), KEY, facts(release()))
-    assert is_stored(database, KEY)
+    assert KEY in stored_releases(database)
     pd.testing.assert_frame_equal(open_release(database).flows, release().flows)
     assert probes == [[]] * 5
 

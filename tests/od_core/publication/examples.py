@@ -21,10 +21,9 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.entries import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.bundle import checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
+from od_core.publication.bundle import CHECKSUMS, checksum_lines, staged_folder, write_bundle, write_zip, zip_beside
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
-from od_core.publication.codebook import CHECKSUMS
 from od_core.publication.kind import ReleaseContext
 
 KEY = ReleaseKey("commuters", "2001-06")

@@ -22,8 +22,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
+from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.published.verification import Published
 from od_core.stops.publishing import STOPS

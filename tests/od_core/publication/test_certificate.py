@@ -27,9 +27,9 @@ from od_core.publication.certificate import (
     StatedSource,
     StatedSpent,
 )
-from od_core.publication.codebook import datapackage, readme
 from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.tables import BundleFile
+from od_core.publication.templates import filled, filled_data
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.oracles.conversions import digits_tight, epsilon_tight
 from tests.od_core.oracles.privacy_loss import delta_by_halves
@@ -273,8 +273,9 @@ def test_an_exact_total_is_said_with_its_reason_wherever_the_promise_is_quoted()
         assert "the total number of trips, which is published exactly" in public
         assert why in public
         assert certificate["exact"] == {"trips": int(records["trips"].sum())}
-        assert public in readme("flows", certificate, FILES)
-        assert public in datapackage("flows", certificate, [], {})["description"]
+        given = {"contents": "flows", "certificate": certificate}
+        assert public in filled("README.txt", **given, files=FILES)
+        assert public in filled_data("datapackage.json", **given, files=[], written={})["description"]
 
 
 SH = {"mechanism": "stability_histogram", "fault_threshold": 0}

@@ -201,7 +201,7 @@ def test_a_damaged_database_is_called_broken_where_its_rows_are_met(tmp_path):
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
         FLOWS.store(database, release(), KEY, facts(release()))
     with pytest.raises(OdError, match="OD-DATABASE-BROKEN"):
-        store_module.is_stored(database, KEY)
+        store_module.stored_releases(database)
 
 
 def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
@@ -243,7 +243,7 @@ def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):
 
 
 def test_intervals_of_large_pairs_of_levels_are_left_to_the_bundle(tmp_path, monkeypatch):
-    monkeypatch.setattr("od_core.flows.publishing.flow_database.MOST_STORED", 10)
+    monkeypatch.setattr("od_core.flows.publishing.kind.MOST_STORED", 10)
     FLOWS.store(tmp_path / "release.duckdb", release(), KEY, facts(release()))
     with duckdb.connect(str(tmp_path / "release.duckdb"), read_only=True) as connection:
         found = connection.execute("SELECT DISTINCT origin_level, destination_level FROM flow_intervals").fetchall()

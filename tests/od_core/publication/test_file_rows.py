@@ -29,7 +29,7 @@ import tables
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.publication.bundle import write_bundle
-from od_core.publication.file_rows import holes
+from od_core.publication.file_formats import holes
 from od_core.publication.tables import BundleFile
 from od_core.published.verification import verify_release
 from tests.od_core.publication.examples import sealed_again

@@ -23,7 +23,7 @@ from od_core import Budget, InfTDARefined, OdError, PrivacyUnit, open_release, r
 from od_core.flows.estimation import families, held_out, shrinkage
 from od_core.flows.estimation.held_out import _Losses
 from od_core.flows.estimation.shrinkage import Rule, shrink
-from od_core.flows.publishing import flow_database
+from od_core.flows.publishing import kind as flow_kind
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.sdmx import category_identifier, dimension_identifiers
@@ -211,7 +211,7 @@ def test_the_database_has_the_same_numbers(made):
 
 def test_the_database_is_spared_the_intervals_of_many_cells(made, monkeypatch):
     """Pairs of areas, times categories."""
-    monkeypatch.setattr(flow_database, "MOST_STORED", 3 * 5 * 2)
+    monkeypatch.setattr(flow_kind, "MOST_STORED", 3 * 5 * 2)
     stored = FLOWS.tables(made.release, made.facts)["segment_intervals"].read_all().to_pandas()
     sizes = dict(zip(LEVELS, (1, 2, 5), strict=True))
     kept = {pair for pair in PAIRS if sizes[pair[0]] * sizes[pair[1]] <= 10}

@@ -41,7 +41,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
-from od_core.publication.codebook import datapackage
+from od_core.publication.templates import filled_data
 from tests.od_core.publication import examples
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 from tests.od_core.publication.test_workbook import read_workbook
@@ -186,7 +186,8 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
 def test_the_data_package_of_every_period_has_a_name_that_frictionless_takes(release, period):
     """Lower case alone: weeks and quarters have letters in upper case."""
     key = ReleaseKey("commuters", period)
-    descriptor = datapackage("flows", examples.facts(release, key), [], {})
+    given = {"contents": "flows", "certificate": examples.facts(release, key), "files": [], "written": {}}
+    descriptor = filled_data("datapackage.json", **given)
     resource = {"name": "empty", "path": "data.csv"}
     errors = list(frictionless.Package.metadata_validate(descriptor | {"resources": [resource]}))
     assert errors == []

@@ -27,8 +27,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
+from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published import verification

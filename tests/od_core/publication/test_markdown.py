@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.flows.publishing import flow_files
-from od_core.publication.markup import in_markdown
+from od_core.publication.templates import in_markdown
 from od_core.stops.publishing import STOPS
 from tests.od_core.publication.examples import facts, staged_bundle
 

@@ -12,7 +12,7 @@ import pytest
 
 from od_core import open_release
 from od_core.flows.publishing.changes import changes
-from od_core.flows.publishing.flow_database import MOST_STORED
+from od_core.flows.publishing.kind import MOST_STORED
 from tests.published_flights import KEYS
 
 ROOT = Path(__file__).parents[3]

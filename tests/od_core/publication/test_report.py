@@ -33,10 +33,9 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import differing_files, write_bundle
 from od_core.publication.certificate import certificate_digest
-from od_core.publication.certify import certificate
-from od_core.publication.context import context_of
-from od_core.publication.markup import data_address
+from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
+from od_core.publication.templates import data_address
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, Reported, examples, flows, geography, reported
 

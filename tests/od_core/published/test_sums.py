@@ -273,8 +273,7 @@ def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
 def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
     """As with ``intervals: false`` in a declaration."""
     from od_core.publication.bundle import staged_folder, write_bundle
-    from od_core.publication.certify import certificate
-    from od_core.publication.context import context_of
+    from od_core.publication.certify import certificate, context_of
     from tests.od_core.publication.examples import CHECKS
 
     key = ReleaseKey(SERIES, "2001-04")

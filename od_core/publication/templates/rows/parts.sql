@@ -5,7 +5,7 @@
 
 {# The columns of the flows of a pair of levels. #}
 {% macro columns(tables) %}
-{% for column in tables.pair_table.columns %}{{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% for column in tables.defined("pair_flows").columns %}{{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
 {% endmacro %}
 
 {# The columns of the names of areas, for the sides whose areas have names. #}

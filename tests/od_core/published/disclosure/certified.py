@@ -107,7 +107,7 @@ def _derived(name: str) -> dict[str, Any]:
         release, key = make(), ReleaseKey("commuters", period)
         sources.append(Source(key, release, _facts(kind, release, key)))
     named = by_name(sources)
-    key = ReleaseKey(f"commuters{DERIVED[name].suffix}", "2001-06" if name == "assisted" else "2001-05--2001-06")
+    key = ReleaseKey(f"commuters_{DERIVED[name].name}", "2001-06" if name == "assisted" else "2001-05--2001-06")
     stated = derived_certificate(DERIVED[name], key, DERIVED[name].derived(named), sources)
     facts: dict[str, Any] = json.loads(json.dumps(stated, sort_keys=True))
     return facts
