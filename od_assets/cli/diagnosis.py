@@ -18,7 +18,7 @@ import stat
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -50,8 +50,8 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
 from od_assets.series.series import Series, TableSeries
 from od_assets.terminal import WRONG, console, keep_detail_of
-from od_core import Breakdown, OdError, Plan, intopt
-from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core import Breakdown, OdError, intopt
+from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
@@ -75,26 +75,15 @@ class Finding:
     Attributes:
         fault: the fault, in one line; None if there is none.
         next_step: how to correct the fault; None if there is none.
-
-    Raises:
-        OdError: a fault without a next step, or a next step without a fault.
     """
 
     what: str
     fault: str | None = None
     next_step: str | None = None
 
-    def __post_init__(self) -> None:
-        if (self.fault is None) != (self.next_step is None):
-            raise OdError(
-                "OD-FINDING",
-                f"{self.what}: a fault needs a next step, and a next step needs a fault",
-                next_step="report this defect",
-            )
-
     @property
     def ok(self) -> bool:
-        """True if there is no fault."""
+        """Whether there is no fault."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:
@@ -149,7 +138,8 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
             series.plan(geography, period)
             return "nothing is spent yet"
         plan = work.planned(geography)
-        lost = _lost(work, plan)
+        in_parts = isinstance(series, FlowSeries) and series.bands is not None  # whose files are elsewhere
+        lost = [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
         warehouse.ledger.hold_to_release(work.key, series.domain, plan, lost)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
@@ -158,30 +148,8 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
     return found(f"budget of {work.key}", look)
 
 
-def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
-    """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
-    in_parts = isinstance(work.series, FlowSeries) and work.series.bands is not None
-    return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
-
-
-def hold_to_drawn(work: ReleaseWork[Any, Any], counted: Counted, counters: UserCounters | None) -> None:
-    """Raise OdError if a release that is drawn would refuse the counted input, because it has changed.
-
-    For unit ``user_year``, the input is not compared if ``counters`` is None, because they cannot be used.
-    """
-    if counters is not None:
-        counters.hold_to_input(counted)
-    elif work.counters is None:
-        hold_to_input(InspectedFolder.of(work), work.key, counted, drawn=True)
-
-
 class InspectedFolder(ConfidentialFolder):
     """The confidential folder, in which an inspection makes no key."""
-
-    @classmethod
-    def of(cls, work: ReleaseWork[Any, Any]) -> Self:
-        """Return the confidential folder of a release."""
-        return cls(work.warehouse.confidential.path)
 
     def key(self) -> bytes:
         """Return the key; if there is none, one with which nothing was made."""
@@ -191,13 +159,6 @@ class InspectedFolder(ConfidentialFolder):
 class InspectedCounters(UserCounters):
     """Confidential: counters of users that an inspection reads once, and does not store."""
 
-    @classmethod
-    def of(cls, work: ReleaseWork[Any, Any]) -> Self | None:
-        """Return the counters of a release; None if its unit has none, or if nothing was released yet."""
-        if not work.warehouse.ledger_chain.exists() or (counters := work.counters) is None:
-            return None
-        return cls(**{**vars(counters), "confidential": InspectedFolder.of(work)})
-
     @cached_property
     def _allowed(self) -> Allowances:
         return super().allowances()
@@ -206,7 +167,7 @@ class InspectedCounters(UserCounters):
         """See :meth:`UserCounters.allowances`."""
         return self._allowed
 
-    def check(self) -> None:
+    def refuse_unusable(self) -> None:
         """Raise OdError if a release would refuse the counters of the year."""
         self.allowances()
 
@@ -477,6 +438,9 @@ def _some(texts: list[str]) -> str:
 _FIRST_ROWS = 5
 """Number of example records in the findings for each kind of fault."""
 
+_LOST_ZEROS = "_that_lost_its_zeros"
+"""Ending of the name of the fault of codes that lost their leading zeros."""
+
 
 def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
@@ -486,26 +450,30 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     key, warehouse = series.key(period), Warehouse.of(series.project)
     what, there = f"input of {key}", arrival(series, Period(period))
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
-    counters = InspectedCounters.of(work)
-    findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
+    findings, counters = [], None
+    if warehouse.ledger_chain.exists() and work.counters is not None:
+        folder = InspectedFolder(warehouse.confidential.path)
+        counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
+        findings = [found(f"counters of users for {key}", counters.refuse_unusable)]
     if there.waits is not None:
         return [*findings, found(what, partial(_refuse_waiting, series, period, there.waits))]
     if not series.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
-    usable = counters if all(finding.ok for finding in findings) else None
     try:
-        folder = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+        copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
         return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
-    refused, numbers = _inspection(work, usable, folder)
+    numbers: list[str] = []
+    usable = counters if all(finding.ok for finding in findings) else None
+    refused = list(_refusals(work, usable, copy, numbers))
     title = f"{key}, {series.records_path(period)}: would {'' if refused else 'not '}be refused"
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
     look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
-    if refused:
-        first = refused[0]
-        fault = f"the input would be refused. {first.code}: {first.message}"
-        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
-    return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+    if not refused:
+        return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+    first = refused[0]
+    fault = f"the input would be refused. {first.code}: {first.message}"
+    return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
 
 
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
@@ -516,64 +484,88 @@ def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _inspection(
-    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path
-) -> tuple[list[OdError], list[str]]:
-    """Confidential: return the findings on an input.
+def _refusals(
+    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path, numbers: list[str]
+) -> Iterator[OdError]:
+    """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
 
-    Returns:
-        The errors with which a release would refuse it, in the order in which it meets them; and lines of text with the
-        number of faults of each kind and the first faulty records.
+    Args:
+        counters: usable counters of users; None if there are none.
+        folder: folder of the copy of the records, which is removed.
+        numbers: lines on faulty records, to which this adds.
     """
-    refused: list[OdError] = []
-    numbers: list[str] = []
     try:
-        _inspect(work, counters, folder / "records.parquet", refused, numbers)
+        yield from _faults(work, counters, folder / "records.parquet", numbers)
     except OdError as error:
-        refused.append(error)
+        yield error
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
-        refused.append(
-            OdError(
-                "OD-CONFIDENTIAL-ERROR",
-                "the input cannot be read or counted",
-                next_step="correct the input",
-                confidential_detail=traceback.format_exc(),
-            )
+        yield OdError(
+            "OD-CONFIDENTIAL-ERROR",
+            "the input cannot be read or counted",
+            next_step="correct the input",
+            confidential_detail=traceback.format_exc(),
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return refused, numbers
 
 
-def _inspect(
-    work: ReleaseWork[Any, Any],
-    counters: InspectedCounters | None,
-    records: Path,
-    refused: list[OdError],
-    numbers: list[str],
-) -> None:
-    """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
+def _faults(
+    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, records: Path, numbers: list[str]
+) -> Iterator[OdError]:
+    """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
     series, period = work.series, work.key.period
     drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
     load_period(series, period, records, geography)
+    listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
-        for name, codes in listed_codes(*series.listed_codes(geography), series.breakdowns).items():
+        for name, codes in listed.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        for kind in _kinds(connection, records, series.breakdowns):
-            numbers += kind.lines(connection)
-            if kind.is_judged and kind.faulty > series.fault_threshold * kind.among:
+        file = parquet_rows(records, numbered=True)
+        rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
+        for name, condition, faulty, among in _kinds(rows, listed, series.breakdowns):
+            numbers.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
+            if faulty:
+                first = rows.filter(condition).order("row").limit(_FIRST_ROWS).df()
+                numbers += [f"  {line}" for line in first.to_csv(index=False).splitlines()]
+            # The faults of flows are counted in trips instead of records. Lost zeros count as unlisted already.
+            is_judged = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)
+            if is_judged and faulty > series.fault_threshold * among:
                 share = float(series.fault_threshold)
-                above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
-                refused.append(_check_failed(series.name, above))
+                above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
+                yield _check_failed(series.name, above)
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
         raise in_records(error, series.records_path(period).name, series.columns) from None
-    if drawn:
-        hold_to_drawn(work, counted, counters)
+    if drawn and counters is not None:
+        counters.hold_to_input(counted)
+    elif drawn and work.counters is None:
+        hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
+
+
+def _kinds(
+    rows: duckdb.DuckDBPyRelation, listed: Mapping[str, Sequence[str]], breakdowns: Sequence[Breakdown]
+) -> Iterator[tuple[str, str, int, int]]:
+    """Confidential: yield the kinds of fault that records may have, including codes that lost their leading zeros.
+
+    Args:
+        rows: the records, after a column of row numbers.
+        listed: the listed codes, by name of their SQL table.
+
+    Yields:
+        The name, the SQL condition of a faulty record, the number of faulty records, and of those that could be faulty.
+    """
+    for name, fault in record_faults(rows.columns[1:], breakdowns).items():
+        faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
+        yield name, fault.is_faulty, faulty, among
+        if name.endswith("_unlisted") and faulty:
+            table = listed_for(fault.column)
+            lost = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
+            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost})").fetchall()
+            yield f"{fault.column}{_LOST_ZEROS}", lost, without_zeros, faulty
 
 
 def _check_failed(name: str, detail: str) -> OdError:
@@ -597,7 +589,7 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
             records,
             series.plan(geography, period).tree,
             unit=series.unit,
-            key=InspectedFolder.of(work).key(),
+            key=InspectedFolder(work.warehouse.confidential.path).key(),
             period=period,
             fault_threshold=series.fault_threshold,
             breakdowns=series.breakdowns,
@@ -605,64 +597,6 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
         )
     series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
-
-
-@dataclass(frozen=True, repr=False)
-class _Kind:
-    """Confidential: one kind of fault.
-
-    Attributes:
-        name: name of the kind.
-        condition: SQL condition of a faulty record.
-        faulty, among: number of records that have the fault, and number of records that could have it.
-        is_judged: whether a release refuses an input with too many of these faults. False for flows, whose faults are
-            counted in trips instead of records, and for codes that lost their zeros, which count as unlisted already.
-        rows: SQL query of the records with their row numbers.
-    """
-
-    name: str
-    condition: str
-    faulty: int
-    among: int
-    is_judged: bool
-    rows: str
-
-    def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Return lines of text with the numbers of the fault, and the first faulty records with their row numbers."""
-        share = self.faulty / self.among if self.among else 0.0
-        lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
-        if self.faulty:
-            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
-            lines += [f"  {line}" for line in connection.sql(query).df().to_csv(index=False).splitlines()]
-        return lines
-
-
-def _kinds(connection: duckdb.DuckDBPyConnection, records: Path, breakdowns: Sequence[Breakdown]) -> Iterator[_Kind]:
-    """Yield every kind of fault that these records may have, including codes that lost their leading zeros."""
-    file = parquet_rows(records, numbered=True)
-    rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
-    columns = connection.sql(rows).columns[1:]
-    for name, fault in record_faults(columns, breakdowns).items():
-        faulty, among = _numbers(connection, rows, fault.is_faulty, fault.among)
-        yield _Kind(name, fault.is_faulty, faulty, among, "trips" not in columns, rows)
-        if name.endswith("_unlisted") and faulty:
-            lost = f"{fault.is_faulty} AND {_is_listed_with_zeros(connection, fault.column)}"
-            without_zeros, _ = _numbers(connection, rows, lost, fault.among)
-            yield _Kind(f"{fault.column}_that_lost_its_zeros", lost, without_zeros, faulty, False, rows)
-
-
-def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
-    among = among if among == "*" else quoted_name(among)
-    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # our own text
-    ((faulty, all_of_them),) = connection.sql(query).fetchall()
-    return faulty, all_of_them
-
-
-def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
-    """Return an SQL condition that a code is listed after padding with zeros to the usual length of the codes."""
-    table = listed_for(column)
-    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]
-    return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:

@@ -10,12 +10,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from od_assets.cli.options import BundleOrRelease, Json, NamedRelease, Period
 from od_assets.project import current_project, releases_folder
 from od_assets.terminal import WRONG, console, printable
 from od_core.errors import OdError
@@ -25,17 +24,8 @@ if TYPE_CHECKING:
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.explanation import Explanation
 
-Folder = Annotated[
-    Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
-]
 
-
-def verify(
-    release: Annotated[
-        str | None, typer.Argument(help="Release, such as us_flights/2001-06/r1, or a series; all if left out.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def verify(release: str | None = None, as_json: bool = False) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
     from od_assets.resources.warehouse import verified
 
@@ -55,12 +45,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def report(
-    release: Annotated[
-        str | None, typer.Argument(help="Name of the release series; the release that was measured last if left out.")
-    ] = None,
-    period: Period = None,
-) -> None:
+def report(release: str | None = None, period: str | None = None) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
     from od_assets.resources.folders import Folders
 
@@ -122,18 +107,14 @@ def has_display() -> bool:
 
 
 def compare(
-    before: BundleOrRelease,
-    after: Annotated[str, typer.Argument(help="The later release, with the same areas.")],
-    level: Annotated[
-        str | None, typer.Option(help="Level of origins and destinations; the coarsest if left out.")
-    ] = None,
-    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if it differs.")] = None,
-    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if it differs.")] = None,
-    segment: Annotated[
-        str | None, typer.Option(help="Breakdown, such as mode, to compare the flows in each category.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
-    as_json: Json = False,
+    before: str,
+    after: str,
+    level: str | None = None,
+    origin_level: str | None = None,
+    destination_level: str | None = None,
+    segment: str | None = None,
+    top: int = 20,
+    as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.release_changes import compared
@@ -148,19 +129,7 @@ def compare(
     console.print(text("compare.significant", **({"note": ""} | facts)), soft_wrap=True)
 
 
-def sum_command(
-    releases: Annotated[
-        list[str],
-        typer.Argument(
-            help="Name of a series, with --periods; or two or more releases, such as us_flights/2001-05/r1."
-        ),
-    ],
-    periods: Annotated[
-        str | None,
-        typer.Option(help="Periods to sum, such as 2001-01..2001-06, or 2001 for a year; the newest revision of each."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def sum_command(releases: list[str], periods: str | None = None, as_json: bool = False) -> None:
     """Publish the sum of published releases of flows, such as a year from its months, as a bundle with intervals.
 
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
@@ -196,16 +165,7 @@ def sum_command(
     print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)
 
 
-def assist(
-    release: NamedRelease,
-    period: Annotated[
-        str | None, typer.Option(help="Period to estimate, such as 2001-06; its newest revision.")
-    ] = None,
-    earlier: Annotated[
-        int, typer.Option(min=0, help="Largest number of earlier releases to learn from; the latest are used.")
-    ] = 11,
-    as_json: Json = False,
-) -> None:
+def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
     """Publish estimates of a published release of flows that also learn from the releases before it, as a bundle.
 
     They have less error than the released flows on average, most of all for small flows. They are computed from the
@@ -222,12 +182,7 @@ def assist(
     print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)
 
 
-def replicates(
-    release: NamedRelease,
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of tables.")] = 100,
-    to: Folder = None,
-    as_json: Json = False,
-) -> None:
+def replicates(release: str, number: int = 100, to: Path | None = None, as_json: bool = False) -> None:
     """Write replicates of a published release: tables that spread around its estimate as this does around the truth.
 
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
@@ -252,19 +207,13 @@ def replicates(
 
 
 def site(
-    to: Folder = None,
-    title: Annotated[str | None, typer.Option(help="Title of the site.")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Address at which you will publish the site, for its feed and its site map.")
-    ] = None,
-    publisher: Annotated[
-        str | None, typer.Option(help="Organisation that publishes the releases. DCAT-AP requires it.")
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Address of the licence of all releases.")] = None,
-    contact: Annotated[
-        str | None, typer.Option(help="Address of mail or of the web where readers ask about the releases.")
-    ] = None,
-    as_json: Json = False,
+    to: Path | None = None,
+    title: str | None = None,
+    url: str | None = None,
+    publisher: str | None = None,
+    licence: str | None = None,
+    contact: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
 
@@ -296,7 +245,7 @@ def site(
     written.refuse_left_out()
 
 
-def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = False) -> None:
+def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:
     """Write the documents that disclose a published release, from its certificate and data package alone.
 
     They are: an entry for the registry of differential privacy deployments, an evaluation by NIST SP 800-226, a notice
@@ -321,7 +270,7 @@ def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = Fa
     console.print(f"Fields that say {TO_COMPLETE!r} are yours. Complete copies: the command replaces these files.")
 
 
-def contract(release: BundleOrRelease, as_json: Json = False) -> None:
+def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     import yaml
 
@@ -335,7 +284,7 @@ def contract(release: BundleOrRelease, as_json: Json = False) -> None:
         typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
-def explain(release: BundleOrRelease, as_json: Json = False) -> None:
+def explain(release: str, as_json: bool = False) -> None:
     """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
 
     For an attacker who knows all other records, or any number of them, a table states how far a belief about one unit
