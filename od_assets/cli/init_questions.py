@@ -1,7 +1,7 @@
 """Read the questions of ``od-release init``, one for each option, and write their answers into declarations."""
 
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,13 +43,7 @@ def as_mapping(answer: str) -> Any:
     return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
 
 
-READERS: Mapping[str, Callable[[str], Any]] = {
-    "text": str,
-    "list": as_list,
-    "yaml": as_yaml,
-    "number": as_number,
-    "mapping": as_mapping,
-}
+READERS = {"text": str, "list": as_list, "yaml": as_yaml, "number": as_number, "mapping": as_mapping}
 """Functions that return the value of an answer, by the name that a question gives."""
 
 
@@ -103,30 +97,24 @@ def further_fields(given: list[str]) -> Fields:
     return dict(text.partition("=")[::2] for text in given)
 
 
-def fill(release: dict[str, Any], answers: Answers, fields: Fields) -> None:
-    """Write the answers on the release, and the additional fields in ``fields``, into the attributes ``release``."""
-    for place, value in values_of("", answers):
-        put(release, place, value)
-    for place, value in fields.items():
-        put(release, place, as_yaml(value))
+def declared_by_answers(answers: Answers, fields: Fields, of: str = "") -> dict[str, Any]:
+    """Return the attributes of the release (``of`` is empty) or of its data set (``domain``) that answers declare.
 
-
-def values_of(of: str, answers: Answers) -> list[tuple[str, Any]]:
-    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``).
-
-    Each is the path of its field and its value. Under unit ``user_year``, the contribution bound is the data set's.
+    The additional fields are the release's. Under unit ``user_year``, the contribution bound is the data set's.
     """
-    found = []
+    declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
         if file == of and answers.get(question.flag):
-            found.append((field, READERS[question.read](answers[question.flag])))
-    return found
+            _put(declared, field, READERS[question.read](answers[question.flag]))
+    for place, value in fields.items():
+        _put(declared, place, as_yaml(value))
+    return declared
 
 
-def put(declared: dict[str, Any], place: str, value: Any) -> None:
+def _put(declared: dict[str, Any], place: str, value: Any) -> None:
     """Write a value into a field, whose path has dots between the names of the sections."""
     *parents, last = place.split(".")
     for parent in parents:

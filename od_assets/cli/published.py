@@ -8,9 +8,8 @@ import sys
 import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
@@ -18,11 +17,9 @@ from rich.text import Text
 from od_assets.project import current_project, releases_folder
 from od_assets.terminal import WRONG, console, printable
 from od_core.errors import OdError
-from od_core.privacy.accounting import text_above
 
 if TYPE_CHECKING:
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.explanation import Explanation
 
 
 def verify(release: str | None = None, as_json: bool = False) -> None:
@@ -291,6 +288,7 @@ def explain(release: str, as_json: bool = False) -> None:
     can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
     noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
     """
+    from od_assets.cli.printing import print_explanation
     from od_assets.resources.folders import Folders
     from od_core.published.explanation import explain_release
 
@@ -299,90 +297,4 @@ def explain(release: str, as_json: bool = False) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_facts(), indent=2))
     else:
-        _print(found)
-
-
-def _print(found: Explanation) -> None:
-    from od_assets.cli.tables import print_rows, say
-
-    console.rule(str(found.facts.key))
-    console.print(found.said["protected"])
-    console.print(f"{found.said['spent']}\n")
-    print_rows("What may be learned about one unit", [_loss(row) for row in found.losses()])
-    console.print(f"{found.facts.said['limit']}\n")
-    console.print(f"{found.said['statement']}\n")
-    print_rows(
-        "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
-    )
-    say("explain.guess", "\n")
-    print_rows("A person with several units, from this release alone", [_person(row) for row in found.persons()])
-    console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
-    if found.chosen is None:
-        names = ", ".join(source["release"] for source in found.facts.sources)
-        console.print(
-            f"The decisions are those of its releases: od-release explain {names.split(', ')[0]} (of {names})."
-        )
-        return
-    print_rows("What other decisions would have cost", [_choice(one) for one in (found.chosen, *found.others)])
-    say("explain.choices")
-    notes: dict[str, list[str]] = {}
-    for one in (found.chosen, *found.others):
-        if one.note:
-            notes.setdefault(one.note, []).append(one.choice)
-    for note, choices in notes.items():
-        console.print(f"- {' / '.join(choices)}: {note}.")
-
-
-def _loss(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "of": row["of"].rstrip(","),
-        "epsilon": _bound(row["epsilon"]),
-        "delta": _bound(row["delta"]),
-        "best guess at even odds, at most": _percent(row["best_guess_after"], ROUND_CEILING),
-    }
-
-
-def _belief(row: dict[str, float]) -> dict[str, str]:
-    return {
-        "before": _percent(row["prior"], ROUND_HALF_EVEN),
-        "after, at least": _percent(row["posterior_at_least"], ROUND_FLOOR),
-        "after, at most": _percent(row["posterior_at_most"], ROUND_CEILING),
-        "best guess before": _percent(row["best_guess_before"], ROUND_HALF_EVEN),
-        "best guess after, at most": _percent(row["best_guess_after"], ROUND_CEILING),
-    }
-
-
-def _person(row: dict[str, float | None]) -> dict[str, Any]:
-    guess = row["best_guess_after"]
-    return {
-        "units": row["units"],
-        "epsilon": _bound(row["epsilon"]),
-        "delta": _bound(row["delta"]),
-        "best guess at even odds, at most": None if guess is None else _percent(guess, ROUND_CEILING),
-    }
-
-
-def _choice(one: Any) -> dict[str, Any]:
-    return {
-        "decision": one.decision,
-        "choice": one.choice,
-        "epsilon": _bound(one.epsilon),
-        "noise": _rounded(one.noise),
-        "times": _rounded(one.times),
-        "error": _rounded(one.error),
-    }
-
-
-def _bound(value: float | None) -> str | None:
-    return None if value is None else text_above(value)
-
-
-def _rounded(value: float | None) -> str | None:
-    from od_core.publication.number_formats import rounded
-
-    return None if value is None else rounded(value)
-
-
-def _percent(value: float, rounding: str) -> str:
-    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
-    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
+        print_explanation(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
 """Pattern of the text of a number."""
+
+Columns = Mapping[str, tuple[str, Callable[[Any], object]]]
+"""Columns of a printed table: by heading, the name of what it shows, and a function that returns what is printed."""
 
 
 def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
@@ -90,6 +93,17 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*map(_text, row.values()))
     console.print(table)
+
+
+def print_columns(title: str, rows: Iterable[Mapping[str, Any]], columns: Columns) -> None:
+    """Print some columns of rows. A missing value stays missing."""
+    print_rows(
+        title,
+        [
+            {shown: None if row[name] is None else form(row[name]) for shown, (name, form) in columns.items()}
+            for row in rows
+        ],
+    )
 
 
 def _text(value: object) -> str:
