@@ -17,7 +17,7 @@ import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.printing import level_names
-from od_assets.cli.tables import print_rows, say, text
+from od_assets.cli.tables import Columns, print_columns, print_rows, say, text
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
@@ -82,7 +82,11 @@ def public_table(
     else:
         chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     if chosen is not None:
-        return _opened(*chosen, plan), text("table.published", key=chosen[0]), False
+        key, flows = chosen[0], FLOWS.open(chosen[1]).flows
+        table = KnownFlows.from_frame(
+            str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination
+        )
+        return table, text("table.published", key=key), False
     if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
@@ -135,11 +139,6 @@ def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificat
             continue  # verification reports faults of bundles
         if certificate.get("format") == FLOWS.format and certificate["geographies"] == areas:
             yield key, folder, certificate
-
-
-def _opened(key: ReleaseKey, folder: Path, plan: ReleasePlan) -> KnownFlows:
-    flows = FLOWS.open(folder).flows
-    return KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination)
 
 
 def _files_of(declaration: Path) -> Iterator[str]:
@@ -204,14 +203,8 @@ class Forecast:
 
     def facts(self) -> dict[str, Any]:
         """Return the forecast as a JSON-ready dictionary."""
-        return {
-            "release": self.release,
-            "table": self.table,
-            "is_synthetic": self.is_synthetic,
-            "source": self.source,
-            "runs": self.runs,
-            "forecast": json.loads(self.errors.to_json(orient="records", double_precision=15)),
-        }
+        stated = {name: fact for name, fact in vars(self).items() if name != "errors"}
+        return stated | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
@@ -219,13 +212,12 @@ class Forecast:
         place = [name for name in _PLACE if name in self.errors]
         by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
         by_size = _by(self.errors[declared & ~whole], "size_class")
-        against = _by(self.errors[whole], "epsilon").rename(
-            columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
-        )
+        against = _by(self.errors[whole], "epsilon")
+        against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [*place, *(name for name in CLASS_NAMES if name in by_size)]
+                [name for name in (*place, *CLASS_NAMES) if name in by_size]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }
@@ -261,14 +253,20 @@ def forecast_of(
         )
     table, source, is_synthetic = public_table(series, plan)
     runs = RUNS if runs is None else runs
-    declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
-    made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
+    declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
+
+    def made_at(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
+        errors = forecast(plan, table, runs)
+        facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
+        return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
+
+    made = [made_at(plan, declared, is_declared=True)]
     for epsilon in epsilons or EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            made.append(_at(with_epsilon(plan, exact), float(exact), table, runs, declared=False))
+            made.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
             if epsilons or error.code != TOO_WIDE:
                 raise
@@ -279,15 +277,6 @@ def forecast_of(
     if left_out:
         source += f" {text('table.left_out', left_out=left_out)}"
     return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
-
-
-def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
-    found = forecast(plan, table, runs)
-    for place, (name, value) in enumerate(
-        {"epsilon": epsilon, "rho": float(plan.charge.as_rho), "declared": declared}.items()
-    ):
-        found.insert(place, name, value)
-    return found
 
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -364,10 +353,10 @@ class TargetPlan:
     def privacy(self) -> dict[str, Any]:
         """The section ``privacy`` of the declaration."""
         budget = self.plan.budget
-        promise = {"rho": _text(budget.rho)} if budget.epsilon is None else {"epsilon": _text(budget.epsilon)}
+        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
+        promise = {name: _text(number) for name, number in numbers.items() if number is not None}
         conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
-        shares = [_text(share) for share in self.found.shares]
-        return {**promise, "delta": _text(budget.delta), **conversion, "shares": shares}
+        return {**promise, **conversion, "shares": list(map(_text, self.found.shares))}
 
     @property
     def fields(self) -> dict[str, Any]:
@@ -448,6 +437,17 @@ def _rho(value: float) -> str | None:
     return None if math.isnan(value) else text_above(value)
 
 
+_COST: Columns = {
+    "target": ("target", str),
+    "flows": ("flows", int),
+    "rho needed": ("rho", _rho),
+    "rho if alone": ("alone", _rho),
+    "rho without it": ("without", _rho),
+    "binds": ("binds", lambda binds: "yes" if binds else "no"),
+}
+"""Columns of the table of targets."""
+
+
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
     spent, found = planned.plan.spent, planned.found
@@ -467,20 +467,7 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_rows(
-        "Targets",
-        [
-            {
-                "target": str(cost.target),
-                "flows": cost.flows,
-                "rho needed": _rho(cost.rho),
-                "rho if alone": _rho(cost.alone),
-                "rho without it": _rho(cost.without),
-                "binds": "yes" if cost.binds else "no",
-            }
-            for cost in found.costs
-        ],
-    )
+    print_columns("Targets", map(vars, found.costs), _COST)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     print_rows(
@@ -598,10 +585,8 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
 
 
-def _text(number: Fraction | None) -> str:
+def _text(number: Fraction) -> str:
     """Return the decimal text of a number that has one of at most 12 digits, else the fraction."""
-    if number is None:
-        return ""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
     return decimal if Fraction(decimal) == number else str(number)
 
@@ -611,15 +596,8 @@ def _nearest(
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
-    They are found without simulations, and once more with the correction that simulations of the first ones show.
-
-    Args:
-        plan, known, runs: see :func:`od_core.evaluation.targets.target_budget`.
-        wanted: targets that the cap does not allow.
-        cap: rho that the cap allows.
-
-    Returns:
-        The targets; None if a tolerance would be above 100 %.
+    They are found without simulations, and once more with the correction that simulations of the first ones show. None
+    is returned if a tolerance would be above 100 %.
     """
 
     def needed(targets: Sequence[Target], runs: int = 0) -> float:
