@@ -126,8 +126,8 @@ def _print_errors(plan: ReleasePlan) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
-    facts, released = outcome.facts, outcome.released
-    if released is None:
+    facts, kind, release = outcome.facts, outcome.kind, outcome.release
+    if kind is None:
         refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."
         console.print(facts["release"], Text(refused, style=WRONG))
         for line in facts["failures"]:
@@ -136,14 +136,15 @@ def print_outcome(outcome: Outcome) -> None:
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
     console.print()
-    say("run.spent", **facts | {"spent": released.spent})
+    say("run.spent", **facts | {"spent": release.spent})
     if facts["lost_draws"]:
-        lost = {"lost": facts["lost_draws"], "spent": released.spent, "planned": released.planned}
-        console.print(text("run.lost", **lost), soft_wrap=True)
+        lost = text("run.lost", lost=facts["lost_draws"], spent=release.spent, planned=release.plan.spent)
+        console.print(lost, soft_wrap=True)
     for other in facts["unpublished"]:
         console.print(text("run.unpublished", **other), soft_wrap=True)
-    floats = released.levels.select_dtypes("float")
-    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))
+    levels = kind.summary(release)
+    shown = levels.assign(**levels.select_dtypes("float").map(rounded))
+    print_frame(f"{kind.contents.capitalize()} by level", shown)
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):

@@ -169,7 +169,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
         finally:
             if as_json:
                 typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
-    if not all(outcome.released for outcome in outcomes):
+    if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
 
 

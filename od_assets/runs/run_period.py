@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
 from dagster._utils.interrupts import capture_interrupts
 from rich.progress import (
@@ -34,12 +33,13 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
-from od_core import Balance, Ledger, OdError, ReleaseKey, Spent
+from od_core import Balance, Ledger, OdError, ReleaseKey
 from od_core.ledger.entries import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.plan import Plan, Step, is_of_uncounted
 from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.kind import Kind
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 """Function that updates the progress bar for an entry of the run's log."""
@@ -119,33 +119,17 @@ def silent(job: dg.JobDefinition) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Released:
-    """A summary of a published release.
-
-    Attributes:
-        contents: content of the release, such as ``flows``.
-        spent: budget that the release has spent.
-        planned: budget that it would have spent without lost draws.
-        levels: its levels and their noise.
-    """
-
-    contents: str
-    spent: Spent
-    planned: Spent
-    levels: pd.DataFrame
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The outcome of a run for one period.
 
     Attributes:
         facts: public JSON-ready dictionary: the certificate and the balance, or the failures.
-        released: summary of the release; None if it is not published.
+        release, kind: the release and its kind; None if it is not published.
     """
 
     facts: dict[str, Any]
-    released: Released | None
+    release: Any = None
+    kind: Kind[Any] | None = None
 
 
 def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
@@ -206,12 +190,11 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
         is_public = ledger.is_published(key)
-        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
+        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     kind = series.kind
     release = kind.open(bundle)
-    released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
     with ledger.one_look():
         balance = ledger.balance(series.domain.name, period)
         facts |= {
@@ -224,11 +207,11 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
             "unpublished": _unpublished(ledger, balance),
         }
     facts |= {
-        f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
+        f"{kind.contents.replace(' ', '_')}_by_level": kind.summary(release).to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),
     }
-    return Outcome(facts, released)
+    return Outcome(facts, release, kind)
 
 
 def _lost(ledger: Ledger, key: ReleaseKey, plan: Plan) -> list[dict[str, Any]]:

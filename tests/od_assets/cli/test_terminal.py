@@ -56,13 +56,13 @@ def test_a_name_is_printed_as_it_is(name: str) -> None:
 def test_a_refused_run_of_a_public_release_does_not_say_that_it_is_not_published(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_outcome(Outcome({"release": "trips/2001-02/r1", "was_public": True, "failures": ["a reason"]}, None))
+    print_outcome(Outcome({"release": "trips/2001-02/r1", "was_public": True, "failures": ["a reason"]}))
     assert capsys.readouterr().out == ("trips/2001-02/r1 stays as it was published; this run was refused.\na reason\n")
 
 
 def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
     print_findings([Finding("zones [/x].csv"), Finding("[red]", "a \x1b]0;b", ":key:")])
-    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}, None))
+    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}))
     print_frame("[/x]", pd.DataFrame({"[/a]_b": ["[red]", ":key:"], "\x9b": [1, 2]}))
     said = capsys.readouterr().out
     assert said.startswith("ok     zones [/x].csv\nWRONG  [red]: a \\x1b]0;b [next: :key:]\n")
