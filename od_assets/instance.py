@@ -21,11 +21,7 @@ NEEDED = 2 << 20
 
 @contextmanager
 def dagster_instance() -> Iterator[dg.DagsterInstance]:
-    """Open the instance of ``DAGSTER_HOME``.
-
-    Raises:
-        OdError: its storage is full, may not be written or cannot be used, now or during the context.
-    """
+    """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
     home = Path(os.environ["DAGSTER_HOME"])
     if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
         print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
@@ -44,8 +40,7 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
 def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
-    Args:
-        home: Dagster's home, which has the database unless it is on a server.
+    Dagster's home has the database unless it is on a server.
     """
     name = getattr(error.orig, "sqlite_errorname", None)
     kept = "what was measured is in the ledger and is not lost"

@@ -70,9 +70,7 @@ def same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> S
 def with_columns(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
     """Return asset metadata with the schema and the lineage of a table that has these columns.
 
-    Args:
-        columns: columns of the table.
-        sources: upstream columns of each column; a column that is left out has none. None for a table without lineage.
+    A column that ``sources`` leaves out has none. It is None for a table without lineage.
     """
     described = [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
     return with_schema(dg.TableSchema(described), sources)

@@ -70,12 +70,7 @@ from od_core.records.open_file import in_records
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one inspection. It contains nothing confidential.
-
-    Attributes:
-        fault: the fault, in one line; None if there is none.
-        next_step: how to correct the fault; None if there is none.
-    """
+    """The result of one inspection, which holds nothing confidential: a fault in one line and its next step, if any."""
 
     what: str
     fault: str | None = None
@@ -100,9 +95,8 @@ class Finding:
 def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
-    Args:
-        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
-            the fault, as is a file or folder that the system refuses.
+    A text that ``look`` returns is appended to ``what``. An OdError that it raises is the fault, as is a file or folder
+    that the system refuses.
     """
     try:
         more = look()
@@ -253,10 +247,9 @@ def _installed(requirement: Requirement) -> str | None:
 
 
 def compiled_kernels(folder: Path | None) -> Finding:
-    """Check that compiled kernels are cached, and that one kernel gives the right numbers.
+    """Check that compiled kernels are cached in a folder, and that one kernel gives the right numbers.
 
-    Args:
-        folder: cache folder of the current source files; None if no folder is writable.
+    The folder is None if no folder is writable.
     """
     what = "compiled kernels"
     if folder is None:
@@ -359,24 +352,17 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> Finding:
 
     The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
     """
-    what = "release lock"
-    for process in _holders(var / LOCK_NAME, locks):
+    what, lock = "release lock", var / LOCK_NAME
+    listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
+    for held in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
+        process = int(held[1])
+        if int(held[2]) != lock.stat().st_ino:
+            continue
         if _state(process) in "Tt":
             fault = f"process {process} holds it but is suspended, so no other release can begin"
             return Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")
         return Finding(f"{what}: a release is running now")
     return Finding(what)
-
-
-def _holders(lock: Path, locks: Path) -> Iterator[int]:
-    """Yield the ids of the processes that have locked a file, from the list of locks of Linux."""
-    if not lock.exists() or not locks.exists():
-        return
-    inode = lock.stat().st_ino
-    for line in locks.read_text(encoding="utf-8").splitlines():
-        held = re.search(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", line)
-        if held and int(held[2]) == inode:
-            yield int(held[1])
 
 
 def _state(process: int) -> str:
@@ -489,10 +475,7 @@ def _refusals(
 ) -> Iterator[OdError]:
     """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
 
-    Args:
-        counters: usable counters of users; None if there are none.
-        folder: folder of the copy of the records, which is removed.
-        numbers: lines on faulty records, to which this adds.
+    Lines on faulty records are added to ``numbers``. The folder of the copy of the records is removed.
     """
     try:
         yield from _faults(work, counters, folder / "records.parquet", numbers)
@@ -535,7 +518,13 @@ def _faults(
             if is_judged and faulty > series.fault_threshold * among:
                 share = float(series.fault_threshold)
                 above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
-                yield _check_failed(series.name, above)
+                required = RECORDS_REQUIREMENT.removesuffix(".")
+                yield OdError(  # as a run reports it
+                    "OD-CHECK-FAILED",
+                    f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}",
+                    next_step="correct the input or the declaration",
+                    confidential_detail=above,
+                )
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
@@ -551,12 +540,8 @@ def _kinds(
 ) -> Iterator[tuple[str, str, int, int]]:
     """Confidential: yield the kinds of fault that records may have, including codes that lost their leading zeros.
 
-    Args:
-        rows: the records, after a column of row numbers.
-        listed: the listed codes, by name of their SQL table.
-
-    Yields:
-        The name, the SQL condition of a faulty record, the number of faulty records, and of those that could be faulty.
+    Each is the name, the SQL condition of a faulty record, the number of faulty records, and of those that could be.
+    The rows begin with a row number; the listed codes are given by the name of their SQL table.
     """
     for name, fault in record_faults(rows.columns[1:], breakdowns).items():
         faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
@@ -566,16 +551,6 @@ def _kinds(
             lost = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
             ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost})").fetchall()
             yield f"{fault.column}{_LOST_ZEROS}", lost, without_zeros, faulty
-
-
-def _check_failed(name: str, detail: str) -> OdError:
-    """Return the error of the blocking check of the raw records, as a run reports it."""
-    return OdError(
-        "OD-CHECK-FAILED",
-        f"{name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {RECORDS_REQUIREMENT.removesuffix('.')}",
-        next_step="correct the input or the declaration",
-        confidential_detail=detail,
-    )
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
@@ -600,14 +575,9 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
 
 
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """Return the findings on the installation, the declarations and, if a period is given, what a run of it would meet.
+    """Return the findings on the installation, on one or all declarations, and on what a run of a period would meet.
 
-    Args:
-        name: name of one declaration; None inspects all of them.
-        period: period whose budget and input are inspected too; None inspects neither.
-
-    Raises:
-        OdError: there is no such declaration, or it has no such period.
+    Raises OdError if there is no such declaration, or it has no such period.
     """
     releases, comparisons = declared_releases(), declared_comparisons()
     if name in comparisons:
@@ -616,10 +586,14 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         if name not in releases:
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
+
+    def checked(one: str) -> None:
+        comparison(one).checked()
+
     return [
         *of_installation(),
         *(finding for one in releases for finding in of_declaration(one)),
-        *(found(f"comparison {one}", partial(_check_comparison, one)) for one in comparisons),
+        *(found(f"comparison {one}", partial(checked, one)) for one in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]
@@ -674,10 +648,6 @@ def _of_plan(series: Series[Any, Any]) -> list[Finding]:
         return f"rho {asked} of a cap of {cap}"
 
     return [Finding(f"{what}: {counts}"), found(f"plan of {series.name}", plan)]
-
-
-def _check_comparison(name: str) -> None:
-    comparison(name).checked()
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:

@@ -69,14 +69,7 @@ _Check = Callable[[Answers, Fields], object]
 
 @dataclass(frozen=True)
 class _Records:
-    """The newest file of records as the answers so far declare it.
-
-    Attributes:
-        source: the file.
-        form: format of its records.
-        columns: names of the columns that are declared.
-        schema: type of every column of the file, by name.
-    """
+    """The newest file of records, its format, its declared columns and the types of all, as the answers declare it."""
 
     source: Path
     form: RecordFormat
@@ -210,10 +203,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
 def _opened(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records, or None if there is none or the fields do not fit the component.
 
-    Fields that do not fit are refused when the declaration is written.
-
-    Raises:
-        OdError: the file cannot be opened as it is declared.
+    Fields that do not fit are refused when the declaration is written. Raises OdError if the file cannot be opened.
     """
     source = newest_file(answers["records"])
     if source is None:
@@ -261,13 +251,13 @@ def _similar(records: str) -> list[str]:
         if part in there:  # a folder of a period
             folder /= names[there.index(part)]
             continue
-        return [name for name in dict.fromkeys(there) if _is_similar(name, part)][:3]
+        return [name for name in dict.fromkeys(there) if _are_similar(name, part)][:3]
     return []
 
 
-def _is_similar(name: str, part: str) -> bool:
+def _are_similar(*names: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
-    one, other = (re.sub(r"\{[^{}]*\}", "*", text.casefold()) for text in (name, part))
+    one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
     return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= _SIMILAR
 
 

@@ -75,11 +75,7 @@ QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 
 def further_fields(given: list[str]) -> Fields:
-    """Return the additional fields that ``--set`` gives as FIELD=VALUE.
-
-    Raises:
-        OdError: a text has no field or no value, or names the release.
-    """
+    """Return the fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no value, or is the name."""
     for text in given:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):

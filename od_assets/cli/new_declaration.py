@@ -44,19 +44,10 @@ def places_of(name: str) -> tuple[Path, Path]:
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
-    If the project has no warehouse yet, declare it, too.
-
-    Args:
-        name: name of the release and of the data set.
-        answers: answers to all questions, by flag.
-        fields: additional fields of the release's declaration, by path of the field.
-
-    Returns:
-        The written files, and the number of areas of the geography by level.
+    If the project has no warehouse yet, declare it, too. Return the written files, and the number of areas by level.
 
     Raises:
-        OdError: one of the files exists already; or the declaration or its plan is refused, in which case the written
-            files are removed.
+        OdError: one of the files exists already, or the declaration or its plan is refused.
     """
     places = places_of(name)
     with removed_if_refused() as made:

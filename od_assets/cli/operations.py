@@ -15,6 +15,8 @@ from od_assets.terminal import console
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from od_core.ledger.balance import Balance
 
 
@@ -106,20 +108,19 @@ def copy_ledger(target: str) -> None:
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
-    amounts = {"cap": balance.cap, "spent": balance.spent, "left": balance.left}
+    def amount(rho: Fraction) -> dict[str, Any]:
+        return {"rho": float(rho), "rho_exact": str(rho)}
+
     return {
         "domain": balance.domain,
         "period": balance.period,
-        **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
+        "cap": amount(balance.cap),
+        "spent": amount(balance.spent),
+        "left": amount(balance.left),
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
-        **({"periods": parts} if (parts := _parts(balance)) else {}),
+        **({"periods": {period: amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),
     }
-
-
-def _parts(balance: Balance) -> dict[str, dict[str, Any]]:
-    """Return what each elementary period of a year has spent."""
-    return {period: {"rho": float(rho), "rho_exact": str(rho)} for period, rho in balance.parts.items()}
 
 
 def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json: bool = False) -> None:

@@ -37,9 +37,7 @@ _FEW_PAIRS = 4_000_000
 def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
-    Args:
-        plan: plan of the period.
-        verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
+    If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
     domain = series.domain
     cap = domain.cap.allowed_rho()

@@ -57,9 +57,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     """Return the report of the newest published release.
 
     Args:
-        releases: folder of all public bundles.
-        release: name of the series, of which the newest period and revision are chosen; None chooses the release that
-            was measured last.
+        release: name of the series; None chooses the release that was measured last.
         period: period of the release; None chooses any.
         database: the release database, which knows published releases whose bundles are missing.
 

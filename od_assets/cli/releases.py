@@ -196,7 +196,7 @@ def status(as_json: bool = False) -> None:
     """
     from od_assets.cli.tables import print_status
     from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import derived_status, period_status, release_status
+    from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import (
         COMPARISON,
         RELEASES,
@@ -232,7 +232,8 @@ def status(as_json: bool = False) -> None:
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
-    rows += [derived_status(key) for key in published_derived(Folders().releases)]
+    of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
+    rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         typer.echo(json.dumps(rows, indent=2))

@@ -30,9 +30,7 @@ Columns = Mapping[str, tuple[str, Callable[[Any], object]]]
 def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun.
 
-    Args:
-        rows: states of releases, as :mod:`od_assets.runs.period_status` returns them.
-        may_run: whether a run may be working on a release that is only begun.
+    ``may_run`` says whether a run may be working on a release that is only begun.
     """
     print_rows("Releases", [_shown(row) for row in rows])
     begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]

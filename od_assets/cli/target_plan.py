@@ -68,8 +68,7 @@ def public_table(
             trips are skipped, because they do not show the errors of flows.
 
     Raises:
-        OdError: The file is one of declared records or is in the confidential folder; it cannot be read; or the
-            release is of other areas.
+        OdError: The file is confidential or cannot be read, or the release is of other areas.
     """
     published = [] if stated == SYNTHETIC else list(_published(plan))
     if stated is None:
@@ -185,9 +184,7 @@ class Forecast:
     """The expected errors of a series at the declared epsilon and at other values of epsilon.
 
     Attributes:
-        release: name of the series.
-        table: name of the table that is taken as the true flows.
-        is_synthetic: whether that table is synthetic; otherwise it is published.
+        table: name of the table that is taken as the true flows, which is synthetic or published.
         source: sentences on that table and its consequences for the forecast.
         runs: number of simulated releases at each epsilon.
         errors: table with the columns epsilon, rho and declared, followed by the columns of
@@ -237,10 +234,8 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
-    Args:
-        epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
-            whose noise is too wide to draw.
-        runs: see :func:`od_core.evaluation.forecast.forecast`.
+    If ``epsilons`` is None, it takes :data:`od_core.evaluation.forecast.EPSILONS`, except those whose noise is too
+    wide.
 
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
@@ -324,15 +319,12 @@ class TargetPlan:
     """The smallest budget that meets some targets, as a plan of one period.
 
     Attributes:
-        release: name of the series.
         source: sentence on the table that stands for the true flows.
-        found: the budget and the cost of each target.
         plan: plan of one period with this budget.
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        periods: the periods; see :func:`payable_periods`.
-        paid: number of these for which what remains of the cap pays.
+        periods, paid: the periods, and for how many the cap pays; see :func:`payable_periods`.
     """
 
     release: str
@@ -407,7 +399,6 @@ def target_plan(
     Args:
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
-        table: see :func:`public_table`.
         runs: number of releases to simulate at a time; 0 for none.
 
     Raises:
@@ -490,9 +481,7 @@ def print_target_plan(planned: TargetPlan) -> None:
 def write_declaration(planned: TargetPlan, path: Path) -> None:
     """Write the declaration of the series with the planned budget. All else stays.
 
-    Raises:
-        OdError: the cap does not allow the budget; the declaration has no section ``privacy``; or the file cannot be
-            written.
+    Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
         raise OdError(
@@ -516,15 +505,10 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
-    """Return a YAML declaration with other values of some fields of its attributes.
+    """Return a YAML declaration with other values of some fields of its attributes. All else stays, also comments.
 
-    All else stays as it is written, also comments. A field that is not there is written before the first of the others.
-
-    Args:
-        fields: values by name; the first field must be there.
-
-    Returns:
-        The text; None if the first field is not there, or the attributes are not written as a block.
+    The first field must be there. Another that is not there is written before it. Return None if the first field is not
+    there, or the attributes are not written as a block.
     """
     expected = _loaded(text)
     for place, (name, value) in enumerate(fields.items()):

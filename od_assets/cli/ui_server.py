@@ -138,10 +138,8 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer
 def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
     """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
 
-    Args:
-        releases: folder of all public bundles.
-        published: returns the keys, as text, of the releases that the ledger has published. A bundle of another
-            release is not served, and derived flows only if all their releases are published.
+    Only releases that the ledger has published are served, and derived flows only if all their releases are:
+    ``published`` returns their keys.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -202,10 +200,8 @@ LOOPBACK = "127.0.0.1"
 def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: Path | None = None) -> int:
     """Serve the UI until this process is told to end. Return the exit code: 1 if its own daemon ended first, else 0.
 
-    Args:
-        port: port to listen on; 0 takes any free port.
-        workspace: file that names the code servers of a deployment, whose daemon runs elsewhere. If it is None, start a
-            code server of the current project and a daemon.
+    If ``workspace`` is None, start a code server of the current project and a daemon. Otherwise, it is the file that
+    names the code servers of a deployment, whose daemon runs elsewhere. Port 0 is any free port.
 
     Raises:
         OdError: the address or the port cannot be used; a host is not a valid name; or the token in the

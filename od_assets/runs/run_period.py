@@ -33,11 +33,11 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
-from od_core import Balance, Ledger, OdError, ReleaseKey
+from od_core import OdError
 from od_core.ledger.entries import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.plan import Plan, Step, is_of_uncounted
+from od_core.privacy.plan import Step, is_of_uncounted
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.kind import Kind
 
@@ -59,14 +59,10 @@ class _Description(ProgressColumn):
 def followed(
     instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, total: int, *, transient: bool
 ) -> Iterator[None]:
-    """Show a progress bar during this context.
+    """Show a progress bar during this context, of ``total`` steps or parts of a run, which need not have started.
 
-    Args:
-        instance, run_id: instance and id of the run, which need not have started.
-        title: description of the bar before and after the run.
-        tell: function that updates the bar.
-        total: number of all steps or parts of the run.
-        transient: whether to remove the bar afterwards. Then nothing is written unless standard error is a terminal.
+    For each entry of its log, ``tell`` updates the bar. If ``transient``, the bar is removed afterwards, and nothing is
+    written unless standard error is a terminal.
     """
     console = PlainConsole(stderr=True)
     columns = (SpinnerColumn(), _Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
@@ -85,11 +81,6 @@ def followed(
         finally:
             instance.end_watch_event_logs(run_id, advance)
             progress.update(task, description=title)
-
-
-def number_of_steps(job: dg.JobDefinition) -> int:
-    """Return the number of steps of a job of assets and checks, each of which is one step."""
-    return len(job.nodes)
 
 
 def by_step(title: str) -> Tell:
@@ -122,9 +113,8 @@ def silent(job: dg.JobDefinition) -> dict[str, Any]:
 class Outcome:
     """The outcome of a run for one period.
 
-    Attributes:
-        facts: public JSON-ready dictionary: the certificate and the balance, or the failures.
-        release, kind: the release and its kind; None if it is not published.
+    The facts are public and JSON-ready: the certificate and the balance, or the failures. There is no release and no
+    kind if it is not published.
     """
 
     facts: dict[str, Any]
@@ -135,8 +125,7 @@ class Outcome:
 def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
-    Raises:
-        OdError: the definitions cannot be loaded, there is no warehouse, or Dagster refuses the jobs of the project.
+    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses.
     """
     definitions = load_definitions()
     if "od_warehouse" not in (definitions.resources or {}):
@@ -155,10 +144,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     """Execute a job in this process, and return Dagster's result.
 
     Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
-    reported as failed.
-
-    Raises:
-        Interrupted: the run was interrupted before it succeeded.
+    reported as failed. Raises Interrupted if the run was interrupted before it succeeded.
     """
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     with capture_interrupts():
@@ -184,7 +170,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     with dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
+        bar = followed(instance, run_id, name, by_step(name), len(job.nodes), transient=True)
         with without_beta_warnings(), nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
@@ -196,15 +182,23 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     kind = series.kind
     release = kind.open(bundle)
     with ledger.one_look():
-        balance = ledger.balance(series.domain.name, period)
+        balance, published = ledger.balance(series.domain.name, period), set(map(str, ledger.published()))
+        steps = {step.number: step for step in release.plan.charged_steps}
         facts |= {
             "published": True,
             "drawn": ledger.level_kinds(key).count(MEASURED) - before,
             "measurements": len(release.plan.charged_steps),
             "cap_rho": float_above(balance.cap),
             "left_rho": float(balance.left),
-            "lost_draws": _lost(ledger, key, release.plan),
-            "unpublished": _unpublished(ledger, balance),
+            "lost_draws": [
+                {"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)}
+                for number, charge in ledger.lost_draws(key)
+            ],
+            "unpublished": [
+                {"release": name, "rho": float_above(rho)}
+                for name, rho in sorted(balance.charged.items())
+                if name not in published
+            ],
         }
     facts |= {
         f"{kind.contents.replace(' ', '_')}_by_level": kind.summary(release).to_dict("records"),
@@ -214,22 +208,8 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     return Outcome(facts, release, kind)
 
 
-def _lost(ledger: Ledger, key: ReleaseKey, plan: Plan) -> list[dict[str, Any]]:
-    """Return what each lost draw of a release measured, and its rho; public and JSON-ready."""
-    steps = {step.number: step for step in plan.charged_steps}
-    lost = ledger.lost_draws(key)
-    return [{"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)} for number, charge in lost]
-
-
 def _measured(step: Step) -> str:
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
     by = step.noise_facts.get("breakdown")
     return f"level {step.level}" + (f" by {by}" if by else "")
-
-
-def _unpublished(ledger: Ledger, balance: Balance) -> list[dict[str, Any]]:
-    """Return the releases that are charged to the same cap and not published, and their rho; public and JSON-ready."""
-    published = {str(key) for key in ledger.published()}
-    charged = sorted(balance.charged.items())
-    return [{"release": name, "rho": float_above(rho)} for name, rho in charged if name not in published]

@@ -17,7 +17,7 @@ import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_outcome
 from od_assets.cli.tables import print_frame, sentences
-from od_assets.runs.run_period import Outcome, by_step, followed, number_of_steps, silent
+from od_assets.runs.run_period import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 
 RUN = "00000000-0000-4000-8000-000000000000"
@@ -108,7 +108,7 @@ def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
 
         with (
             dg.DagsterInstance.ephemeral() as instance,
-            followed(instance, RUN, "trips", tell_and_note, number_of_steps(resolved), transient=transient),
+            followed(instance, RUN, "trips", tell_and_note, len(resolved.nodes), transient=transient),
         ):
             resolved.execute_in_process(instance=instance, run_id=RUN, run_config=silent(resolved))
 
