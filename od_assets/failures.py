@@ -65,8 +65,8 @@ def asset_of(step: str | None) -> str:
 def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
     """Return the descriptions of failed steps, one line each. Steps without a description are left out."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
-    return [f"{asset_of(step)}: {failure.description}" for step, failure in failures if failure and failure.description]
+    failures = [(asset_of(event.step_key), event.step_failure_data.user_failure_data) for event in failed]
+    return [f"{asset}: {failure.description}" for asset, failure in failures if failure and failure.description]
 
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:

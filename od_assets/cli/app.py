@@ -4,6 +4,7 @@ Each command imports most of what it needs when it runs: Dagster, pandas and Num
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
@@ -18,7 +19,7 @@ from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
 from od_core.files.durable import of_system
 
-COMMANDS = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "plan": releases.plan,
     "forecast": releases.forecast,
     "init": init,

@@ -1,7 +1,7 @@
 """Read the questions of ``od-release init``, one for each option, and write their answers into declarations."""
 
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,13 @@ def as_mapping(answer: str) -> Any:
     return {name.strip(): as_yaml(value) for name, _, value in (part.partition("=") for part in answer.split(","))}
 
 
-READERS = {"text": str, "list": as_list, "yaml": as_yaml, "number": as_number, "mapping": as_mapping}
+READERS: Mapping[str, Callable[[str], Any]] = {
+    "text": str,
+    "list": as_list,
+    "yaml": as_yaml,
+    "number": as_number,
+    "mapping": as_mapping,
+}
 """Functions that return the value of an answer, by the name that a question gives."""
 
 

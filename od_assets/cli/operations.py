@@ -41,7 +41,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from od_assets.cli.tables import print_rows
+    from od_assets.cli.tables import print_rows, text
     from od_assets.resources.folders import Folders
     from od_core.privacy.accounting import text_above, text_below
 
@@ -67,10 +67,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
             table.append({name: own.get(name) for name in table[-1]})
     print_rows("Ledger", table)
     if any(balance.parts for balance in balances):
-        console.print(
-            "A year costs less than the sum of its periods, as far as the trips of a user in a year allow.",
-            soft_wrap=True,
-        )
+        console.print(text("ledger.year"), soft_wrap=True)
 
 
 def verify_ledger(as_json: bool = False) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.tables import print_columns, print_frame, say, text
+from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
 from od_assets.terminal import WRONG, console
 from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
@@ -178,10 +178,8 @@ def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None
         heading, used, {"release": ("release", str), "trips": ("trips", int), "epsilon": ("epsilon", text_above)}
     )
     leaves = found.flows.leaves
-    console.print(
-        f"{found.key}: {int(leaves.trips.sum()):,} trips in {len(leaves):,} pairs of zones."
-        f"{'' if found.is_new else ' It was published before, and its bundle is complete.'} Nothing was charged."
-    )
+    numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
+    say("derived.published", key=found.key, is_new=found.is_new, **numbers)
     console.print(f"Bundle: {found.folder}", soft_wrap=True)
 
 
@@ -190,18 +188,15 @@ def print_explanation(found: Explanation) -> None:
     console.rule(str(found.facts.key))
     console.print(found.said["protected"])
     console.print(f"{found.said['spent']}\n")
-    print_columns("What may be learned about one unit", found.losses(), _OF | _PROMISE)
+    print_columns("What may be learned about one unit", found.losses(), {**_OF, **_PROMISE})
     console.print(f"{found.facts.said['limit']}\n")
     console.print(f"{found.said['statement']}\n")
     print_columns("What an attacker believes about one unit, from this release alone", found.beliefs(), _BELIEF)
     say("explain.guess", "\n")
-    print_columns("A person with several units, from this release alone", found.persons(), _UNITS | _PROMISE)
+    print_columns("A person with several units, from this release alone", found.persons(), {**_UNITS, **_PROMISE})
     console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
     if found.chosen is None:
-        names = ", ".join(source["release"] for source in found.facts.sources)
-        console.print(
-            f"The decisions are those of its releases: od-release explain {names.split(', ')[0]} (of {names})."
-        )
+        say("explain.decisions", names=[source["release"] for source in found.facts.sources])
         return
     choices = (found.chosen, *found.others)
     print_columns("What other decisions would have cost", map(vars, choices), _CHOICE)
@@ -219,21 +214,21 @@ def _percent(value: float, rounding: str) -> str:
 _AT_MOST, _AT_LEAST, _PRIOR = (
     partial(_percent, rounding=each) for each in (ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN)
 )
-_OF = {"of": ("of", lambda name: name.rstrip(","))}
-_UNITS = {"units": ("units", int)}
-_PROMISE = {
+_OF: Columns = {"of": ("of", lambda name: name.rstrip(","))}
+_UNITS: Columns = {"units": ("units", int)}
+_PROMISE: Columns = {
     "epsilon": ("epsilon", text_above),
     "delta": ("delta", text_above),
     "best guess at even odds, at most": ("best_guess_after", _AT_MOST),
 }
-_BELIEF = {
+_BELIEF: Columns = {
     "before": ("prior", _PRIOR),
     "after, at least": ("posterior_at_least", _AT_LEAST),
     "after, at most": ("posterior_at_most", _AT_MOST),
     "best guess before": ("best_guess_before", _PRIOR),
     "best guess after, at most": ("best_guess_after", _AT_MOST),
 }
-_CHOICE = {
+_CHOICE: Columns = {
     "decision": ("decision", str),
     "choice": ("choice", str),
     "epsilon": ("epsilon", text_above),

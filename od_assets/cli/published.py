@@ -216,6 +216,7 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
+    from od_assets.cli.tables import say
     from od_assets.resources.folders import Folders
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
@@ -231,11 +232,7 @@ def site(
         facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
         typer.echo(json.dumps(facts, indent=2))
     else:
-        releases, files = written.releases, len(written.changed)
-        console.print(
-            f"{releases:,} release{'s' * (releases != 1)} of {written.series:,} series. {files:,}"
-            f" {'file was' if files == 1 else 'files were'} written."
-        )
+        say("site.written", releases=written.releases, series=written.series, files=len(written.changed))
         console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
     written.refuse_left_out()
 

@@ -15,6 +15,7 @@ from od_assets.instance import dagster_instance
 from od_assets.project import current_project
 from od_assets.runs.run_period import by_step, execute, followed
 from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+from od_assets.terminal import printable
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 
@@ -84,4 +85,4 @@ def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     said = one_of_all(entry)
     if said is not None:
         done, _, what = said
-        progress.update(task, completed=done, description=what)
+        progress.update(task, completed=done, description=printable(what))

@@ -11,18 +11,8 @@ from typing import Any
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
 from dagster._utils.interrupts import capture_interrupts
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
-from rich.text import Text
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
@@ -45,16 +35,6 @@ Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 """Function that updates the progress bar for an entry of the run's log."""
 
 
-class _Description(ProgressColumn):
-    """A column with the current description, which may contain names and is never interpreted as markup."""
-
-    def __init__(self) -> None:
-        super().__init__(Column(no_wrap=True))
-
-    def render(self, task: Task) -> Text:
-        return Text(printable(task.description))
-
-
 @contextmanager
 def followed(
     instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, total: int, *, transient: bool
@@ -65,12 +45,13 @@ def followed(
     written unless standard error is a terminal.
     """
     console = PlainConsole(stderr=True)
-    columns = (SpinnerColumn(), _Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    description = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+    columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if transient and not console.is_terminal:  # to follow the log for nothing would take a tenth of a small run's time
         yield
         return
     with Progress(*columns, console=console, transient=transient) as progress:
-        task = progress.add_task(title, total=total)
+        task = progress.add_task(printable(title), total=total)
 
         def advance(entry: EventLogEntry, _cursor: str) -> None:
             tell(progress, task, entry)
@@ -80,7 +61,7 @@ def followed(
             yield
         finally:
             instance.end_watch_event_logs(run_id, advance)
-            progress.update(task, description=title)
+            progress.update(task, description=printable(title))
 
 
 def by_step(title: str) -> Tell:
@@ -92,11 +73,11 @@ def by_step(title: str) -> Tell:
         event, said = entry.dagster_event, one_of_all(entry)
         if said is not None:
             number, parts, name = said
-            progress.update(task, completed=completed + number / parts, description=f"{title}: {name}")
+            progress.update(task, completed=completed + number / parts, description=printable(f"{title}: {name}"))
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=f"{title}: {asset_of(event.step_key)}")
+            progress.update(task, description=printable(f"{title}: {asset_of(event.step_key)}"))
         elif event.event_type == DagsterEventType.STEP_SUCCESS:
             completed += 1
             progress.update(task, completed=completed)
