@@ -189,8 +189,7 @@ _MOST_NAMED = 5
 
 def python_version(checkout: Path = CHECKOUT) -> Finding:
     """Check that the project supports this version of Python."""
-    required = SpecifierSet(_project(checkout)["requires-python"])
-    this = platform.python_version()
+    this, (required, _) = platform.python_version(), _required(checkout)
     if required.contains(this, prereleases=True):
         return Finding(f"Python {this}")
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
@@ -198,7 +197,7 @@ def python_version(checkout: Path = CHECKOUT) -> Finding:
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
-    required = [Requirement(line) for line in _project(checkout)["dependencies"]]
+    _, required = _required(checkout)
     findings = [_versions(f"{len(required)} packages that od-release requires", required)]
     pins = checkout / "constraints.txt"
     if pins.is_file():
@@ -209,23 +208,23 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     return findings
 
 
-def _project(checkout: Path) -> dict[str, Any]:
+def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
     file = checkout / "pyproject.toml"
     if file.is_file():
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
-        needed = [line for extra in _EXTRAS for line in extras.get(extra, ()) if not line.startswith("od-release[")]
-        return project | {"dependencies": [*project["dependencies"], *needed]}
-    lines = [Requirement(line) for line in importlib.metadata.requires("od-release") or []]
-    needed = [
-        str(line)
-        for line in lines
-        if line.name != "od-release"
-        and (line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in _EXTRAS))
-    ]
-    python = importlib.metadata.metadata("od-release")["Requires-Python"]
-    return {"requires-python": python, "dependencies": needed}
+        lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]
+        python = project["requires-python"]
+    else:
+        lines = importlib.metadata.requires("od-release") or []
+        python = importlib.metadata.metadata("od-release")["Requires-Python"]
+
+    def is_needed(one: Requirement) -> bool:
+        applies = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in _EXTRAS)
+        return applies and one.name != "od-release"
+
+    return SpecifierSet(python), list(filter(is_needed, map(Requirement, lines)))
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
@@ -621,33 +620,27 @@ def of_declaration(name: str) -> list[Finding]:
 
     If the YAML or the geography has a fault, the parts that depend on it are not inspected.
     """
-    what = f"declaration {name}"
     try:
         series = declaration(name)
     except OdError as error:
-        return [Finding.of_error(what, error)]
-    return [
-        Finding(f"{what}, data set {series.domain.name}: {series.columns.row}"),
-        *_of_plan(series),
-        found(f"assets and schedules of {name}", lambda: refuse_unloadable(series)),
-    ]
-
-
-def _of_plan(series: Series[Any, Any]) -> list[Finding]:
-    what = f"geography of {series.name}"
+        return [Finding.of_error(f"declaration {name}", error)]
+    findings = [Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")]
     try:
         geography = series.read_geography()
     except OdError as error:
-        return [Finding.of_error(what, error)]
-    counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
+        findings.append(Finding.of_error(f"geography of {name}", error))
+    else:
+        counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
+        plan = partial(_planned, series, geography)
+        findings += [Finding(f"geography of {name}: {counts}"), found(f"plan of {name}", plan)]
+    return [*findings, found(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
 
-    def plan() -> str:
-        planned = series.plan(geography, planned_period(series, None))
-        Warehouse.of(series.project).hold_to_declared(series.domain)
-        asked, cap = text_above(planned.charge.as_rho), text_above(series.domain.cap.allowed_rho())
-        return f"rho {asked} of a cap of {cap}"
 
-    return [Finding(f"{what}: {counts}"), found(f"plan of {series.name}", plan)]
+def _planned(series: Series[Any, Any], geography: Any) -> str:
+    """Return what a plan of a series costs. Raises OdError if it is refused."""
+    plan = series.plan(geography, planned_period(series, None))
+    Warehouse.of(series.project).hold_to_declared(series.domain)
+    return f"rho {text_above(plan.charge.as_rho)} of a cap of {text_above(series.domain.cap.allowed_rho())}"
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:

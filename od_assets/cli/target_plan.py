@@ -17,7 +17,7 @@ import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.printing import level_names
-from od_assets.cli.tables import Columns, print_columns, print_rows, say, text
+from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
@@ -240,12 +240,8 @@ def forecast_of(
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-FORECAST-KIND",
-            f"{series.name} is a release of {series.kind.contents}; forecasts are available only for flows",
-            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
-        )
+    step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
+    plan = _plan_of_flows(series, plan, "forecasts", step)
     table, source, is_synthetic = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
@@ -272,6 +268,13 @@ def forecast_of(
     if left_out:
         source += f" {text('table.left_out', left_out=left_out)}"
     return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
+
+
+def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+    if not isinstance(plan, ReleasePlan):
+        message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
+        raise OdError("OD-FORECAST-KIND", message, next_step=step)
+    return plan
 
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -342,15 +345,6 @@ class TargetPlan:
         return self.plan.charge.as_rho <= self.cap
 
     @property
-    def privacy(self) -> dict[str, Any]:
-        """The section ``privacy`` of the declaration."""
-        budget = self.plan.budget
-        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
-        promise = {name: _text(number) for name, number in numbers.items() if number is not None}
-        conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
-        return {**promise, **conversion, "shares": list(map(_text, self.found.shares))}
-
-    @property
     def fields(self) -> dict[str, Any]:
         """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``.
 
@@ -358,8 +352,12 @@ class TargetPlan:
         """
         if not self.fits:
             return {}
-        share = self.found.segment_share
-        return {"privacy": self.privacy} | ({} if share is None else {"segment_share": str(share)})
+        budget, share = self.plan.budget, self.found.segment_share
+        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
+        promise = {name: _text(number) for name, number in numbers.items() if number is not None}
+        conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
+        privacy = {**promise, **conversion, "shares": list(map(_text, self.found.shares))}
+        return {"privacy": privacy} | ({} if share is None else {"segment_share": str(share)})
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as a JSON-ready dictionary."""
@@ -404,12 +402,7 @@ def target_plan(
     Raises:
         OdError: the series does not release flows; a target or the table is refused; or no budget is found.
     """
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-FORECAST-KIND",
-            f"{series.name} is a release of {series.kind.contents}; targets are available only for flows",
-            next_step="choose epsilon by od-release plan",
-        )
+    plan = _plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
@@ -461,13 +454,9 @@ def print_target_plan(planned: TargetPlan) -> None:
     print_columns("Targets", map(vars, found.costs), _COST)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
-    print_rows(
-        "Levels",
-        [
-            {"level": name, "share of rho": f"{rho / levels['rho'].sum():.3g}", "expected error": rounded(error)}
-            for name, rho, error in zip(level_names(levels), levels["rho"], levels["expected_error"], strict=True)
-        ],
-    )
+    shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
+    shown = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
+    print_frame("Levels", pd.DataFrame(shown))
     if any(0 < share <= 1.001 * LEAST for share in found.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
