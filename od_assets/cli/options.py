@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-_STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 
 def described(name: str, command: Callable[..., None], asked: Mapping[str, str]) -> Callable[..., None]:
@@ -18,13 +18,14 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
         asked: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
     """
     texts: dict[str, Any] = {}
-    for names, stated in _STATED.items():
+    for names, stated in STATED.items():
         texts |= stated if names == "*" or name in names.split(", ") else {}
     arguments, keywords, options = [], [], []
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            keywords = [_with(parameter, typer.Option(help=text), name=each) for each, text in asked.items()]
+            one = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            keywords = [_with(one.replace(name=each), typer.Option(help=text)) for each, text in asked.items()]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)
@@ -40,7 +41,5 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
     return command
 
 
-def _with(parameter: inspect.Parameter, info: Any, **changes: Any) -> inspect.Parameter:
-    if parameter.kind is parameter.VAR_KEYWORD:
-        changes["default"] = None
-    return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY, **changes)
+def _with(parameter: inspect.Parameter, info: Any) -> inspect.Parameter:
+    return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)

@@ -188,11 +188,11 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     from od_core.published.derived import named_release
     from od_core.published.replicates import write_replicates
 
-    var = current_project().var
-    place = releases_folder(var)
+    folders = Folders()
+    place = folders.releases
     key = named_release(place, release)
-    Folders().refuse_lost(key)
-    folder = to or var / "replicates" / key.folder
+    folders.refuse_lost(key)
+    folder = to or folders.var / "replicates" / key.folder
     files = write_replicates(place, key, number, folder)
     if as_json:
         typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
