@@ -36,14 +36,8 @@ _VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     """Return what Dagster's function of this name returns, without the broken declarations of this package.
 
-    The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out.
-
-    Args:
-        path_within_project: a folder of the project, such as that of its ``definitions.py``.
-
-    Raises:
-        OdError: the declaration of the warehouse is broken, which every release needs; or, in ``dg check defs``, any
-            declaration.
+    The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out, and a
+    broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _current(path_within_project.resolve()):
         if os.environ.get(_VALIDATION) and (faults := broken_declarations()):
@@ -54,8 +48,7 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
 def load_definitions() -> dg.Definitions:
     """Return all definitions of the current project, as its code location has them, without broken declarations.
 
-    Raises:
-        OdError: the code location cannot be loaded for another reason, or the declaration of its warehouse is broken.
+    Raises OdError if they cannot be loaded for another reason, or the declaration of the warehouse is broken.
     """
     project = current_project()
     try:
@@ -117,9 +110,7 @@ def _stated(project: Project) -> dg.Definitions:
 def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     """Return what a function loads from the folder of declarations; if that fails, without the broken ones.
 
-    Raises:
-        Exception: the function raises it, and no declaration is broken.
-        OdError: a declaration is broken, and without it there is no warehouse.
+    Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
     """
     try:
         for path in declaration_files():
@@ -131,8 +122,14 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
         faults = broken_declarations()
         if not faults:
             raise
-    with _passed_over(path.parent for path in faults):
+    # Dagster has a list of patterns of names to pass over, but no option for it.
+    patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
+    before = list(patterns)
+    patterns.extend(glob.escape(path.parent.name) for path in faults)
+    try:
         rest = load()
+    finally:
+        patterns[:] = before
     if "od_warehouse" not in (rest.resources or {}):
         raise _as_one(faults.values())
     for path, fault in faults.items():
@@ -155,17 +152,6 @@ def _current(path: Path) -> Iterator[None]:
             del os.environ["OD_PROJECT"]
         else:
             os.environ["OD_PROJECT"] = stated
-
-
-@contextmanager
-def _passed_over(folders: Iterable[Path]) -> Iterator[None]:
-    """Let Dagster pass over folders of declarations. It has a list of patterns of names, but no option for it."""
-    before = list(EXPLICITLY_IGNORED_GLOB_PATTERNS)
-    EXPLICITLY_IGNORED_GLOB_PATTERNS.extend(glob.escape(folder.name) for folder in folders)
-    try:
-        yield
-    finally:
-        EXPLICITLY_IGNORED_GLOB_PATTERNS[:] = before
 
 
 @contextmanager

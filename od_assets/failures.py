@@ -47,26 +47,21 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
         for check in evaluations
         if not check.passed
     ]
-    return [*lines, *_said(events)] or step_failures(events)
+    return step_failures(events, lines)
 
 
-def step_failures(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line per failed step that has a description. If there is none, return one line per failed step."""
+def step_failures(events: Sequence[dg.DagsterEvent], lines: Sequence[str] = ()) -> list[str]:
+    """Return some lines, and one per failed step that has a description; if there are none, one per failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    return _said(events) or [f"{asset_of(event.step_key)}: failed; see the run in the UI" for event in failed]
+    failures = [(asset_of(event.step_key), event.step_failure_data.user_failure_data) for event in failed]
+    said = [f"{asset}: {failure.description}" for asset, failure in failures if failure and failure.description]
+    return [*lines, *said] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
 
 
 def asset_of(step: str | None) -> str:
     """Return the key of the asset that a step makes or checks, as Dagster writes keys."""
     found = _STEP.fullmatch(step or "")
     return str(step) if found is None else f"{found[1]}{'/levels' if found[2] else ''}/{found[3]}"
-
-
-def _said(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return the descriptions of failed steps, one line each. Steps without a description are left out."""
-    failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    failures = [(event.step_key, event.step_failure_data.user_failure_data) for event in failed]
-    return [f"{asset_of(step)}: {failure.description}" for step, failure in failures if failure and failure.description]
 
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:

@@ -1,13 +1,12 @@
 """Open the Dagster instance of this process, and say in one line if its storage is full or cannot be written."""
 
-import io
 import os
 import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO, cast
 
 import dagster as dg
 from sqlalchemy.exc import DBAPIError
@@ -22,11 +21,7 @@ NEEDED = 2 << 20
 
 @contextmanager
 def dagster_instance() -> Iterator[dg.DagsterInstance]:
-    """Open the instance of ``DAGSTER_HOME``.
-
-    Raises:
-        OdError: its storage is full, may not be written or cannot be used, now or during the context.
-    """
+    """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
     home = Path(os.environ["DAGSTER_HOME"])
     if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
         print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
@@ -34,7 +29,7 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
     try:
         with exclusive(home):  # otherwise two processes may create Dagster's tables at once
             instance = dg.DagsterInstance.get()
-        with redirect_stderr(_WithoutStorageFaults(sys.stderr)), instance:
+        with redirect_stderr(cast("TextIO", _WithoutStorageFaults(sys.stderr))), instance:
             yield instance
     except DBAPIError as error:
         raise_alone(storage_fault(error, home))
@@ -45,8 +40,7 @@ def dagster_instance() -> Iterator[dg.DagsterInstance]:
 def storage_fault(error: DBAPIError, home: Path) -> OdError:
     """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
 
-    Args:
-        home: Dagster's home, which has the database unless it is on a server.
+    Dagster's home has the database unless it is on a server.
     """
     name = getattr(error.orig, "sqlite_errorname", None)
     kept = "what was measured is in the ledger and is not lost"
@@ -63,11 +57,10 @@ def storage_fault(error: DBAPIError, home: Path) -> OdError:
     return OdError(code, f"Dagster's storage {cause}; {kept}", next_step=step, spent=STAYS_CHARGED)
 
 
-class _WithoutStorageFaults(io.TextIOBase):
+class _WithoutStorageFaults:
     """Standard error without what Dagster writes to it when it cannot store a message of a run."""
 
     def __init__(self, stream: TextIO) -> None:
-        super().__init__()
         self._stream = stream
 
     def write(self, text: str) -> int:
@@ -75,11 +68,5 @@ class _WithoutStorageFaults(io.TextIOBase):
             self._stream.write(text)
         return len(text)
 
-    def flush(self) -> None:
-        self._stream.flush()
-
-    def isatty(self) -> bool:
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

@@ -21,11 +21,9 @@ _PIPE: list[int] = []
 
 
 class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
-    """The end of a command that was interrupted.
+    """The end of a command that was interrupted by a signal of some number.
 
-    Attributes:
-        number: number of the signal.
-        left: what was not done; empty if the command has one piece of work.
+    ``left`` says what was not done; it is empty if the command has one piece of work.
     """
 
     def __init__(self, number: int, left: str = "") -> None:
@@ -96,13 +94,9 @@ def refuse_if_received() -> None:
 
 @contextmanager
 def stoppable(items: Sequence[T], left: str) -> Iterator[Iterator[T]]:
-    """Let an interrupt end a loop over items, and say how many were not finished.
+    """Yield an iterator over items that ends at an interrupt, and say how many were not finished.
 
-    Args:
-        left: what the items are and what was not done with them, such as ``periods were not released``.
-
-    Yields:
-        The items, one at a time. None is begun after an interrupt.
+    ``left`` says what the items are and what was not done with them, such as ``periods were not released``.
 
     Raises:
         Interrupted: the process was asked to end, so that an item was not begun or not finished.

@@ -3,7 +3,6 @@
 See ``docs/reference/bundle.md``.
 """
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import dagster as dg
 import pandas as pd
 
+from od_assets.compatibility import without_beta_warnings
 from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
 from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
@@ -29,15 +29,13 @@ from od_core.records.formats import RecordColumns
 
 def with_sources(assets: Sequence[dg.AssetsDefinition]) -> Sequence[Any]:
     """Return the assets, each with the file and line of its function."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)  # docs/decisions/0002-dagster.md
+    with without_beta_warnings():  # docs/decisions/0002-dagster.md
         return dg.with_source_code_references(assets)
 
 
 def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
     """Return Dagster metadata that names the source file of a definition."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", dg.BetaWarning)
+    with without_beta_warnings():
         references = dg.CodeReferencesMetadataValue(code_references=[dg.LocalFileCodeReference(file_path=file)])
     return {"dagster/code_references": references}
 
@@ -53,13 +51,6 @@ GROUP_SIZE_COLUMNS = (
     Column("area", "integer", "Area", "Number of the zone that the group is in."),
     Column("size", "integer", "True size", "Confidential: the true number of members of the group."),
 )
-
-
-def column_schema(*columns: Column) -> dg.TableSchema:
-    """Return the schema of an asset whose table has these columns."""
-    return dg.TableSchema(
-        [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
-    )
 
 
 Sources = Mapping[str, list[dg.TableColumnDep]]
@@ -79,11 +70,10 @@ def same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> S
 def with_columns(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
     """Return asset metadata with the schema and the lineage of a table that has these columns.
 
-    Args:
-        columns: columns of the table.
-        sources: upstream columns of each column; a column that is left out has none. None for a table without lineage.
+    A column that ``sources`` leaves out has none. It is None for a table without lineage.
     """
-    return with_schema(column_schema(*columns), sources)
+    described = [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
+    return with_schema(dg.TableSchema(described), sources)
 
 
 def with_schema(schema: dg.TableSchema, sources: Sources | None) -> dict[str, Any]:

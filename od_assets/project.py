@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Folder that contains this package; in a checkout, it is a Dagster project."""
-
 
 DOMAINS = "domains"
 """Name of the folder of privacy domains, below the declarations."""
@@ -68,32 +67,22 @@ def current_project() -> Project:
 
     It is the folder in ``OD_PROJECT``; otherwise the nearest Dagster project, from the working directory upwards;
     otherwise the checkout that contains this package. If the folder in ``OD_PROJECT`` is not a Dagster project, it is
-    the root of the data, and the declarations are those of the project that would be found without it.
-
-    Raises:
-        OdError: There is no project.
+    the root of the data, and the declarations are those of the project that would be found without it. Raises OdError
+    if there is no project.
     """
     stated = os.environ.get("OD_PROJECT")
-    if stated:
-        root = Path(stated).resolve()
-        found = project_at(root)
-        if found is None:
-            nearest = _nearest_project()
-            found = Project(root, nearest.defs, nearest.module)
+    if stated and (found := project_at(Path(stated).resolve())) is not None:
         return found
-    return _nearest_project()
-
-
-def _nearest_project() -> Project:
     here = Path.cwd().resolve()
-    found = project_above(here) or project_at(CHECKOUT)
-    if found is not None:
-        return found
-    raise OdError(
-        "OD-PROJECT-ABSENT",
-        f"{here} is not in a Dagster project: no folder from there upwards has a pyproject.toml with [tool.dg.project]",
-        next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
-    )
+    nearest = project_above(here) or project_at(CHECKOUT)
+    if nearest is None:
+        raise OdError(
+            "OD-PROJECT-ABSENT",
+            f"{here} is not in a Dagster project: no folder from there upwards has a pyproject.toml with"
+            " [tool.dg.project]",
+            next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
+        )
+    return replace(nearest, root=Path(stated).resolve()) if stated else nearest
 
 
 def project_above(place: Path) -> Project | None:
@@ -104,8 +93,7 @@ def project_above(place: Path) -> Project | None:
 def project_at(root: Path) -> Project | None:
     """Return the Dagster project that a folder's ``pyproject.toml`` or ``dg.toml`` states; None if there is none.
 
-    Raises:
-        OdError: The project's package cannot be found.
+    Raises OdError if its package cannot be found.
     """
     stated = _dg_settings(root).get("project")
     if not isinstance(stated, dict) or "root_module" not in stated:

@@ -4,44 +4,56 @@ Each command imports most of what it needs when it runs: Dagster, pandas and Num
 """
 
 import sys
+from collections.abc import Callable
 from importlib.metadata import version
 from typing import Annotated
 
 import typer
 
+from od_assets.cli import operations, published, releases
 from od_assets.cli.init import init
-from od_assets.cli.operations import doctor, ledger_app, purge, ui
-from od_assets.cli.published import (
-    assist,
-    compare,
-    contract,
-    disclose,
-    explain,
-    replicates,
-    report,
-    site,
-    sum_command,
-    verify,
-)
-from od_assets.cli.releases import compare_mechanisms, forecast, plan, run, status
+from od_assets.cli.init_questions import QUESTIONS
+from od_assets.cli.options import described
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
 from od_core.files.durable import of_system
 
+COMMANDS: dict[str, Callable[..., None]] = {
+    "plan": releases.plan,
+    "forecast": releases.forecast,
+    "init": init,
+    "run": releases.run,
+    "report": published.report,
+    "status": releases.status,
+    "verify": published.verify,
+    "doctor": operations.doctor,
+    "compare": published.compare,
+    "compare-mechanisms": releases.compare_mechanisms,
+    "contract": published.contract,
+    "ui": operations.ui,
+    "sum": published.sum_command,
+    "assist": published.assist,
+    "replicates": published.replicates,
+    "site": published.site,
+    "disclose": published.disclose,
+    "explain": published.explain,
+    "purge": operations.purge,
+    "ledger verify": operations.verify_ledger,
+    "ledger schema": operations.print_schema,
+    "ledger copy": operations.copy_ledger,
+}
+
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."
 )
-for command in (plan, forecast, init, run, report, status, verify, doctor, compare, compare_mechanisms, contract, ui):
-    app.command()(command)
-app.command("sum")(sum_command)
-app.command()(assist)
-app.command()(replicates)
-app.command()(site)
-app.command()(disclose)
-app.command()(explain)
-app.command()(purge)
+ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
 app.add_typer(ledger_app, name="ledger")
+ledger_app.callback(invoke_without_command=True)(described("ledger", operations.ledger, {}))
+for name, command in COMMANDS.items():
+    *groups, last = name.split()
+    described(name, command, {question.flag: question.asks for question in QUESTIONS})
+    (ledger_app if groups else app).command(last)(command)
 
 
 def _print_version(asked: bool) -> None:

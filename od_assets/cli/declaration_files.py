@@ -37,11 +37,7 @@ def write_text(path: Path, text: str) -> None:
 
 
 def make_file(path: Path, text: str, made: list[Path]) -> None:
-    """Write a new file, and its folder if needed, and add both to ``made``.
-
-    Raises:
-        OdError: the file exists, or cannot be written.
-    """
+    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if it exists."""
     try:
         if not path.parent.exists():
             path.parent.mkdir()

@@ -18,7 +18,7 @@ import stat
 import tomllib
 import traceback
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, partial
@@ -50,8 +50,8 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.reading import comparison, declaration, declared_comparisons, declared_releases
 from od_assets.series.series import Series, TableSeries
 from od_assets.terminal import WRONG, console, keep_detail_of
-from od_core import Breakdown, OdError, Plan, intopt
-from od_core.files.duckdb_session import parquet_rows, quoted_name, scratch_database
+from od_core import Breakdown, OdError, intopt
+from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
@@ -70,31 +70,15 @@ from od_core.records.open_file import in_records
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one inspection. It contains nothing confidential.
-
-    Attributes:
-        fault: the fault, in one line; None if there is none.
-        next_step: how to correct the fault; None if there is none.
-
-    Raises:
-        OdError: a fault without a next step, or a next step without a fault.
-    """
+    """The result of one inspection, which holds nothing confidential: a fault in one line and its next step, if any."""
 
     what: str
     fault: str | None = None
     next_step: str | None = None
 
-    def __post_init__(self) -> None:
-        if (self.fault is None) != (self.next_step is None):
-            raise OdError(
-                "OD-FINDING",
-                f"{self.what}: a fault needs a next step, and a next step needs a fault",
-                next_step="report this defect",
-            )
-
     @property
     def ok(self) -> bool:
-        """True if there is no fault."""
+        """Whether there is no fault."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:
@@ -111,9 +95,8 @@ class Finding:
 def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
-    Args:
-        look: function that inspects it. A text that it returns is appended to ``what``; an OdError that it raises is
-            the fault, as is a file or folder that the system refuses.
+    A text that ``look`` returns is appended to ``what``. An OdError that it raises is the fault, as is a file or folder
+    that the system refuses.
     """
     try:
         more = look()
@@ -149,7 +132,8 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
             series.plan(geography, period)
             return "nothing is spent yet"
         plan = work.planned(geography)
-        lost = _lost(work, plan)
+        in_parts = isinstance(series, FlowSeries) and series.bands is not None  # whose files are elsewhere
+        lost = [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
         warehouse.ledger.hold_to_release(work.key, series.domain, plan, lost)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
@@ -158,30 +142,8 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
     return found(f"budget of {work.key}", look)
 
 
-def _lost(work: ReleaseWork[Any, Any], plan: Plan) -> list[int]:
-    """Return the numbers of the steps whose draw was lost. Draws in parts are left out, whose files are elsewhere."""
-    in_parts = isinstance(work.series, FlowSeries) and work.series.bands is not None
-    return [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
-
-
-def hold_to_drawn(work: ReleaseWork[Any, Any], counted: Counted, counters: UserCounters | None) -> None:
-    """Raise OdError if a release that is drawn would refuse the counted input, because it has changed.
-
-    For unit ``user_year``, the input is not compared if ``counters`` is None, because they cannot be used.
-    """
-    if counters is not None:
-        counters.hold_to_input(counted)
-    elif work.counters is None:
-        hold_to_input(InspectedFolder.of(work), work.key, counted, drawn=True)
-
-
 class InspectedFolder(ConfidentialFolder):
     """The confidential folder, in which an inspection makes no key."""
-
-    @classmethod
-    def of(cls, work: ReleaseWork[Any, Any]) -> Self:
-        """Return the confidential folder of a release."""
-        return cls(work.warehouse.confidential.path)
 
     def key(self) -> bytes:
         """Return the key; if there is none, one with which nothing was made."""
@@ -191,13 +153,6 @@ class InspectedFolder(ConfidentialFolder):
 class InspectedCounters(UserCounters):
     """Confidential: counters of users that an inspection reads once, and does not store."""
 
-    @classmethod
-    def of(cls, work: ReleaseWork[Any, Any]) -> Self | None:
-        """Return the counters of a release; None if its unit has none, or if nothing was released yet."""
-        if not work.warehouse.ledger_chain.exists() or (counters := work.counters) is None:
-            return None
-        return cls(**{**vars(counters), "confidential": InspectedFolder.of(work)})
-
     @cached_property
     def _allowed(self) -> Allowances:
         return super().allowances()
@@ -206,7 +161,7 @@ class InspectedCounters(UserCounters):
         """See :meth:`UserCounters.allowances`."""
         return self._allowed
 
-    def check(self) -> None:
+    def refuse_unusable(self) -> None:
         """Raise OdError if a release would refuse the counters of the year."""
         self.allowances()
 
@@ -234,8 +189,7 @@ _MOST_NAMED = 5
 
 def python_version(checkout: Path = CHECKOUT) -> Finding:
     """Check that the project supports this version of Python."""
-    required = SpecifierSet(_project(checkout)["requires-python"])
-    this = platform.python_version()
+    this, (required, _) = platform.python_version(), _required(checkout)
     if required.contains(this, prereleases=True):
         return Finding(f"Python {this}")
     return Finding(f"Python {this}", f"the project needs {required}", "install again with a supported Python version")
@@ -243,7 +197,7 @@ def python_version(checkout: Path = CHECKOUT) -> Finding:
 
 def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     """Check that the installed packages are those that this one requires and, in a checkout, pins."""
-    required = [Requirement(line) for line in _project(checkout)["dependencies"]]
+    _, required = _required(checkout)
     findings = [_versions(f"{len(required)} packages that od-release requires", required)]
     pins = checkout / "constraints.txt"
     if pins.is_file():
@@ -254,23 +208,23 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     return findings
 
 
-def _project(checkout: Path) -> dict[str, Any]:
+def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
     file = checkout / "pyproject.toml"
     if file.is_file():
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
-        needed = [line for extra in _EXTRAS for line in extras.get(extra, ()) if not line.startswith("od-release[")]
-        return project | {"dependencies": [*project["dependencies"], *needed]}
-    lines = [Requirement(line) for line in importlib.metadata.requires("od-release") or []]
-    needed = [
-        str(line)
-        for line in lines
-        if line.name != "od-release"
-        and (line.marker is None or any(line.marker.evaluate({"extra": extra}) for extra in _EXTRAS))
-    ]
-    python = importlib.metadata.metadata("od-release")["Requires-Python"]
-    return {"requires-python": python, "dependencies": needed}
+        lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]
+        python = project["requires-python"]
+    else:
+        lines = importlib.metadata.requires("od-release") or []
+        python = importlib.metadata.metadata("od-release")["Requires-Python"]
+
+    def is_needed(one: Requirement) -> bool:
+        applies = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in _EXTRAS)
+        return applies and one.name != "od-release"
+
+    return SpecifierSet(python), list(filter(is_needed, map(Requirement, lines)))
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
@@ -292,10 +246,9 @@ def _installed(requirement: Requirement) -> str | None:
 
 
 def compiled_kernels(folder: Path | None) -> Finding:
-    """Check that compiled kernels are cached, and that one kernel gives the right numbers.
+    """Check that compiled kernels are cached in a folder, and that one kernel gives the right numbers.
 
-    Args:
-        folder: cache folder of the current source files; None if no folder is writable.
+    The folder is None if no folder is writable.
     """
     what = "compiled kernels"
     if folder is None:
@@ -398,24 +351,17 @@ def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> Finding:
 
     The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
     """
-    what = "release lock"
-    for process in _holders(var / LOCK_NAME, locks):
+    what, lock = "release lock", var / LOCK_NAME
+    listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
+    for held in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
+        process = int(held[1])
+        if int(held[2]) != lock.stat().st_ino:
+            continue
         if _state(process) in "Tt":
             fault = f"process {process} holds it but is suspended, so no other release can begin"
             return Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")
         return Finding(f"{what}: a release is running now")
     return Finding(what)
-
-
-def _holders(lock: Path, locks: Path) -> Iterator[int]:
-    """Yield the ids of the processes that have locked a file, from the list of locks of Linux."""
-    if not lock.exists() or not locks.exists():
-        return
-    inode = lock.stat().st_ino
-    for line in locks.read_text(encoding="utf-8").splitlines():
-        held = re.search(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", line)
-        if held and int(held[2]) == inode:
-            yield int(held[1])
 
 
 def _state(process: int) -> str:
@@ -477,6 +423,9 @@ def _some(texts: list[str]) -> str:
 _FIRST_ROWS = 5
 """Number of example records in the findings for each kind of fault."""
 
+_LOST_ZEROS = "_that_lost_its_zeros"
+"""Ending of the name of the fault of codes that lost their leading zeros."""
+
 
 def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     """Return findings on the file of a period: whether it exists, is complete, and would be accepted by a release.
@@ -486,26 +435,30 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     key, warehouse = series.key(period), Warehouse.of(series.project)
     what, there = f"input of {key}", arrival(series, Period(period))
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
-    counters = InspectedCounters.of(work)
-    findings = [] if counters is None else [found(f"counters of users for {key}", counters.check)]
+    findings, counters = [], None
+    if warehouse.ledger_chain.exists() and work.counters is not None:
+        folder = InspectedFolder(warehouse.confidential.path)
+        counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
+        findings = [found(f"counters of users for {key}", counters.refuse_unusable)]
     if there.waits is not None:
         return [*findings, found(what, partial(_refuse_waiting, series, period, there.waits))]
     if not series.records_are_here:
         return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
-    usable = counters if all(finding.ok for finding in findings) else None
     try:
-        folder = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
+        copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
         return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
-    refused, numbers = _inspection(work, usable, folder)
+    numbers: list[str] = []
+    usable = counters if all(finding.ok for finding in findings) else None
+    refused = list(_refusals(work, usable, copy, numbers))
     title = f"{key}, {series.records_path(period)}: would {'' if refused else 'not '}be refused"
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
     look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
-    if refused:
-        first = refused[0]
-        fault = f"the input would be refused. {first.code}: {first.message}"
-        return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
-    return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+    if not refused:
+        return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+    first = refused[0]
+    fault = f"the input would be refused. {first.code}: {first.message}"
+    return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
 
 
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
@@ -516,74 +469,87 @@ def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
-def _inspection(
-    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path
-) -> tuple[list[OdError], list[str]]:
-    """Confidential: return the findings on an input.
+def _refusals(
+    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, folder: Path, numbers: list[str]
+) -> Iterator[OdError]:
+    """Confidential: yield the errors with which a release would refuse an input, in the order in which it meets them.
 
-    Returns:
-        The errors with which a release would refuse it, in the order in which it meets them; and lines of text with the
-        number of faults of each kind and the first faulty records.
+    Lines on faulty records are added to ``numbers``. The folder of the copy of the records is removed.
     """
-    refused: list[OdError] = []
-    numbers: list[str] = []
     try:
-        _inspect(work, counters, folder / "records.parquet", refused, numbers)
+        yield from _faults(work, counters, folder / "records.parquet", numbers)
     except OdError as error:
-        refused.append(error)
+        yield error
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
-        refused.append(
-            OdError(
-                "OD-CONFIDENTIAL-ERROR",
-                "the input cannot be read or counted",
-                next_step="correct the input",
-                confidential_detail=traceback.format_exc(),
-            )
+        yield OdError(
+            "OD-CONFIDENTIAL-ERROR",
+            "the input cannot be read or counted",
+            next_step="correct the input",
+            confidential_detail=traceback.format_exc(),
         )
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return refused, numbers
 
 
-def _inspect(
-    work: ReleaseWork[Any, Any],
-    counters: InspectedCounters | None,
-    records: Path,
-    refused: list[OdError],
-    numbers: list[str],
-) -> None:
-    """Append the findings on an input to ``refused`` and ``numbers``. Errors of reading and counting are not caught."""
+def _faults(
+    work: ReleaseWork[Any, Any], counters: InspectedCounters | None, records: Path, numbers: list[str]
+) -> Iterator[OdError]:
+    """Yield the error of each kind of faulty record that is too frequent. Raise those of reading and counting."""
     series, period = work.series, work.key.period
     drawn = work.warehouse.ledger_chain.exists() and work.is_drawn  # to ask for a ledger would create it
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
     load_period(series, period, records, geography)
+    listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
-        for name, codes in listed_codes(*series.listed_codes(geography), series.breakdowns).items():
+        for name, codes in listed.items():
             connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
-        for kind in _kinds(connection, records, series.breakdowns):
-            numbers += kind.lines(connection)
-            if kind.is_judged and kind.faulty > series.fault_threshold * kind.among:
+        file = parquet_rows(records, numbered=True)
+        rows = connection.sql(f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}")  # noqa: S608  # checked name
+        for name, condition, faulty, among in _kinds(rows, listed, series.breakdowns):
+            numbers.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
+            if faulty:
+                first = rows.filter(condition).order("row").limit(_FIRST_ROWS).df()
+                numbers += [f"  {line}" for line in first.to_csv(index=False).splitlines()]
+            # The faults of flows are counted in trips instead of records. Lost zeros count as unlisted already.
+            is_judged = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)
+            if is_judged and faulty > series.fault_threshold * among:
                 share = float(series.fault_threshold)
-                above = f"{kind.name}: {kind.faulty} of {kind.among} records, above the threshold {share:.3%}"
-                refused.append(_check_failed(series.name, above))
+                above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
+                required = RECORDS_REQUIREMENT.removesuffix(".")
+                yield OdError(  # as a run reports it
+                    "OD-CHECK-FAILED",
+                    f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}",
+                    next_step="correct the input or the declaration",
+                    confidential_detail=above,
+                )
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
         raise in_records(error, series.records_path(period).name, series.columns) from None
-    if drawn:
-        hold_to_drawn(work, counted, counters)
+    if drawn and counters is not None:
+        counters.hold_to_input(counted)
+    elif drawn and work.counters is None:
+        hold_to_input(InspectedFolder(work.warehouse.confidential.path), work.key, counted, drawn=True)
 
 
-def _check_failed(name: str, detail: str) -> OdError:
-    """Return the error of the blocking check of the raw records, as a run reports it."""
-    return OdError(
-        "OD-CHECK-FAILED",
-        f"{name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {RECORDS_REQUIREMENT.removesuffix('.')}",
-        next_step="correct the input or the declaration",
-        confidential_detail=detail,
-    )
+def _kinds(
+    rows: duckdb.DuckDBPyRelation, listed: Mapping[str, Sequence[str]], breakdowns: Sequence[Breakdown]
+) -> Iterator[tuple[str, str, int, int]]:
+    """Confidential: yield the kinds of fault that records may have, including codes that lost their leading zeros.
+
+    Each is the name, the SQL condition of a faulty record, the number of faulty records, and of those that could be.
+    The rows begin with a row number; the listed codes are given by the name of their SQL table.
+    """
+    for name, fault in record_faults(rows.columns[1:], breakdowns).items():
+        faulty, among = rows.aggregate(f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})").fetchall()[0]
+        yield name, fault.is_faulty, faulty, among
+        if name.endswith("_unlisted") and faulty:
+            table = listed_for(fault.column)
+            lost = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
+            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost})").fetchall()
+            yield f"{fault.column}{_LOST_ZEROS}", lost, without_zeros, faulty
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
@@ -597,7 +563,7 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
             records,
             series.plan(geography, period).tree,
             unit=series.unit,
-            key=InspectedFolder.of(work).key(),
+            key=InspectedFolder(work.warehouse.confidential.path).key(),
             period=period,
             fault_threshold=series.fault_threshold,
             breakdowns=series.breakdowns,
@@ -607,73 +573,10 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
     return counted
 
 
-@dataclass(frozen=True, repr=False)
-class _Kind:
-    """Confidential: one kind of fault.
-
-    Attributes:
-        name: name of the kind.
-        condition: SQL condition of a faulty record.
-        faulty, among: number of records that have the fault, and number of records that could have it.
-        is_judged: whether a release refuses an input with too many of these faults. False for flows, whose faults are
-            counted in trips instead of records, and for codes that lost their zeros, which count as unlisted already.
-        rows: SQL query of the records with their row numbers.
-    """
-
-    name: str
-    condition: str
-    faulty: int
-    among: int
-    is_judged: bool
-    rows: str
-
-    def lines(self, connection: duckdb.DuckDBPyConnection) -> list[str]:
-        """Return lines of text with the numbers of the fault, and the first faulty records with their row numbers."""
-        share = self.faulty / self.among if self.among else 0.0
-        lines = [f"{self.name}: {self.faulty} of {self.among} records ({share:.4%})"]
-        if self.faulty:
-            query = f"SELECT * FROM ({self.rows}) WHERE {self.condition} ORDER BY row LIMIT {_FIRST_ROWS}"  # noqa: S608  # our own text
-            lines += [f"  {line}" for line in connection.sql(query).df().to_csv(index=False).splitlines()]
-        return lines
-
-
-def _kinds(connection: duckdb.DuckDBPyConnection, records: Path, breakdowns: Sequence[Breakdown]) -> Iterator[_Kind]:
-    """Yield every kind of fault that these records may have, including codes that lost their leading zeros."""
-    file = parquet_rows(records, numbered=True)
-    rows = f"SELECT file_row_number + 1 AS row, * EXCLUDE (file_row_number) FROM {file}"  # noqa: S608  # checked name
-    columns = connection.sql(rows).columns[1:]
-    for name, fault in record_faults(columns, breakdowns).items():
-        faulty, among = _numbers(connection, rows, fault.is_faulty, fault.among)
-        yield _Kind(name, fault.is_faulty, faulty, among, "trips" not in columns, rows)
-        if name.endswith("_unlisted") and faulty:
-            lost = f"{fault.is_faulty} AND {_is_listed_with_zeros(connection, fault.column)}"
-            without_zeros, _ = _numbers(connection, rows, lost, fault.among)
-            yield _Kind(f"{fault.column}_that_lost_its_zeros", lost, without_zeros, faulty, False, rows)
-
-
-def _numbers(connection: duckdb.DuckDBPyConnection, rows: str, is_faulty: str, among: str) -> tuple[int, int]:
-    among = among if among == "*" else quoted_name(among)
-    query = f"SELECT count(*) FILTER (WHERE {is_faulty}), count({among}) FROM ({rows})"  # noqa: S608  # our own text
-    ((faulty, all_of_them),) = connection.sql(query).fetchall()
-    return faulty, all_of_them
-
-
-def _is_listed_with_zeros(connection: duckdb.DuckDBPyConnection, column: str) -> str:
-    """Return an SQL condition that a code is listed after padding with zeros to the usual length of the codes."""
-    table = listed_for(column)
-    listed = [code for (code,) in connection.sql(f"FROM {table}").fetchall()]
-    return f"{filled_with_zeros(column, listed)} IN (FROM {table})"
-
-
 def diagnosis(name: str | None = None, period: str | None = None) -> list[Finding]:
-    """Return the findings on the installation, the declarations and, if a period is given, what a run of it would meet.
+    """Return the findings on the installation, on one or all declarations, and on what a run of a period would meet.
 
-    Args:
-        name: name of one declaration; None inspects all of them.
-        period: period whose budget and input are inspected too; None inspects neither.
-
-    Raises:
-        OdError: there is no such declaration, or it has no such period.
+    Raises OdError if there is no such declaration, or it has no such period.
     """
     releases, comparisons = declared_releases(), declared_comparisons()
     if name in comparisons:
@@ -682,10 +585,14 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         if name not in releases:
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
+
+    def checked(one: str) -> None:
+        comparison(one).checked()
+
     return [
         *of_installation(),
         *(finding for one in releases for finding in of_declaration(one)),
-        *(found(f"comparison {one}", partial(_check_comparison, one)) for one in comparisons),
+        *(found(f"comparison {one}", partial(checked, one)) for one in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]
@@ -713,37 +620,27 @@ def of_declaration(name: str) -> list[Finding]:
 
     If the YAML or the geography has a fault, the parts that depend on it are not inspected.
     """
-    what = f"declaration {name}"
     try:
         series = declaration(name)
     except OdError as error:
-        return [Finding.of_error(what, error)]
-    return [
-        Finding(f"{what}, data set {series.domain.name}: {series.columns.row}"),
-        *_of_plan(series),
-        found(f"assets and schedules of {name}", lambda: refuse_unloadable(series)),
-    ]
-
-
-def _of_plan(series: Series[Any, Any]) -> list[Finding]:
-    what = f"geography of {series.name}"
+        return [Finding.of_error(f"declaration {name}", error)]
+    findings = [Finding(f"declaration {name}, data set {series.domain.name}: {series.columns.row}")]
     try:
         geography = series.read_geography()
     except OdError as error:
-        return [Finding.of_error(what, error)]
-    counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
-
-    def plan() -> str:
-        planned = series.plan(geography, planned_period(series, None))
-        Warehouse.of(series.project).hold_to_declared(series.domain)
-        asked, cap = text_above(planned.charge.as_rho), text_above(series.domain.cap.allowed_rho())
-        return f"rho {asked} of a cap of {cap}"
-
-    return [Finding(f"{what}: {counts}"), found(f"plan of {series.name}", plan)]
+        findings.append(Finding.of_error(f"geography of {name}", error))
+    else:
+        counts = ", ".join(f"{number} {level}" for level, number in geography.area_counts.items())
+        plan = partial(_planned, series, geography)
+        findings += [Finding(f"geography of {name}: {counts}"), found(f"plan of {name}", plan)]
+    return [*findings, found(f"assets and schedules of {name}", partial(refuse_unloadable, series))]
 
 
-def _check_comparison(name: str) -> None:
-    comparison(name).checked()
+def _planned(series: Series[Any, Any], geography: Any) -> str:
+    """Return what a plan of a series costs. Raises OdError if it is refused."""
+    plan = series.plan(geography, planned_period(series, None))
+    Warehouse.of(series.project).hold_to_declared(series.domain)
+    return f"rho {text_above(plan.charge.as_rho)} of a cap of {text_above(series.domain.cap.allowed_rho())}"
 
 
 def _of_inputs(names: tuple[str, ...], period: str) -> list[Finding]:

@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,7 +26,16 @@ import dagster as dg
 import pandas as pd
 from pydantic import ValidationError
 
-from od_assets.cli.init_questions import QUESTIONS, Answers, Fields, Question, as_list, as_number, as_yaml, fill
+from od_assets.cli.init_questions import (
+    QUESTIONS,
+    Answers,
+    Fields,
+    Question,
+    as_list,
+    as_number,
+    as_yaml,
+    declared_by_answers,
+)
 from od_assets.project import current_project
 from od_assets.series.flows import Trips
 from od_assets.series.inputs import Arrivals, Zones
@@ -53,32 +63,18 @@ ROLES = ("origin", "destination", "date", "trips")
 _SIMILAR = 0.75
 """Smallest difflib ratio of names that are called similar."""
 
-_Judge = Callable[[str, Answers], object]
-"""Function that raises OdError for an answer that cannot be right after the answers before it."""
+_Check = Callable[[Answers, Fields], object]
+"""Function that raises OdError if the last of some answers cannot be right after the others."""
 
 
 @dataclass(frozen=True)
 class _Records:
-    """The newest file of records as the answers so far declare it.
-
-    Attributes:
-        source: the file.
-        form: format of its records.
-        columns: names of the columns that are declared.
-        schema: type of every column of the file, by name.
-    """
+    """The newest file of records, its format, its declared columns and the types of all, as the answers declare it."""
 
     source: Path
     form: RecordFormat
     columns: RecordColumns
     schema: dict[str, str]
-
-    @property
-    def used(self) -> list[str]:
-        """Columns of the file that a release reads, or selects rows by, in the order of the file."""
-        names = (*self.columns.names, *(column for column, _ in self.form.categories))
-        found = {column_in(name, list(self.schema)) for name in names}
-        return [column for column in self.schema if column in found]
 
     @property
     def may_show(self) -> bool:
@@ -191,10 +187,13 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     records = _opened(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
-    name, schema, used = records.source.name, records.schema, records.used
+    name, schema = records.source.name, records.schema
     if not records.may_show:
         return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
-    unused = [column for column in schema if column not in used]
+    # Used are the columns that a release reads, or selects rows by.
+    names = (*records.columns.names, *(column for column, _ in records.form.categories))
+    found = {column_in(one, list(schema)) for one in names}
+    used, unused = ([column for column in schema if (column in found) == is_used] for is_used in (True, False))
     return [
         f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
         for title, columns in (("Used", used), ("Unused", unused))
@@ -204,18 +203,13 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
 def _opened(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records, or None if there is none or the fields do not fit the component.
 
-    Fields that do not fit are refused when the declaration is written.
-
-    Raises:
-        OdError: the file cannot be opened as it is declared.
+    Fields that do not fit are refused when the declaration is written. Raises OdError if the file cannot be opened.
     """
     source = newest_file(answers["records"])
     if source is None:
         return None
-    stated: dict[str, Any] = {}
-    fill(stated, answers, fields)
     try:
-        trips = Trips.model_validate(stated["trips"])
+        trips = Trips.model_validate(declared_by_answers(answers, fields)["trips"])
     except ValidationError:
         return None
     form = trips.record_format()
@@ -257,13 +251,13 @@ def _similar(records: str) -> list[str]:
         if part in there:  # a folder of a period
             folder /= names[there.index(part)]
             continue
-        return [name for name in dict.fromkeys(there) if _is_similar(name, part)][:3]
+        return [name for name in dict.fromkeys(there) if _are_similar(name, part)][:3]
     return []
 
 
-def _is_similar(name: str, part: str) -> bool:
+def _are_similar(*names: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
-    one, other = (re.sub(r"\{[^{}]*\}", "*", text.casefold()) for text in (name, part))
+    one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
     return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= _SIMILAR
 
 
@@ -350,9 +344,7 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 def _declared(answers: Answers, fields: Fields) -> Zones:
     """Return the list of zones as the answers so far declare it. Raises OdError if they do not fit the section."""
-    stated: dict[str, Any] = {}
-    fill(stated, answers, fields)
-    return fitting(Zones, stated["geography"], "geography")
+    return fitting(Zones, declared_by_answers(answers, fields)["geography"], "geography")
 
 
 def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
@@ -363,13 +355,14 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
     return is_header(columns, table.head(_FIRST_ROWS).astype(str).to_numpy().tolist())
 
 
-def _one_of(what: str, known: Iterable[str], code: str) -> _Judge:
-    """Return a judge of answers that must be one of some names."""
-    return lambda answer, _: refuse_unknown(what, answer, tuple(known), code=code, next_step="choose one of them")
+def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
+    """Return a check of an answer that must be one of some names."""
+    step = "choose one of them"
+    return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
 
 
-def _judge_bounds(_answer: str, answers: Answers) -> None:
-    """Judge the bounds that are given so far. Without that of a year, the unit of a period has the same bound."""
+def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError for the bounds given so far. Without that of a year, the unit of a period has the same bound."""
     of_year: dict[str, Any] = {}
     if "max_trips_year" in answers:
         most = as_number(answers["max_trips_year"])
@@ -382,61 +375,69 @@ def _judge_bounds(_answer: str, answers: Answers) -> None:
     )
 
 
-def _judge_reason(answer: str, answers: Answers) -> None:
-    if answers["cap"] and not answer.strip():
+def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
+    if answers["cap"] and not answers["reason"].strip():
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
 
 
-def _judge_seconds(answer: str, _answers: Answers) -> None:
-    fitting(Arrivals, {"settled_seconds": as_yaml(answer)}, "arrivals").check(one_file=True)
+def _refuse_seconds(answers: Answers, _fields: Fields) -> None:
+    stated = {"settled_seconds": as_yaml(answers["settled_seconds"])}
+    fitting(Arrivals, stated, "arrivals").check(one_file=True)
 
 
-def _judge_owners(answer: str, _answers: Answers) -> None:
+def _refuse_owner(answers: Answers, _fields: Fields) -> None:
     try:
-        dg.AssetSpec("any", owners=as_list(answer))
+        dg.AssetSpec("any", owners=as_list(answers["owner"]))
     except dg.DagsterError:
         step = "give team:name or an e-mail address"
-        raise OdError("OD-CONFIG", f"Invalid owner {answer!r}", next_step=step) from None
+        raise OdError("OD-CONFIG", f"Invalid owner {answers['owner']!r}", next_step=step) from None
 
 
-_JUDGES: dict[str, _Judge] = {
-    "every": _one_of("length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
-    "first": lambda answer, answers: SeriesPeriods(answers["every"], Period(answer), None, None),
-    "last": lambda answer, answers: SeriesPeriods(answers["every"], Period(answers["first"]), Period(answer), None),
-    "time_zone": lambda answer, _answers: check_time_zone(answer),
-    "unit": _one_of("privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
-    "max_trips": _judge_bounds,
-    "max_trips_year": _judge_bounds,
-    "id_pattern": _judge_bounds,
-    "neighbours": _one_of("neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
-    "epsilon": lambda answer, _answers: Budget(epsilon=answer, delta="1e-8"),
-    "delta": lambda answer, _answers: Budget(epsilon=1, delta=answer),
-    "cap": lambda answer, _answers: Cap(rho=answer),
-    "settled_seconds": _judge_seconds,
-    "owner": _judge_owners,
+def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
+    if (fault := absence(current_project().root / answers["zones"])) is not None:
+        step = "give --zones and the path of a public list of zones that can be read"
+        raise OdError("OD-FILE-MISSING", fault, next_step=step)
+
+
+def _series_periods(answers: Answers, _fields: Fields) -> SeriesPeriods:
+    last = Period(answers["last"]) if "last" in answers else None
+    return SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
+
+
+_CHECKS_OF_FILES: dict[str, _Check] = {
+    "records": refuse_absent_records,
+    "reader": refuse_unreadable_records,
+    **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
+    "zones": _refuse_absent_zones,
 }
-"""Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
+"""Functions that raise OdError for an answer that does not fit the files, by flag."""
 
-_JUDGES_OF_ZONES: dict[str, Callable[[Answers, Fields], object]] = {
+_CHECKS_OF_VALUES: dict[str, _Check] = {
+    "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
+    "first": _series_periods,
+    "last": _series_periods,
+    "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
+    "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
+    "max_trips": _refuse_bounds,
+    "max_trips_year": _refuse_bounds,
+    "id_pattern": _refuse_bounds,
+    "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
+    "epsilon": lambda answers, _fields: Budget(epsilon=answers["epsilon"], delta="1e-8"),
+    "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
+    "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
+    "reason": _refuse_no_reason,
+    "settled_seconds": _refuse_seconds,
+    "owner": _refuse_owner,
     "zones": lambda answers, _fields: zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,
     "coordinates": refuse_unfit_zones,
 }
-"""Functions that raise OdError if an answer does not fit the list of zones, by flag."""
+"""Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
-
-def refuse_value(flag: str, answers: Answers, fields: Fields) -> None:
-    """Raise OdError if no declaration could have the answer to a question after the answers before it."""
-    answer = answers[flag]
-    if flag in _JUDGES and answer:
-        _JUDGES[flag](answer, answers)
-    if flag in _JUDGES_OF_ZONES and (answer or flag == "prefixes"):  # a level may need one
-        _JUDGES_OF_ZONES[flag](answers, fields)
-    if flag == "reason":
-        _judge_reason(answer, answers)
-
+_ALSO_EMPTY = ("prefixes", "reason")
+"""Questions of which no answer may be wrong, too: a level may need a prefix, and a cap a reason."""
 
 _OF_FURTHER_COLUMNS = ("names", "coordinates")
 """Questions that are asked only if the list of zones has columns that no answer names."""
@@ -454,12 +455,10 @@ def answered(
         given: answers by flag; None for a flag without an answer.
         ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
-        fields: additional fields of the release's declaration, by path of the field.
 
     Raises:
         OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
-            and no other reader was asked for; or no answer states what a row is, though the
-            records have unused columns.
+            and no other reader was asked for; or no answer states what a row is, though it must be asked.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -470,7 +469,16 @@ def answered(
                 raise _not_of_unit(question)
             continue
         if flag == "one_row_a_trip" and answer in (None, "", "false"):
-            answers[flag] = _said_of_rows(question, answers, ask, tell, fields)
+            unstated, unused = unstated_rows(answers, fields) or (None, None)
+            answers[flag] = "" if unused is None else "true"
+            if unstated is not None:
+                if ask is not None:
+                    tell(f"{unstated.message}.")
+                said = "" if ask is None else ask(question).strip()
+                if said in (unused or ()):
+                    answers |= {"trips": said, flag: ""}  # the column of the number of trips
+                elif said.lower() != "true":
+                    raise unstated
             continue
         if flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields):
             answers[flag] = ""
@@ -482,13 +490,13 @@ def answered(
             answers[flag] = answer
             try:
                 _refuse(question, answers, fields)
-                if ask is not None:  # otherwise the declaration as a whole is judged, once
-                    # The prefixes that are given beforehand belong to the levels.
+                if ask is not None and flag in _CHECKS_OF_VALUES and (answer or flag in _ALSO_EMPTY):
+                    # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
                     prefixes = given.get("prefixes") if flag == "levels" else None
-                    refuse_value(flag, {**answers, "prefixes": prefixes} if prefixes else answers, fields)
+                    _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
                 break
             except OdError as error:
-                if answer and answer == refused and _is_confirmed(flag, answers, fields):
+                if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
                     break
                 # Another answer cannot help if no reader is named: then the file itself is at fault.
                 if ask is None or (flag == "reader" and not answer):
@@ -508,19 +516,11 @@ def answered(
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
     """Raise OdError if the answer to a question is missing or does not fit the files."""
-    flag, answer = question.flag, answers[question.flag]
-    if question.required and not answer.strip():
+    if question.required and not answers[question.flag].strip():
         option = question.option
         raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
-    if flag == "records":
-        refuse_absent_records(answers, fields)
-    elif flag == "reader":
-        refuse_unreadable_records(answers, fields)
-    elif flag in (*ROLES, "column"):
-        refuse_absent_column(flag, answers, fields)
-    elif flag == "zones" and (fault := absence(current_project().root / answer)) is not None:
-        step = "give --zones and the path of a public list of zones that can be read"
-        raise OdError("OD-FILE-MISSING", fault, next_step=step)
+    if question.flag in _CHECKS_OF_FILES:
+        _CHECKS_OF_FILES[question.flag](answers, fields)
 
 
 def _not_of_unit(question: Question) -> OdError:
@@ -530,46 +530,11 @@ def _not_of_unit(question: Question) -> OdError:
     return OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
 
 
-def _is_confirmed(flag: str, answers: Answers, fields: Fields) -> bool:
-    """Return whether an answer that was refused is accepted if it is given again.
-
-    This is a path of records at which there is no file yet, or levels of which some are prefixes of a zone's code.
-    """
-    if flag == "records":
-        return newest_file(answers["records"]) is None
-    return flag == "levels" and may_be_prefixes(answers, fields)
-
-
-def _said_of_rows(
-    question: Question,
-    answers: dict[str, str],
-    ask: Callable[[Question], str] | None,
-    tell: Callable[[str], None],
-    fields: Fields,
-) -> str:
-    """Return the answer to whether each row is one trip. Ask the user if the records have unused columns.
-
-    The user may also name the column of the number of trips, which becomes the answer to that question.
-
-    Raises:
-        OdError: the user does not state what a row is, though the records have unused columns or look like flows.
-    """
-    found = unstated_rows(answers, fields)
-    if found is None:
-        return ""
-    unstated, unused = found
-    if unstated is None:
-        return "true"
-    if ask is not None:
-        tell(f"{unstated.message}.")
-        answer = ask(question).strip()
-        if answer in unused:
-            answers["trips"] = answer
-            return ""
-        if answer.lower() == "true":
-            return "true"
-    raise unstated
-
+_CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
+    "records": lambda answers, _fields: newest_file(answers["records"]) is None,
+    "levels": may_be_prefixes,
+}
+"""Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""
 
 _TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
     "reader": found_records,

@@ -81,11 +81,7 @@ QUESTIONS = tuple(Question(flag, **stated) for flag, stated in _STATED.items())
 
 
 def further_fields(given: list[str]) -> Fields:
-    """Return the additional fields that ``--set`` gives as FIELD=VALUE.
-
-    Raises:
-        OdError: a text has no field or no value, or names the release.
-    """
+    """Return the fields that ``--set`` gives as FIELD=VALUE. Raises OdError if one has no value, or is the name."""
     for text in given:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):
@@ -103,30 +99,24 @@ def further_fields(given: list[str]) -> Fields:
     return dict(text.partition("=")[::2] for text in given)
 
 
-def fill(release: dict[str, Any], answers: Answers, fields: Fields) -> None:
-    """Write the answers on the release, and the additional fields in ``fields``, into the attributes ``release``."""
-    for place, value in values_of("", answers):
-        put(release, place, value)
-    for place, value in fields.items():
-        put(release, place, as_yaml(value))
+def declared_by_answers(answers: Answers, fields: Fields, of: str = "") -> dict[str, Any]:
+    """Return the attributes of the release (``of`` is empty) or of its data set (``domain``) that answers declare.
 
-
-def values_of(of: str, answers: Answers) -> list[tuple[str, Any]]:
-    """Return the non-empty answers on the release (``of`` is empty) or on its data set (``of`` is ``domain``).
-
-    Each is the path of its field and its value. Under unit ``user_year``, the contribution bound is the data set's.
+    The additional fields are the release's. Under unit ``user_year``, the contribution bound is the data set's.
     """
-    found = []
+    declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
         if file == of and answers.get(question.flag):
-            found.append((field, READERS[question.read](answers[question.flag])))
-    return found
+            _put(declared, field, READERS[question.read](answers[question.flag]))
+    for place, value in fields.items():
+        _put(declared, place, as_yaml(value))
+    return declared
 
 
-def put(declared: dict[str, Any], place: str, value: Any) -> None:
+def _put(declared: dict[str, Any], place: str, value: Any) -> None:
     """Write a value into a field, whose path has dots between the names of the sections."""
     *parents, last = place.split(".")
     for parent in parents:

@@ -6,24 +6,21 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from od_assets.cli.options import Json
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
 from od_assets.terminal import console
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
+    from fractions import Fraction
+
     from od_core.ledger.balance import Balance
 
 
-def doctor(
-    name: Annotated[str | None, typer.Argument(help="Declaration; all if left out.")] = None,
-    period: Annotated[str | None, typer.Option(help="Also check the budget and the input of this period.")] = None,
-    as_json: Json = False,
-) -> None:
+def doctor(name: str | None = None, period: str | None = None, as_json: bool = False) -> None:
     """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
     from od_assets.cli.diagnosis import diagnosis, print_findings
 
@@ -36,11 +33,7 @@ def doctor(
         raise typer.Exit(1)
 
 
-ledger_app = typer.Typer(help="The budget ledger: the spent and the remaining budget of every data set.")
-
-
-@ledger_app.callback(invoke_without_command=True)
-def ledger(context: typer.Context, as_json: Json = False) -> None:
+def ledger(context: typer.Context, as_json: bool = False) -> None:
     """Print the cap, spent and remaining budget, and lost draws of every data set and elementary period.
 
     For a data set with a bound for a user's trips of a year, print those of every year, and what its elementary periods
@@ -48,7 +41,7 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from od_assets.cli.tables import print_rows
+    from od_assets.cli.tables import print_rows, text
     from od_assets.resources.folders import Folders
     from od_core.privacy.accounting import text_above, text_below
 
@@ -74,14 +67,10 @@ def ledger(context: typer.Context, as_json: Json = False) -> None:
             table.append({name: own.get(name) for name in table[-1]})
     print_rows("Ledger", table)
     if any(balance.parts for balance in balances):
-        console.print(
-            "A year costs less than the sum of its periods, as far as the trips of a user in a year allow.",
-            soft_wrap=True,
-        )
+        console.print(text("ledger.year"), soft_wrap=True)
 
 
-@ledger_app.command("verify")
-def verify_ledger(as_json: Json = False) -> None:
+def verify_ledger(as_json: bool = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
     from od_assets.resources.folders import Folders
 
@@ -95,20 +84,14 @@ def verify_ledger(as_json: Json = False) -> None:
         )
 
 
-@ledger_app.command("schema")
-def print_schema(
-    writer: Annotated[str, typer.Option(help="PostgreSQL role of the releases, which must exist and own nothing.")],
-) -> None:
+def print_schema(writer: str) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
     from od_core.ledger.chain import schema
 
     typer.echo(schema(writer), nl=False)
 
 
-@ledger_app.command("copy")
-def copy_ledger(
-    target: Annotated[str, typer.Argument(help="A new SQLite file, or the address of a PostgreSQL database.")],
-) -> None:
+def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
     from od_assets.resources.folders import Folders
     from od_core.ledger.chain import SCHEMES, chain_of
@@ -122,30 +105,22 @@ def copy_ledger(
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
-    amounts = {"cap": balance.cap, "spent": balance.spent, "left": balance.left}
+    def amount(rho: Fraction) -> dict[str, Any]:
+        return {"rho": float(rho), "rho_exact": str(rho)}
+
     return {
         "domain": balance.domain,
         "period": balance.period,
-        **{name: {"rho": float(rho), "rho_exact": str(rho)} for name, rho in amounts.items()},
+        "cap": amount(balance.cap),
+        "spent": amount(balance.spent),
+        "left": amount(balance.left),
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
-        **({"periods": parts} if (parts := _parts(balance)) else {}),
+        **({"periods": {period: amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),
     }
 
 
-def _parts(balance: Balance) -> dict[str, dict[str, Any]]:
-    """Return what each elementary period of a year has spent."""
-    return {period: {"rho": float(rho), "rho_exact": str(rho)} for period, rho in balance.parts.items()}
-
-
-def purge(
-    older_than: Annotated[
-        int, typer.Option("--older-than", min=0, help="Only releases published at least so many days ago.")
-    ] = 0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files; remove nothing.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Remove without asking.")] = False,
-    as_json: Json = False,
-) -> None:
+def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json: bool = False) -> None:
     """Remove the copies of records, with their ids, that published releases left in the confidential folder.
 
     Published releases stay, and `od-release verify` needs no records. To run such a release again, its file of records
@@ -178,22 +153,10 @@ def purge(
 
 
 def ui(
-    port: Annotated[int, typer.Option(help="Port to listen on; 0 chooses a free port.")] = 3000,
-    listen: Annotated[
-        str, typer.Option(help="Address to listen on; the default is reachable only from this machine.")
-    ] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="Name of a proxy in front of the UI, such as od.example.org; can be given more than once."),
-    ] = None,
-    workspace: Annotated[
-        Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Workspace file of a deployment: serve only its pages, beside its code servers and its daemon.",
-        ),
-    ] = None,
+    port: int = 3000,
+    listen: str = "127.0.0.1",
+    allow_host: list[str] | None = None,
+    workspace: Path | None = None,
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):

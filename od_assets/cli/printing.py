@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import typer
 from rich.text import Text
 
-from od_assets.cli.tables import print_frame, print_rows, say, text
+from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
 from od_assets.terminal import WRONG, console
 from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
@@ -25,6 +27,7 @@ if TYPE_CHECKING:  # importing Dagster takes half a second
     from od_assets.runs.run_period import Outcome
     from od_assets.series.series import Series
     from od_core.published.derived import PublishedFlows
+    from od_core.published.explanation import Explanation
 
 
 _FEW_PAIRS = 4_000_000
@@ -34,9 +37,7 @@ _FEW_PAIRS = 4_000_000
 def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
-    Args:
-        plan: plan of the period.
-        verbose: whether to add the exact noise and charge of each step, and the conversions between rho and epsilon.
+    If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
     domain = series.domain
     cap = domain.cap.allowed_rho()
@@ -123,8 +124,8 @@ def _print_errors(plan: ReleasePlan) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
-    facts, released = outcome.facts, outcome.released
-    if released is None:
+    facts, kind, release = outcome.facts, outcome.kind, outcome.release
+    if kind is None:
         refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."
         console.print(facts["release"], Text(refused, style=WRONG))
         for line in facts["failures"]:
@@ -133,14 +134,15 @@ def print_outcome(outcome: Outcome) -> None:
     console.rule(facts["release"])
     print_guarantee(facts["guarantee"])
     console.print()
-    say("run.spent", **facts | {"spent": released.spent})
+    say("run.spent", **facts | {"spent": release.spent})
     if facts["lost_draws"]:
-        lost = {"lost": facts["lost_draws"], "spent": released.spent, "planned": released.planned}
-        console.print(text("run.lost", **lost), soft_wrap=True)
+        lost = text("run.lost", lost=facts["lost_draws"], spent=release.spent, planned=release.plan.spent)
+        console.print(lost, soft_wrap=True)
     for other in facts["unpublished"]:
         console.print(text("run.unpublished", **other), soft_wrap=True)
-    floats = released.levels.select_dtypes("float")
-    print_frame(f"{released.contents.capitalize()} by level", released.levels.assign(**floats.map(rounded)))
+    levels = kind.summary(release)
+    shown = levels.assign(**levels.select_dtypes("float").map(rounded))
+    print_frame(f"{kind.contents.capitalize()} by level", shown)
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
@@ -169,17 +171,68 @@ def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None
     print_guarantee(found.certificate["guarantee"])
     console.print()
     used = [
-        {
-            "release": stated["release"],
-            "trips": int(release.leaves.trips.sum()),
-            "epsilon": text_above(stated["epsilon"]),
-        }
+        stated | {"trips": int(release.leaves.trips.sum())}
         for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
     ]
-    print_rows(heading, used)
-    leaves = found.flows.leaves
-    console.print(
-        f"{found.key}: {int(leaves.trips.sum()):,} trips in {len(leaves):,} pairs of zones."
-        f"{'' if found.is_new else ' It was published before, and its bundle is complete.'} Nothing was charged."
+    print_columns(
+        heading, used, {"release": ("release", str), "trips": ("trips", int), "epsilon": ("epsilon", text_above)}
     )
+    leaves = found.flows.leaves
+    numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
+    say("derived.published", key=found.key, is_new=found.is_new, **numbers)
     console.print(f"Bundle: {found.folder}", soft_wrap=True)
+
+
+def print_explanation(found: Explanation) -> None:
+    """Print what a release protected, what an attacker learns, and what other decisions would have cost."""
+    console.rule(str(found.facts.key))
+    console.print(found.said["protected"])
+    console.print(f"{found.said['spent']}\n")
+    print_columns("What may be learned about one unit", found.losses(), {**_OF, **_PROMISE})
+    console.print(f"{found.facts.said['limit']}\n")
+    console.print(f"{found.said['statement']}\n")
+    print_columns("What an attacker believes about one unit, from this release alone", found.beliefs(), _BELIEF)
+    say("explain.guess", "\n")
+    print_columns("A person with several units, from this release alone", found.persons(), {**_UNITS, **_PROMISE})
+    console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
+    if found.chosen is None:
+        say("explain.decisions", names=[source["release"] for source in found.facts.sources])
+        return
+    choices = (found.chosen, *found.others)
+    print_columns("What other decisions would have cost", map(vars, choices), _CHOICE)
+    say("explain.choices")
+    for note in dict.fromkeys(one.note for one in choices if one.note):
+        named = " / ".join(one.choice for one in choices if one.note == note)
+        console.print(f"- {named}: {note}.")
+
+
+def _percent(value: float, rounding: str) -> str:
+    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
+    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
+
+
+_AT_MOST, _AT_LEAST, _PRIOR = (
+    partial(_percent, rounding=each) for each in (ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN)
+)
+_OF: Columns = {"of": ("of", lambda name: name.rstrip(","))}
+_UNITS: Columns = {"units": ("units", int)}
+_PROMISE: Columns = {
+    "epsilon": ("epsilon", text_above),
+    "delta": ("delta", text_above),
+    "best guess at even odds, at most": ("best_guess_after", _AT_MOST),
+}
+_BELIEF: Columns = {
+    "before": ("prior", _PRIOR),
+    "after, at least": ("posterior_at_least", _AT_LEAST),
+    "after, at most": ("posterior_at_most", _AT_MOST),
+    "best guess before": ("best_guess_before", _PRIOR),
+    "best guess after, at most": ("best_guess_after", _AT_MOST),
+}
+_CHOICE: Columns = {
+    "decision": ("decision", str),
+    "choice": ("choice", str),
+    "epsilon": ("epsilon", text_above),
+    "noise": ("noise", rounded),
+    "times": ("times", rounded),
+    "error": ("error", rounded),
+}

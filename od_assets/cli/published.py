@@ -8,34 +8,21 @@ import sys
 import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
 
-from od_assets.cli.options import BundleOrRelease, Json, NamedRelease, Period
 from od_assets.project import current_project, releases_folder
 from od_assets.terminal import WRONG, console, printable
 from od_core.errors import OdError
-from od_core.privacy.accounting import text_above
 
 if TYPE_CHECKING:
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.published.explanation import Explanation
-
-Folder = Annotated[
-    Path | None, typer.Option(help="Folder to write. By default, one below the folder of the project's output.")
-]
 
 
-def verify(
-    release: Annotated[
-        str | None, typer.Argument(help="Release, such as us_flights/2001-06/r1, or a series; all if left out.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def verify(release: str | None = None, as_json: bool = False) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
     from od_assets.resources.warehouse import verified
 
@@ -55,12 +42,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def report(
-    release: Annotated[
-        str | None, typer.Argument(help="Name of the release series; the release that was measured last if left out.")
-    ] = None,
-    period: Period = None,
-) -> None:
+def report(release: str | None = None, period: str | None = None) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
     from od_assets.resources.folders import Folders
 
@@ -75,9 +57,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     """Return the report of the newest published release.
 
     Args:
-        releases: folder of all public bundles.
-        release: name of the series, of which the newest period and revision are chosen; None chooses the release that
-            was measured last.
+        release: name of the series; None chooses the release that was measured last.
         period: period of the release; None chooses any.
         database: the release database, which knows published releases whose bundles are missing.
 
@@ -122,18 +102,14 @@ def has_display() -> bool:
 
 
 def compare(
-    before: BundleOrRelease,
-    after: Annotated[str, typer.Argument(help="The later release, with the same areas.")],
-    level: Annotated[
-        str | None, typer.Option(help="Level of origins and destinations; the coarsest if left out.")
-    ] = None,
-    origin_level: Annotated[str | None, typer.Option(help="Level of the origins, if it differs.")] = None,
-    destination_level: Annotated[str | None, typer.Option(help="Level of the destinations, if it differs.")] = None,
-    segment: Annotated[
-        str | None, typer.Option(help="Breakdown, such as mode, to compare the flows in each category.")
-    ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Number of the largest changes to print.")] = 20,
-    as_json: Json = False,
+    before: str,
+    after: str,
+    level: str | None = None,
+    origin_level: str | None = None,
+    destination_level: str | None = None,
+    segment: str | None = None,
+    top: int = 20,
+    as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.release_changes import compared
@@ -148,19 +124,7 @@ def compare(
     console.print(text("compare.significant", **({"note": ""} | facts)), soft_wrap=True)
 
 
-def sum_command(
-    releases: Annotated[
-        list[str],
-        typer.Argument(
-            help="Name of a series, with --periods; or two or more releases, such as us_flights/2001-05/r1."
-        ),
-    ],
-    periods: Annotated[
-        str | None,
-        typer.Option(help="Periods to sum, such as 2001-01..2001-06, or 2001 for a year; the newest revision of each."),
-    ] = None,
-    as_json: Json = False,
-) -> None:
+def sum_command(releases: list[str], periods: str | None = None, as_json: bool = False) -> None:
     """Publish the sum of published releases of flows, such as a year from its months, as a bundle with intervals.
 
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
@@ -196,16 +160,7 @@ def sum_command(
     print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)
 
 
-def assist(
-    release: NamedRelease,
-    period: Annotated[
-        str | None, typer.Option(help="Period to estimate, such as 2001-06; its newest revision.")
-    ] = None,
-    earlier: Annotated[
-        int, typer.Option(min=0, help="Largest number of earlier releases to learn from; the latest are used.")
-    ] = 11,
-    as_json: Json = False,
-) -> None:
+def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
     """Publish estimates of a published release of flows that also learn from the releases before it, as a bundle.
 
     They have less error than the released flows on average, most of all for small flows. They are computed from the
@@ -222,12 +177,7 @@ def assist(
     print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)
 
 
-def replicates(
-    release: NamedRelease,
-    number: Annotated[int, typer.Option("--number", "-n", min=1, help="Number of tables.")] = 100,
-    to: Folder = None,
-    as_json: Json = False,
-) -> None:
+def replicates(release: str, number: int = 100, to: Path | None = None, as_json: bool = False) -> None:
     """Write replicates of a published release: tables that spread around its estimate as this does around the truth.
 
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
@@ -238,11 +188,11 @@ def replicates(
     from od_core.published.derived import named_release
     from od_core.published.replicates import write_replicates
 
-    var = current_project().var
-    place = releases_folder(var)
+    folders = Folders()
+    place = folders.releases
     key = named_release(place, release)
-    Folders().refuse_lost(key)
-    folder = to or var / "replicates" / key.folder
+    folders.refuse_lost(key)
+    folder = to or folders.var / "replicates" / key.folder
     files = write_replicates(place, key, number, folder)
     if as_json:
         typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
@@ -252,19 +202,13 @@ def replicates(
 
 
 def site(
-    to: Folder = None,
-    title: Annotated[str | None, typer.Option(help="Title of the site.")] = None,
-    url: Annotated[
-        str | None, typer.Option(help="Address at which you will publish the site, for its feed and its site map.")
-    ] = None,
-    publisher: Annotated[
-        str | None, typer.Option(help="Organisation that publishes the releases. DCAT-AP requires it.")
-    ] = None,
-    licence: Annotated[str | None, typer.Option(help="Address of the licence of all releases.")] = None,
-    contact: Annotated[
-        str | None, typer.Option(help="Address of mail or of the web where readers ask about the releases.")
-    ] = None,
-    as_json: Json = False,
+    to: Path | None = None,
+    title: str | None = None,
+    url: str | None = None,
+    publisher: str | None = None,
+    licence: str | None = None,
+    contact: str | None = None,
+    as_json: bool = False,
 ) -> None:
     """Write a static web site of all published releases: pages, all files, a catalogue for programs and a feed.
 
@@ -272,6 +216,7 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
+    from od_assets.cli.tables import say
     from od_assets.resources.folders import Folders
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
@@ -287,16 +232,12 @@ def site(
         facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
         typer.echo(json.dumps(facts, indent=2))
     else:
-        releases, files = written.releases, len(written.changed)
-        console.print(
-            f"{releases:,} release{'s' * (releases != 1)} of {written.series:,} series. {files:,}"
-            f" {'file was' if files == 1 else 'files were'} written."
-        )
+        say("site.written", releases=written.releases, series=written.series, files=len(written.changed))
         console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
     written.refuse_left_out()
 
 
-def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = False) -> None:
+def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:
     """Write the documents that disclose a published release, from its certificate and data package alone.
 
     They are: an entry for the registry of differential privacy deployments, an evaluation by NIST SP 800-226, a notice
@@ -321,7 +262,7 @@ def disclose(release: BundleOrRelease, folder: Folder = None, as_json: Json = Fa
     console.print(f"Fields that say {TO_COMPLETE!r} are yours. Complete copies: the command replaces these files.")
 
 
-def contract(release: BundleOrRelease, as_json: Json = False) -> None:
+def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
     import yaml
 
@@ -335,13 +276,14 @@ def contract(release: BundleOrRelease, as_json: Json = False) -> None:
         typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
-def explain(release: BundleOrRelease, as_json: Json = False) -> None:
+def explain(release: str, as_json: bool = False) -> None:
     """Explain a published release: what it protected and spent, what an attacker learns, and which decisions mattered.
 
     For an attacker who knows all other records, or any number of them, a table states how far a belief about one unit
     can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
     noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
     """
+    from od_assets.cli.printing import print_explanation
     from od_assets.resources.folders import Folders
     from od_core.published.explanation import explain_release
 
@@ -350,90 +292,4 @@ def explain(release: BundleOrRelease, as_json: Json = False) -> None:
     if as_json:
         typer.echo(json.dumps(found.to_facts(), indent=2))
     else:
-        _print(found)
-
-
-def _print(found: Explanation) -> None:
-    from od_assets.cli.tables import print_rows, say
-
-    console.rule(str(found.facts.key))
-    console.print(found.said["protected"])
-    console.print(f"{found.said['spent']}\n")
-    print_rows("What may be learned about one unit", [_loss(row) for row in found.losses()])
-    console.print(f"{found.facts.said['limit']}\n")
-    console.print(f"{found.said['statement']}\n")
-    print_rows(
-        "What an attacker believes about one unit, from this release alone", [_belief(row) for row in found.beliefs()]
-    )
-    say("explain.guess", "\n")
-    print_rows("A person with several units, from this release alone", [_person(row) for row in found.persons()])
-    console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
-    if found.chosen is None:
-        names = ", ".join(source["release"] for source in found.facts.sources)
-        console.print(
-            f"The decisions are those of its releases: od-release explain {names.split(', ')[0]} (of {names})."
-        )
-        return
-    print_rows("What other decisions would have cost", [_choice(one) for one in (found.chosen, *found.others)])
-    say("explain.choices")
-    notes: dict[str, list[str]] = {}
-    for one in (found.chosen, *found.others):
-        if one.note:
-            notes.setdefault(one.note, []).append(one.choice)
-    for note, choices in notes.items():
-        console.print(f"- {' / '.join(choices)}: {note}.")
-
-
-def _loss(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "of": row["of"].rstrip(","),
-        "epsilon": _bound(row["epsilon"]),
-        "delta": _bound(row["delta"]),
-        "best guess at even odds, at most": _percent(row["best_guess_after"], ROUND_CEILING),
-    }
-
-
-def _belief(row: dict[str, float]) -> dict[str, str]:
-    return {
-        "before": _percent(row["prior"], ROUND_HALF_EVEN),
-        "after, at least": _percent(row["posterior_at_least"], ROUND_FLOOR),
-        "after, at most": _percent(row["posterior_at_most"], ROUND_CEILING),
-        "best guess before": _percent(row["best_guess_before"], ROUND_HALF_EVEN),
-        "best guess after, at most": _percent(row["best_guess_after"], ROUND_CEILING),
-    }
-
-
-def _person(row: dict[str, float | None]) -> dict[str, Any]:
-    guess = row["best_guess_after"]
-    return {
-        "units": row["units"],
-        "epsilon": _bound(row["epsilon"]),
-        "delta": _bound(row["delta"]),
-        "best guess at even odds, at most": None if guess is None else _percent(guess, ROUND_CEILING),
-    }
-
-
-def _choice(one: Any) -> dict[str, Any]:
-    return {
-        "decision": one.decision,
-        "choice": one.choice,
-        "epsilon": _bound(one.epsilon),
-        "noise": _rounded(one.noise),
-        "times": _rounded(one.times),
-        "error": _rounded(one.error),
-    }
-
-
-def _bound(value: float | None) -> str | None:
-    return None if value is None else text_above(value)
-
-
-def _rounded(value: float | None) -> str | None:
-    from od_core.publication.number_formats import rounded
-
-    return None if value is None else rounded(value)
-
-
-def _percent(value: float, rounding: str) -> str:
-    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
-    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
+        print_explanation(found)

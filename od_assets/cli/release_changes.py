@@ -25,22 +25,11 @@ def compared(
     segment: str | None = None,
     top: int = 20,
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the changes between two releases.
+    """Return the changes between two releases as JSON-ready facts, and the largest ones as a table to print.
 
-    Args:
-        before, after: keys such as ``us_flights/2001-05/r1`` of releases published here, or bundles: folders or .zip
-            files.
-        origin_level, destination_level: names of levels; None is the coarsest level below the whole space.
-        segment: name of a breakdown, to compare the flows in each category; None for the totals.
-        top: number of the largest changes.
-
-    Returns:
-        The comparison with the largest changes as a JSON-ready dictionary, and these changes as a table to print, in
-        which ``*`` marks those larger than their uncertainty.
-
-    Raises:
-        OdError: a release is not published (the message lists the published ones); a release is not of flows; both
-            releases are the same; or :func:`od_core.flows.publishing.changes.changes` raised it.
+    In the table, ``*`` marks changes larger than their uncertainty. Levels that are None are the coarsest ones below
+    the whole space. Raises OdError if a release is not published or not of flows, if both are the same, or as
+    :func:`od_core.flows.publishing.changes.changes` does.
     """
     (one, old, stated), (other, new, stated_after) = _opened(before), _opened(after)
     if one == other:
@@ -70,11 +59,7 @@ def compared(
 
 
 def _opened(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return the key, the release and its certificate, for a key or the path of a bundle.
-
-    Raises:
-        OdError: the release is absent or not of flows.
-    """
+    """Return the key, the release and its certificate. Raises OdError if the release is absent or not of flows."""
     with bundle_folder(Folders().bundle_named(name)) as folder:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)

@@ -8,12 +8,11 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
-from od_assets.cli.options import Json, Period, Release
 from od_assets.interrupts import stoppable
 from od_assets.project import prepare_dagster_home
 from od_assets.terminal import console, printable
@@ -25,24 +24,15 @@ if TYPE_CHECKING:
 
 
 def plan(
-    release: Release,
-    period: Period = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Add the exact noise and charge of every step, and all conversions.")
-    ] = False,
-    target: Annotated[
-        list[str] | None,
-        typer.Option(help="Target, such as 'state x state: flows >= 1000 within 5 % in 90 %'; can be repeated."),
-    ] = None,
-    table: Annotated[
-        str | None, typer.Option(help="Public table for the targets: a published release, a file, or synthetic.")
-    ] = None,
-    runs: Annotated[int, typer.Option(help="Number of releases to simulate for the targets; 0 for none.")] = 200,
-    to: Annotated[Path | None, typer.Option(help="File for the declaration with the budget for the targets.")] = None,
-    page: Annotated[
-        Path | None, typer.Option(help="HTML file to write the planning page to, on which people choose settings.")
-    ] = None,
-    as_json: Json = False,
+    release: str,
+    period: str | None = None,
+    verbose: bool = False,
+    target: list[str] | None = None,
+    table: str | None = None,
+    runs: int = 200,
+    to: Path | None = None,
+    page: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print what a release would spend and what could be read in it, or the smallest budget for targets.
 
@@ -124,14 +114,12 @@ def _refuse_options(target: list[str] | None, table: str | None, to: Path | None
 
 
 def forecast(
-    release: Release,
-    period: Period = None,
-    epsilon: Annotated[
-        list[str] | None, typer.Option(help="Epsilon; 0.1, 0.3, 1, 3 and 10 if left out; can be given more than once.")
-    ] = None,
-    runs: Annotated[int | None, typer.Option(help="Number of simulated releases.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to which the table and the figure are written.")] = None,
-    as_json: Json = False,
+    release: str,
+    period: str | None = None,
+    epsilon: list[str] | None = None,
+    runs: int | None = None,
+    to: Path | None = None,
+    as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
     from od_assets.cli.tables import print_frame
@@ -154,12 +142,7 @@ def forecast(
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
-def run(
-    release: Release,
-    period: Period = None,
-    every: Annotated[bool, typer.Option("--all", help="Every period, oldest first.")] = False,
-    as_json: Json = False,
-) -> None:
+def run(release: str, period: str | None = None, every: bool = False, as_json: bool = False) -> None:
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
@@ -186,7 +169,7 @@ def run(
         finally:
             if as_json:
                 typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
-    if not all(outcome.released for outcome in outcomes):
+    if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
 
 
@@ -204,7 +187,7 @@ def _without_collection() -> Iterator[None]:
         gc.enable()
 
 
-def status(as_json: Json = False) -> None:
+def status(as_json: bool = False) -> None:
     """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
 
     Releases whose settings were changed since they were published or begun are named. Published releases that are no
@@ -213,7 +196,7 @@ def status(as_json: Json = False) -> None:
     """
     from od_assets.cli.tables import print_status
     from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import derived_status, period_status, release_status
+    from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import (
         COMPARISON,
         RELEASES,
@@ -249,7 +232,8 @@ def status(as_json: Json = False) -> None:
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
-    rows += [derived_status(key) for key in published_derived(Folders().releases)]
+    of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
+    rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         typer.echo(json.dumps(rows, indent=2))
@@ -262,28 +246,17 @@ def status(as_json: Json = False) -> None:
 
 
 def compare_mechanisms(
-    comparison: Annotated[
-        str | None, typer.Argument(help="Declared comparison; that of the documentation if left out.")
-    ] = None,
-    flows: Annotated[Path | None, typer.Option(help="Your own table: origin, destination, trips.")] = None,
-    zones: Annotated[Path | None, typer.Option(help="Its zone list, one row a zone.")] = None,
-    levels: Annotated[str, typer.Option(help="Level columns of the zone list, coarse to fine, as region,zone.")] = "",
-    trips: Annotated[str | None, typer.Option(help="Column of counts; leave out for one row per trip.")] = None,
-    one_row_a_trip: Annotated[
-        bool,
-        typer.Option("--one-row-a-trip", help="Each row is one trip, even if other columns may hold numbers of trips."),
-    ] = False,
-    marked: Annotated[
-        str | None, typer.Option(help="public or synthetic; other data cannot be used for a comparison.")
-    ] = None,
-    mechanism: Annotated[
-        list[str] | None, typer.Option(help="Compare only this mechanism; can be given more than once.")
-    ] = None,
-    epsilon: Annotated[
-        list[str] | None, typer.Option(help="Epsilon; 0.1, 1 and 10 if left out; can be given more than once.")
-    ] = None,
-    runs: Annotated[int | None, typer.Option(help="Number of runs for each mechanism and epsilon.")] = None,
-    to: Annotated[Path | None, typer.Option(help="Folder to which tables and figures are copied.")] = None,
+    comparison: str | None = None,
+    flows: Path | None = None,
+    zones: Path | None = None,
+    levels: str = "",
+    trips: str | None = None,
+    one_row_a_trip: bool = False,
+    marked: str | None = None,
+    mechanism: list[str] | None = None,
+    epsilon: list[str] | None = None,
+    runs: int | None = None,
+    to: Path | None = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
     from od_assets.runs.run_comparison import given_table, run_comparison

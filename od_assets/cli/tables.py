@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
 """Pattern of the text of a number."""
 
+Columns = Mapping[str, tuple[str, Callable[[Any], object]]]
+"""Columns of a printed table: by heading, the name of what it shows, and a function that returns what is printed."""
+
 
 def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun.
 
-    Args:
-        rows: states of releases, as :mod:`od_assets.runs.period_status` returns them.
-        may_run: whether a run may be working on a release that is only begun.
+    ``may_run`` says whether a run may be working on a release that is only begun.
     """
     print_rows("Releases", [_shown(row) for row in rows])
     begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
@@ -90,6 +91,17 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     for row in rows:
         table.add_row(*map(_text, row.values()))
     console.print(table)
+
+
+def print_columns(title: str, rows: Iterable[Mapping[str, Any]], columns: Columns) -> None:
+    """Print some columns of rows. A missing value stays missing."""
+    print_rows(
+        title,
+        [
+            {shown: None if row[name] is None else form(row[name]) for shown, (name, form) in columns.items()}
+            for row in rows
+        ],
+    )
 
 
 def _text(value: object) -> str:

@@ -17,7 +17,7 @@ import yaml
 
 from od_assets.cli.declaration_files import write_text, yaml_block
 from od_assets.cli.printing import level_names
-from od_assets.cli.tables import print_rows, say, text
+from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
@@ -68,8 +68,7 @@ def public_table(
             trips are skipped, because they do not show the errors of flows.
 
     Raises:
-        OdError: The file is one of declared records or is in the confidential folder; it cannot be read; or the
-            release is of other areas.
+        OdError: The file is confidential or cannot be read, or the release is of other areas.
     """
     published = [] if stated == SYNTHETIC else list(_published(plan))
     if stated is None:
@@ -82,7 +81,11 @@ def public_table(
     else:
         chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     if chosen is not None:
-        return _opened(*chosen, plan), text("table.published", key=chosen[0]), False
+        key, flows = chosen[0], FLOWS.open(chosen[1]).flows
+        table = KnownFlows.from_frame(
+            str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination
+        )
+        return table, text("table.published", key=key), False
     if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
@@ -137,11 +140,6 @@ def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificat
             yield key, folder, certificate
 
 
-def _opened(key: ReleaseKey, folder: Path, plan: ReleasePlan) -> KnownFlows:
-    flows = FLOWS.open(folder).flows
-    return KnownFlows.from_frame(str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination)
-
-
 def _files_of(declaration: Path) -> Iterator[str]:
     """Yield the paths of the files of records in a declaration, also if the declaration has faults."""
     try:
@@ -186,9 +184,7 @@ class Forecast:
     """The expected errors of a series at the declared epsilon and at other values of epsilon.
 
     Attributes:
-        release: name of the series.
-        table: name of the table that is taken as the true flows.
-        is_synthetic: whether that table is synthetic; otherwise it is published.
+        table: name of the table that is taken as the true flows, which is synthetic or published.
         source: sentences on that table and its consequences for the forecast.
         runs: number of simulated releases at each epsilon.
         errors: table with the columns epsilon, rho and declared, followed by the columns of
@@ -204,14 +200,8 @@ class Forecast:
 
     def facts(self) -> dict[str, Any]:
         """Return the forecast as a JSON-ready dictionary."""
-        return {
-            "release": self.release,
-            "table": self.table,
-            "is_synthetic": self.is_synthetic,
-            "source": self.source,
-            "runs": self.runs,
-            "forecast": json.loads(self.errors.to_json(orient="records", double_precision=15)),
-        }
+        stated = {name: fact for name, fact in vars(self).items() if name != "errors"}
+        return stated | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
@@ -219,13 +209,12 @@ class Forecast:
         place = [name for name in _PLACE if name in self.errors]
         by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
         by_size = _by(self.errors[declared & ~whole], "size_class")
-        against = _by(self.errors[whole], "epsilon").rename(
-            columns=lambda name: f"epsilon {name:g}" if name not in _PLACE else name
-        )
+        against = _by(self.errors[whole], "epsilon")
+        against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [*place, *(name for name in CLASS_NAMES if name in by_size)]
+                [name for name in (*place, *CLASS_NAMES) if name in by_size]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }
@@ -245,30 +234,30 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
-    Args:
-        epsilons: further values of epsilon; None takes :data:`od_core.evaluation.forecast.EPSILONS`, except those
-            whose noise is too wide to draw.
-        runs: see :func:`od_core.evaluation.forecast.forecast`.
+    If ``epsilons`` is None, it takes :data:`od_core.evaluation.forecast.EPSILONS`, except those whose noise is too
+    wide.
 
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-FORECAST-KIND",
-            f"{series.name} is a release of {series.kind.contents}; forecasts are available only for flows",
-            next_step="see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors",
-        )
+    step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
+    plan = _plan_of_flows(series, plan, "forecasts", step)
     table, source, is_synthetic = public_table(series, plan)
     runs = RUNS if runs is None else runs
-    declared = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon
-    made, left_out = [_at(plan, float(declared), table, runs, declared=True)], []
+    declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
+
+    def made_at(plan: ReleasePlan, epsilon: Fraction, *, is_declared: bool) -> pd.DataFrame:
+        errors = forecast(plan, table, runs)
+        facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
+        return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
+
+    made = [made_at(plan, declared, is_declared=True)]
     for epsilon in epsilons or EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            made.append(_at(with_epsilon(plan, exact), float(exact), table, runs, declared=False))
+            made.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
             if epsilons or error.code != TOO_WIDE:
                 raise
@@ -281,13 +270,11 @@ def forecast_of(
     return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
 
 
-def _at(plan: ReleasePlan, epsilon: float, table: KnownFlows, runs: int, *, declared: bool) -> pd.DataFrame:
-    found = forecast(plan, table, runs)
-    for place, (name, value) in enumerate(
-        {"epsilon": epsilon, "rho": float(plan.charge.as_rho), "declared": declared}.items()
-    ):
-        found.insert(place, name, value)
-    return found
+def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+    if not isinstance(plan, ReleasePlan):
+        message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
+        raise OdError("OD-FORECAST-KIND", message, next_step=step)
+    return plan
 
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
@@ -335,15 +322,12 @@ class TargetPlan:
     """The smallest budget that meets some targets, as a plan of one period.
 
     Attributes:
-        release: name of the series.
         source: sentence on the table that stands for the true flows.
-        found: the budget and the cost of each target.
         plan: plan of one period with this budget.
         cap: largest rho that the cap of the data set allows.
         nearest: targets with wider tolerances that the cap allows; None if the cap allows the targets themselves, or
             if no tolerance of at most 100 % is wide enough.
-        periods: the periods; see :func:`payable_periods`.
-        paid: number of these for which what remains of the cap pays.
+        periods, paid: the periods, and for how many the cap pays; see :func:`payable_periods`.
     """
 
     release: str
@@ -361,15 +345,6 @@ class TargetPlan:
         return self.plan.charge.as_rho <= self.cap
 
     @property
-    def privacy(self) -> dict[str, Any]:
-        """The section ``privacy`` of the declaration."""
-        budget = self.plan.budget
-        promise = {"rho": _text(budget.rho)} if budget.epsilon is None else {"epsilon": _text(budget.epsilon)}
-        conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
-        shares = [_text(share) for share in self.found.shares]
-        return {**promise, "delta": _text(budget.delta), **conversion, "shares": shares}
-
-    @property
     def fields(self) -> dict[str, Any]:
         """The fields of the declaration that state the budget: ``privacy`` and, with segments, ``segment_share``.
 
@@ -377,8 +352,12 @@ class TargetPlan:
         """
         if not self.fits:
             return {}
-        share = self.found.segment_share
-        return {"privacy": self.privacy} | ({} if share is None else {"segment_share": str(share)})
+        budget, share = self.plan.budget, self.found.segment_share
+        numbers = {"epsilon": budget.epsilon, "rho": budget.rho, "delta": budget.delta}
+        promise = {name: _text(number) for name, number in numbers.items() if number is not None}
+        conversion = {} if budget.conversion is None else {"conversion": budget.conversion}
+        privacy = {**promise, **conversion, "shares": list(map(_text, self.found.shares))}
+        return {"privacy": privacy} | ({} if share is None else {"segment_share": str(share)})
 
     def facts(self) -> dict[str, Any]:
         """Return the plan as a JSON-ready dictionary."""
@@ -418,18 +397,12 @@ def target_plan(
     Args:
         plan: plan of one period with the declared budget.
         targets: texts of the targets; see :meth:`Target.of`.
-        table: see :func:`public_table`.
         runs: number of releases to simulate at a time; 0 for none.
 
     Raises:
         OdError: the series does not release flows; a target or the table is refused; or no budget is found.
     """
-    if not isinstance(plan, ReleasePlan):
-        raise OdError(
-            "OD-FORECAST-KIND",
-            f"{series.name} is a release of {series.kind.contents}; targets are available only for flows",
-            next_step="choose epsilon by od-release plan",
-        )
+    plan = _plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
@@ -446,6 +419,17 @@ def target_plan(
 def _rho(value: float) -> str | None:
     """Return a rho that is found by simulation; None if there is none."""
     return None if math.isnan(value) else text_above(value)
+
+
+_COST: Columns = {
+    "target": ("target", str),
+    "flows": ("flows", int),
+    "rho needed": ("rho", _rho),
+    "rho if alone": ("alone", _rho),
+    "rho without it": ("without", _rho),
+    "binds": ("binds", lambda binds: "yes" if binds else "no"),
+}
+"""Columns of the table of targets."""
 
 
 def print_target_plan(planned: TargetPlan) -> None:
@@ -467,29 +451,12 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_rows(
-        "Targets",
-        [
-            {
-                "target": str(cost.target),
-                "flows": cost.flows,
-                "rho needed": _rho(cost.rho),
-                "rho if alone": _rho(cost.alone),
-                "rho without it": _rho(cost.without),
-                "binds": "yes" if cost.binds else "no",
-            }
-            for cost in found.costs
-        ],
-    )
+    print_columns("Targets", map(vars, found.costs), _COST)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
-    print_rows(
-        "Levels",
-        [
-            {"level": name, "share of rho": f"{rho / levels['rho'].sum():.3g}", "expected error": rounded(error)}
-            for name, rho, error in zip(level_names(levels), levels["rho"], levels["expected_error"], strict=True)
-        ],
-    )
+    shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
+    shown = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
+    print_frame("Levels", pd.DataFrame(shown))
     if any(0 < share <= 1.001 * LEAST for share in found.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
@@ -503,9 +470,7 @@ def print_target_plan(planned: TargetPlan) -> None:
 def write_declaration(planned: TargetPlan, path: Path) -> None:
     """Write the declaration of the series with the planned budget. All else stays.
 
-    Raises:
-        OdError: the cap does not allow the budget; the declaration has no section ``privacy``; or the file cannot be
-            written.
+    Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
         raise OdError(
@@ -529,15 +494,10 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
-    """Return a YAML declaration with other values of some fields of its attributes.
+    """Return a YAML declaration with other values of some fields of its attributes. All else stays, also comments.
 
-    All else stays as it is written, also comments. A field that is not there is written before the first of the others.
-
-    Args:
-        fields: values by name; the first field must be there.
-
-    Returns:
-        The text; None if the first field is not there, or the attributes are not written as a block.
+    The first field must be there. Another that is not there is written before it. Return None if the first field is not
+    there, or the attributes are not written as a block.
     """
     expected = _loaded(text)
     for place, (name, value) in enumerate(fields.items()):
@@ -598,10 +558,8 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))
 
 
-def _text(number: Fraction | None) -> str:
+def _text(number: Fraction) -> str:
     """Return the decimal text of a number that has one of at most 12 digits, else the fraction."""
-    if number is None:
-        return ""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
     return decimal if Fraction(decimal) == number else str(number)
 
@@ -611,15 +569,8 @@ def _nearest(
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
-    They are found without simulations, and once more with the correction that simulations of the first ones show.
-
-    Args:
-        plan, known, runs: see :func:`od_core.evaluation.targets.target_budget`.
-        wanted: targets that the cap does not allow.
-        cap: rho that the cap allows.
-
-    Returns:
-        The targets; None if a tolerance would be above 100 %.
+    They are found without simulations, and once more with the correction that simulations of the first ones show. None
+    is returned if a tolerance would be above 100 %.
     """
 
     def needed(targets: Sequence[Target], runs: int = 0) -> float:

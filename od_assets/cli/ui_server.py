@@ -34,7 +34,7 @@ from dagster._cli.proxy_server_manager import ProxyServerManager
 from dagster._core.workspace.context import WorkspaceProcessContext
 from dagster._core.workspace.load_target import ModuleTarget, WorkspaceFileTarget, WorkspaceLoadTarget
 from dagster_webserver.app import create_app_from_workspace_process_context
-from starlette.datastructures import Headers, MutableHeaders
+from starlette.datastructures import MutableHeaders
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
@@ -42,7 +42,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from od_assets.instance import dagster_instance
 from od_assets.metadata import REPORTS
-from od_assets.project import Project, current_project, releases_folder
+from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.durable import locked
@@ -90,50 +90,35 @@ class _Guard:
 
     def _refusal(self, asked: HTTPConnection) -> Response | None:
         """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
-        if not _is_of_own_origin(asked.headers):
+        # Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
+        # program, or only reads a page. Browsers do not show such an answer to pages of other origins.
+        origin = asked.headers.get("origin")
+        if origin is not None and origin.partition("://")[2].lower() != asked.headers["host"].lower():
             return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
         if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
             return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
-        if self._is_known(asked):
+        kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
+        given = [asked.cookies.get(self._cookie, ""), *([bearer] if kind.lower() == "bearer" else [])]
+        if any(map(self._is_the_token, given)):
             return None
         if asked.scope["type"] == "http" and self._is_the_token(asked.query_params.get("token", "")):
-            return self._signed_in(asked)
+            # The same page without the token in the address, which sets the cookie.
+            there = str(asked.url.remove_query_params("token"))
+            answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
+            return answer
         return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
-
-    def _is_known(self, asked: HTTPConnection) -> bool:
-        kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
-        return (kind.lower() == "bearer" and self._is_the_token(bearer)) or self._is_the_token(
-            asked.cookies.get(self._cookie, "")
-        )
 
     def _is_the_token(self, given: str) -> bool:
         return secrets.compare_digest(given.encode(), self._token.encode())
 
-    def _signed_in(self, asked: HTTPConnection) -> Response:
-        """Return a redirect to the same page without the token in the address, which sets the cookie."""
-        there = str(asked.url.remove_query_params("token"))
-        answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-        answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
-        return answer
-
-
-def _is_of_own_origin(headers: Headers) -> bool:
-    """Return whether a request comes from a page of the requested host and port, or names no origin.
-
-    Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
-    program, or only reads a page. Browsers do not show such an answer to pages of other origins.
-    """
-    origin = headers.get("origin")
-    return origin is None or origin.partition("://")[2].lower() == headers["host"].lower()
-
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
     """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
-    method, to_graphql = asked.scope["method"], asked.scope["path"] == _GRAPHQL
-    if method == "POST":
-        kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
-        return to_graphql and kind == "application/json"
-    return method in ("GET", "HEAD") and not to_graphql
+    if asked.scope["path"] != _GRAPHQL:
+        return asked.scope["method"] in ("GET", "HEAD")
+    kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return asked.scope["method"] == "POST" and kind == "application/json"
 
 
 _NOTHING_ELSE = (
@@ -153,10 +138,8 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer
 def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
     """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
 
-    Args:
-        releases: folder of all public bundles.
-        published: returns the keys, as text, of the releases that the ledger has published. A bundle of another
-            release is not served, and derived flows only if all their releases are published.
+    Only releases that the ledger has published are served, and derived flows only if all their releases are:
+    ``published`` returns their keys.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -217,10 +200,8 @@ LOOPBACK = "127.0.0.1"
 def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: Path | None = None) -> int:
     """Serve the UI until this process is told to end. Return the exit code: 1 if its own daemon ended first, else 0.
 
-    Args:
-        port: port to listen on; 0 takes any free port.
-        workspace: file that names the code servers of a deployment, whose daemon runs elsewhere. If it is None, start a
-            code server of the current project and a daemon.
+    If ``workspace`` is None, start a code server of the current project and a daemon. Otherwise, it is the file that
+    names the code servers of a deployment, whose daemon runs elsewhere. Port 0 is any free port.
 
     Raises:
         OdError: the address or the port cannot be used; a host is not a valid name; or the token in the
@@ -301,19 +282,15 @@ def _listening(address: str, port: int) -> socket.socket:
 @contextmanager
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
-    target = _code_location(current_project())
+    project = current_project()
+    stated = project.root / "workspace.yaml"
+    target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.root.name)
+    if stated.is_file():
+        target = WorkspaceFileTarget([str(stated)])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
         workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")
         yield workspace
-
-
-def _code_location(project: Project) -> WorkspaceLoadTarget:
-    """Return what the UI loads: the workspace file of a project, or else the module of its definitions."""
-    workspace = project.root / "workspace.yaml"
-    if workspace.is_file():
-        return WorkspaceFileTarget([str(workspace)])
-    return ModuleTarget(project.module, None, str(project.root), project.root.name)
 
 
 @contextmanager

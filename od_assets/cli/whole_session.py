@@ -18,13 +18,8 @@ def run_session(command: Sequence[str]) -> int:
     """Run a program in a session of its own, and end the whole session when this process is told to end.
 
     A shell lets background programs ignore SIGINT, and Dagster's servers treat SIGTERM like SIGINT, so the program
-    starts with default signal handlers. Its standard input is a pipe that closes when this process ends.
-
-    Args:
-        command: program and arguments.
-
-    Returns:
-        The exit code of the program; 0 if this process was told to end.
+    starts with default signal handlers. Its standard input is a pipe that closes when this process ends. Return the
+    exit code of the program; 0 if this process was told to end.
     """
     for number in _ENDING:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:  # set by nohup

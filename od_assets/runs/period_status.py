@@ -17,8 +17,7 @@ from od_core.periods import Period
 def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool) -> list[str]:
     """Return the ended periods to release: the given period, or all if ``every``, or by default the newest.
 
-    Raises:
-        OdError: the given period is not an ended period of the series, or no period has ended.
+    Raises OdError if the given period is not an ended period of the series, or no period has ended.
     """
     periods = [each.text for each in series.periods.ended()]
     if not periods:
@@ -50,10 +49,8 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
 def planned_period(series: Series[Any, Any], period: str | None) -> str:
     """Return the period to plan for: the given period, or by default the newest ended one.
 
-    A plan needs no records. So if no period has ended yet, the first period is allowed and is the default.
-
-    Raises:
-        OdError: as in :func:`chosen_periods`.
+    A plan needs no records. So if no period has ended yet, the first period is allowed and is the default. Raises
+    OdError as :func:`chosen_periods` does.
     """
     periods = series.periods
     first = periods.first.text
@@ -67,11 +64,8 @@ def period_status(
 ) -> list[dict[str, Any]]:
     """Return the :func:`release_status` of every ended period of some series.
 
-    The field ``settings_changed`` has the names of the settings that were changed since the release was begun.
-
-    Args:
-        ledger: the ledger. What each data set has left is read once, whatever the number of its series.
-        states: :meth:`od_core.ledger.ledger.Ledger.states` of the ledger.
+    The field ``settings_changed`` has the names of the settings that were changed since the release was begun. What
+    each data set has left is read once, whatever the number of its series.
     """
     ended = {series.name: series.periods.ended() for series in declared}
     domains = {series.domain.name: series.domain for series in declared}
@@ -100,11 +94,8 @@ def period_status(
 def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> dict[str, Any]:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
-    The field ``settings_changed`` is None: without a declaration, it is not known.
-
-    Args:
-        state: what the ledger states of it; None if it is not begun.
-        left: remaining rho of the data set in the period, or None if its declaration is gone.
+    Its state is None if it is not begun. Without a declaration, it is not known what is left and whether settings
+    changed.
     """
     found = ReleaseState() if state is None else state
     return {
@@ -117,14 +108,6 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
         "rho_spent": float(found.rho),
         "data_set_rho_left": None if left is None else float(left),
     }
-
-
-def derived_status(key: ReleaseKey) -> dict[str, Any]:
-    """Return the state of published derived flows: they measured and spent nothing, and the ledger does not know them.
-
-    The fields are those of :func:`release_status`.
-    """
-    return release_status(key, None) | {"state": "published", "measured_levels": "none, derived"}
 
 
 def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:

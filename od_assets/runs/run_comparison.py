@@ -13,8 +13,9 @@ from od_assets.engines.step_messages import one_of_all
 from od_assets.failures import step_failures
 from od_assets.instance import dagster_instance
 from od_assets.project import current_project
-from od_assets.runs.run_period import by_step, execute, followed, number_of_steps
+from od_assets.runs.run_period import by_step, execute, followed
 from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+from od_assets.terminal import printable
 from od_core.errors import OdError
 from od_core.evaluation.comparison import EPSILONS
 
@@ -28,9 +29,7 @@ def given_table(
     """Return the comparison on one table, named after its file.
 
     The arguments are fields of :class:`od_assets.series.comparison.KnownTableSection`; the levels have commas between.
-
-    Raises:
-        OdError: only some of the files and levels are given; or the table is not marked as public or synthetic.
+    Raises OdError if only some of the files and levels are given, or the table is not marked as public or synthetic.
     """
     if flows is None or zones is None or not levels:
         raise OdError(
@@ -57,11 +56,7 @@ def given_table(
 def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
     """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
 
-    Args:
-        to: folder to which tables and figures are copied if all steps succeed.
-
-    Returns:
-        One line for each failed step.
+    If all steps succeed, copy tables and figures to a folder. Return one line for each failed step.
     """
     definitions = comparison_definitions(comparison)
     failures: list[str] = []
@@ -71,7 +66,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
             if data_set is None:
                 title = "tables and figures"
-                bar = followed(instance, run_id, title, by_step(title), number_of_steps(job), transient=False)
+                bar = followed(instance, run_id, title, by_step(title), len(job.nodes), transient=False)
             else:
                 runs = len(comparison.planned(data_set))
                 bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
@@ -90,4 +85,4 @@ def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     said = one_of_all(entry)
     if said is not None:
         done, _, what = said
-        progress.update(task, completed=done, description=what)
+        progress.update(task, completed=done, description=printable(what))

@@ -9,21 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
-import pandas as pd
 from dagster import DagsterEventType, EventLogEntry
 from dagster._utils.interrupts import capture_interrupts
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    SpinnerColumn,
-    Task,
-    TaskID,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
-from rich.text import Text
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
@@ -34,47 +23,35 @@ from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
-from od_core import Balance, Ledger, OdError, ReleaseKey, Spent
+from od_core import OdError
 from od_core.ledger.entries import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.plan import Plan, Step, is_of_uncounted
+from od_core.privacy.plan import Step, is_of_uncounted
 from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.kind import Kind
 
 Tell = Callable[[Progress, TaskID, EventLogEntry], None]
 """Function that updates the progress bar for an entry of the run's log."""
-
-
-class _Description(ProgressColumn):
-    """A column with the current description, which may contain names and is never interpreted as markup."""
-
-    def __init__(self) -> None:
-        super().__init__(Column(no_wrap=True))
-
-    def render(self, task: Task) -> Text:
-        return Text(printable(task.description))
 
 
 @contextmanager
 def followed(
     instance: dg.DagsterInstance, run_id: str, title: str, tell: Tell, total: int, *, transient: bool
 ) -> Iterator[None]:
-    """Show a progress bar during this context.
+    """Show a progress bar during this context, of ``total`` steps or parts of a run, which need not have started.
 
-    Args:
-        instance, run_id: instance and id of the run, which need not have started.
-        title: description of the bar before and after the run.
-        tell: function that updates the bar.
-        total: number of all steps or parts of the run.
-        transient: whether to remove the bar afterwards. Then nothing is written unless standard error is a terminal.
+    For each entry of its log, ``tell`` updates the bar. If ``transient``, the bar is removed afterwards, and nothing is
+    written unless standard error is a terminal.
     """
     console = PlainConsole(stderr=True)
-    columns = (SpinnerColumn(), _Description(), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    description = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True))
+    columns = (SpinnerColumn(), description, BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     if transient and not console.is_terminal:  # to follow the log for nothing would take a tenth of a small run's time
         yield
         return
     with Progress(*columns, console=console, transient=transient) as progress:
-        task = progress.add_task(title, total=total)
+        task = progress.add_task(printable(title), total=total)
 
         def advance(entry: EventLogEntry, _cursor: str) -> None:
             tell(progress, task, entry)
@@ -84,12 +61,7 @@ def followed(
             yield
         finally:
             instance.end_watch_event_logs(run_id, advance)
-            progress.update(task, description=title)
-
-
-def number_of_steps(job: dg.JobDefinition) -> int:
-    """Return the number of steps of a job of assets and checks, each of which is one step."""
-    return len(job.nodes)
+            progress.update(task, description=printable(title))
 
 
 def by_step(title: str) -> Tell:
@@ -101,11 +73,11 @@ def by_step(title: str) -> Tell:
         event, said = entry.dagster_event, one_of_all(entry)
         if said is not None:
             number, parts, name = said
-            progress.update(task, completed=completed + number / parts, description=f"{title}: {name}")
+            progress.update(task, completed=completed + number / parts, description=printable(f"{title}: {name}"))
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=f"{title}: {asset_of(event.step_key)}")
+            progress.update(task, description=printable(f"{title}: {asset_of(event.step_key)}"))
         elif event.event_type == DagsterEventType.STEP_SUCCESS:
             completed += 1
             progress.update(task, completed=completed)
@@ -119,40 +91,22 @@ def silent(job: dg.JobDefinition) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Released:
-    """A summary of a published release.
-
-    Attributes:
-        contents: content of the release, such as ``flows``.
-        spent: budget that the release has spent.
-        planned: budget that it would have spent without lost draws.
-        levels: its levels and their noise.
-    """
-
-    contents: str
-    spent: Spent
-    planned: Spent
-    levels: pd.DataFrame
-
-
-@dataclass(frozen=True)
 class Outcome:
     """The outcome of a run for one period.
 
-    Attributes:
-        facts: public JSON-ready dictionary: the certificate and the balance, or the failures.
-        released: summary of the release; None if it is not published.
+    The facts are public and JSON-ready: the certificate and the balance, or the failures. There is no release and no
+    kind if it is not published.
     """
 
     facts: dict[str, Any]
-    released: Released | None
+    release: Any = None
+    kind: Kind[Any] | None = None
 
 
 def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """Return the release job of a series, from the definitions of the project.
 
-    Raises:
-        OdError: the definitions cannot be loaded, there is no warehouse, or Dagster refuses the jobs of the project.
+    Raises OdError if there is no warehouse, or the definitions cannot be loaded or have jobs that Dagster refuses.
     """
     definitions = load_definitions()
     if "od_warehouse" not in (definitions.resources or {}):
@@ -171,10 +125,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     """Execute a job in this process, and return Dagster's result.
 
     Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
-    reported as failed.
-
-    Raises:
-        Interrupted: the run was interrupted before it succeeded.
+    reported as failed. Raises Interrupted if the run was interrupted before it succeeded.
     """
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     with capture_interrupts():
@@ -200,42 +151,42 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     with dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        bar = followed(instance, run_id, name, by_step(name), number_of_steps(job), transient=True)
+        bar = followed(instance, run_id, name, by_step(name), len(job.nodes), transient=True)
         with without_beta_warnings(), nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:
         is_public = ledger.is_published(key)
-        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures}, None)
+        return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
     bundle = warehouse.bundle(key)
     facts = json.loads((bundle / CERTIFICATE).read_text(encoding="utf-8"))
     kind = series.kind
     release = kind.open(bundle)
-    released = Released(kind.contents, release.spent, release.plan.spent, kind.summary(release))
     with ledger.one_look():
-        balance = ledger.balance(series.domain.name, period)
+        balance, published = ledger.balance(series.domain.name, period), set(map(str, ledger.published()))
+        steps = {step.number: step for step in release.plan.charged_steps}
         facts |= {
             "published": True,
             "drawn": ledger.level_kinds(key).count(MEASURED) - before,
             "measurements": len(release.plan.charged_steps),
             "cap_rho": float_above(balance.cap),
             "left_rho": float(balance.left),
-            "lost_draws": _lost(ledger, key, release.plan),
-            "unpublished": _unpublished(ledger, balance),
+            "lost_draws": [
+                {"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)}
+                for number, charge in ledger.lost_draws(key)
+            ],
+            "unpublished": [
+                {"release": name, "rho": float_above(rho)}
+                for name, rho in sorted(balance.charged.items())
+                if name not in published
+            ],
         }
     facts |= {
-        f"{kind.contents.replace(' ', '_')}_by_level": released.levels.to_dict("records"),
+        f"{kind.contents.replace(' ', '_')}_by_level": kind.summary(release).to_dict("records"),
         "bundle": str(bundle),
         "database": str(warehouse.database),
     }
-    return Outcome(facts, released)
-
-
-def _lost(ledger: Ledger, key: ReleaseKey, plan: Plan) -> list[dict[str, Any]]:
-    """Return what each lost draw of a release measured, and its rho; public and JSON-ready."""
-    steps = {step.number: step for step in plan.charged_steps}
-    lost = ledger.lost_draws(key)
-    return [{"measured": _measured(steps[number]), "rho": float_above(charge.as_rho)} for number, charge in lost]
+    return Outcome(facts, release, kind)
 
 
 def _measured(step: Step) -> str:
@@ -243,10 +194,3 @@ def _measured(step: Step) -> str:
         return "uncounted trips"
     by = step.noise_facts.get("breakdown")
     return f"level {step.level}" + (f" by {by}" if by else "")
-
-
-def _unpublished(ledger: Ledger, balance: Balance) -> list[dict[str, Any]]:
-    """Return the releases that are charged to the same cap and not published, and their rho; public and JSON-ready."""
-    published = {str(key) for key in ledger.published()}
-    charged = sorted(balance.charged.items())
-    return [{"release": name, "rho": float_above(rho)} for name, rho in charged if name not in published]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import re
@@ -18,7 +19,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from od_assets.cli.app import app
+from od_assets.cli.app import COMMANDS, app
+from od_assets.cli.options import STATED
 from od_assets.cli.tables import print_frame
 from od_assets.components import OdRelease
 from od_assets.project import CHECKOUT, current_project
@@ -234,3 +236,10 @@ def test_numbers_in_yaml_are_decimal_however_they_are_written(tmp_path: Path) ->
         (tmp_path / "defs.yaml").write_text(text, encoding="utf-8")
         budgets.add(read_declaration(tmp_path / "defs.yaml", OdRelease).checked().privacy.budget)
     assert budgets == {declaration("us_flights").checked().privacy.budget}
+
+
+def test_every_text_of_an_option_is_of_a_parameter() -> None:
+    for names, texts in STATED.items():
+        commands = COMMANDS.values() if names == "*" else [COMMANDS[name] for name in names.split(", ")]
+        known = {name for command in commands for name in inspect.signature(command).parameters}
+        assert texts.keys() <= known, names

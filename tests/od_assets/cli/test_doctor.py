@@ -14,16 +14,10 @@ from typer.testing import CliRunner
 
 from od_assets.cli import diagnosis as installation
 from od_assets.cli.app import app, main
-from od_assets.cli.diagnosis import Finding, diagnosis, of_declaration
+from od_assets.cli.diagnosis import diagnosis, of_declaration
 from od_core.errors import OdError
 from tests.od_assets.canary import COUNT, USER, ZONE, leaks, planted
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
-
-
-@pytest.mark.parametrize(("fault", "step"), [("broken", None), (None, "repair it")])
-def test_a_fault_has_a_next_step_and_nothing_else_has(fault: str | None, step: str | None) -> None:
-    with pytest.raises(OdError, match="OD-FINDING"):
-        Finding("it", fault, step)
 
 
 @pytest.fixture

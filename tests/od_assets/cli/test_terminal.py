@@ -17,7 +17,7 @@ import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_outcome
 from od_assets.cli.tables import print_frame, sentences
-from od_assets.runs.run_period import Outcome, by_step, followed, number_of_steps, silent
+from od_assets.runs.run_period import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 
 RUN = "00000000-0000-4000-8000-000000000000"
@@ -56,13 +56,13 @@ def test_a_name_is_printed_as_it_is(name: str) -> None:
 def test_a_refused_run_of_a_public_release_does_not_say_that_it_is_not_published(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    print_outcome(Outcome({"release": "trips/2001-02/r1", "was_public": True, "failures": ["a reason"]}, None))
+    print_outcome(Outcome({"release": "trips/2001-02/r1", "was_public": True, "failures": ["a reason"]}))
     assert capsys.readouterr().out == ("trips/2001-02/r1 stays as it was published; this run was refused.\na reason\n")
 
 
 def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
     print_findings([Finding("zones [/x].csv"), Finding("[red]", "a \x1b]0;b", ":key:")])
-    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}, None))
+    print_outcome(Outcome({"release": "trips/2001-01/r1", "failures": ["[/x]: a \x9b2J"]}))
     print_frame("[/x]", pd.DataFrame({"[/a]_b": ["[red]", ":key:"], "\x9b": [1, 2]}))
     said = capsys.readouterr().out
     assert said.startswith("ok     zones [/x].csv\nWRONG  [red]: a \\x1b]0;b [next: :key:]\n")
@@ -108,7 +108,7 @@ def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
 
         with (
             dg.DagsterInstance.ephemeral() as instance,
-            followed(instance, RUN, "trips", tell_and_note, number_of_steps(resolved), transient=transient),
+            followed(instance, RUN, "trips", tell_and_note, len(resolved.nodes), transient=transient),
         ):
             resolved.execute_in_process(instance=instance, run_id=RUN, run_config=silent(resolved))
 
