@@ -143,21 +143,11 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
 class OdWarehouse(Declared):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
-    notices: bool = Field(
-        True,
-        description="Whether notices of releases go to the log; if false, the project defines the resource od_notices.",
-    )
+    notices: bool = True
 
-    lock_seconds: float = Field(
-        LOCK_SECONDS, description="Longest time that a step waits for a step of another release or of the same run."
-    )
+    lock_seconds: float = LOCK_SECONDS
 
-    keep_records_days: int | None = Field(
-        None,
-        ge=1,
-        description="Days after publication for which the copy of a release's records is kept; every later run removes"
-        " it. By default, until od-release purge.",
-    )
+    keep_records_days: int | None = Field(None, ge=1)
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 

@@ -22,18 +22,10 @@ if TYPE_CHECKING:
 class Spark(Section):
     """A Spark cluster that counts the records where they are stored and processes the parts."""
 
-    address: str | None = Field(
-        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
-    )
-    submit: list[str] = Field(
-        default_factory=list,
-        description="Instead of an address: spark-submit and its options, which run each step as a process.",
-    )
-    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
-    store: str | None = Field(
-        None,
-        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
-    )
+    address: str | None = None
+    submit: list[str] = Field(default_factory=list)
+    settings: dict[str, str] = Field(default_factory=dict)
+    store: str | None = None
 
     def checked(self) -> Self:
         """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""

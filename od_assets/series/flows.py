@@ -29,25 +29,13 @@ from od_core.registry import refuse_unknown
 class SegmentSection(Section):
     """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
 
-    column: str | None = Field(None, description="Column of the category; that of the breakdown's name if left out.")
-    derive: str = Field(
-        "text",
-        description="What is taken from the column: text, hour (of a time), day_type or day_of_week (of a date or"
-        " time), or number (see breaks).",
-    )
-    lookup: dict[str, str] = Field({}, description="Category of each text; other texts are missing categories.")
-    breaks: list[int | float] = Field(
-        [], description="Ascending limits between bands of a number; each belongs to the band above it."
-    )
-    bands: list[str] = Field([], description="Names of the bands of a number, one more than there are breaks.")
-    categories: list[str] | None = Field(
-        None,
-        description="The categories, in the order in which they are published; may be left out for hours, days, bands"
-        " and lookups.",
-    )
-    unknown: str | None = Field(
-        None, description="Category of records whose category is missing or not listed; without it, they are faulty."
-    )
+    column: str | None = None
+    derive: str = "text"
+    lookup: dict[str, str] = Field({})
+    breaks: list[int | float] = Field([])
+    bands: list[str] = Field([])
+    categories: list[str] | None = None
+    unknown: str | None = None
 
     def source(self, name: str) -> SegmentSource:
         """Return where the categories are read from. Raises OdError if the options do not fit."""
@@ -72,35 +60,27 @@ class SegmentSection(Section):
 class Columns(Section):
     """Columns of the files of records. The reader defines the defaults (origin and destination for reader table)."""
 
-    origin: str | None = Field(None, description="Column of the origins.")
-    destination: str | None = Field(None, description="Column of the destinations.")
-    date: str | None = Field(
-        None, description="Column of the date or local time of a trip; leave out if each file is one period."
-    )
-    trips: str | None = Field(
-        None, description="Column of the number of trips, for flows; leave out for one row per trip."
-    )
-    weight: str | None = Field(None, description="Column of the weight of a record, if max_weight is declared.")
+    origin: str | None = None
+    destination: str | None = None
+    date: str | None = None
+    trips: str | None = None
+    weight: str | None = None
 
 
 class Trips(Records):
     """Location and format of the confidential records."""
 
-    columns: Columns = Field(default_factory=Columns, description="Columns of the records.")
+    columns: Columns = Field(default_factory=Columns)
 
 
 class FlowPrivacy(Privacy):
     """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
-    epsilon: Number | None = Field(None, description="Epsilon.")
-    rho: Number | None = Field(None, description="Rho, instead of epsilon.")
-    delta: Number = Field(..., description="Delta.")
-    conversion: str | None = Field(
-        None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
-    )
-    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = Field(
-        None, description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}."
-    )
+    epsilon: Number | None = None
+    rho: Number | None = None
+    delta: Number
+    conversion: str | None = None
+    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = None
 
     @property
     def budget(self) -> Budget:
@@ -111,15 +91,15 @@ class FlowPrivacy(Privacy):
 class BandsSection(Section):
     """Cuts of the flow tree. Levels below the first cut are processed part by part, which takes little memory."""
 
-    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
-    part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
+    cuts: list[int]
+    part_trips: int = PART_TRIPS
 
 
 class UncountedSection(Section):
     """The measurement of the number of trips that the bounds of unit user_year leave out."""
 
-    share: Number = Field(..., description="Share of the budget of the release, such as 0.01.")
-    max_trips: int = Field(..., description="Largest number of trips of a user that are considered in a release.")
+    share: Number
+    max_trips: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,42 +162,22 @@ def _of(origin: Geography, other: Geography | None = None) -> Sides:
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     """A series of origin-destination tables, as a project declares it."""
 
-    trips: Trips = Field(..., description="Confidential records.")
-    destination_geography: Zones | None = Field(None, description="Geography of the destinations, if it differs.")
-    max_trips: int | None = Field(
-        None, description="Largest number of trips that are counted per user, for the user units."
-    )
-    max_weight: int | None = Field(
-        None, description="Largest number of trips that a record with a weight counts, for unit trip."
-    )
-    privacy: FlowPrivacy = Field(..., description="Budget of one release.")
-    stated_mechanism: str = Field("inftda_refined", alias="mechanism", description="Name of the mechanism.")
-    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
-    tree: TreeOrder = Field("destination", description="Side that the flow tree refines first.")
-    intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
-    assisted: bool = Field(
-        False, description="Whether model-assisted flows, which learn from earlier periods, are published, too."
-    )
-    stated_bands: BandsSection | None = Field(
-        None, alias="bands", description="Levels at which the flow tree is cut; it is not cut if left out."
-    )
-    stated_segments: dict[str, SegmentSection] = Field(
-        {}, alias="segments", description="Breakdowns by name; at most 3."
-    )
-    segment_share: Number | None = Field(
-        None, description="Share of the budget of all breakdowns together; by default, totals and each have the same."
-    )
-    stated_uncounted: UncountedSection | None = Field(
-        None,
-        alias="uncounted",
-        description="For unit user_year, how the number of trips that are not counted is measured and published.",
-    )
-    stated_engine: str = Field(
-        "threads",
-        alias="engine",
-        description="Engine that counts the records and works on parts: threads (of this machine) or spark.",
-    )
-    spark: Spark | None = Field(None, description="Spark cluster, for engine spark.")
+    trips: Trips
+    destination_geography: Zones | None = None
+    max_trips: int | None = None
+    max_weight: int | None = None
+    privacy: FlowPrivacy
+    stated_mechanism: str = Field("inftda_refined", alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+    tree: TreeOrder = "destination"
+    intervals: bool = True
+    assisted: bool = False
+    stated_bands: BandsSection | None = Field(None, alias="bands")
+    stated_segments: dict[str, SegmentSection] = Field({}, alias="segments")
+    segment_share: Number | None = None
+    stated_uncounted: UncountedSection | None = Field(None, alias="uncounted")
+    stated_engine: str = Field("threads", alias="engine")
+    spark: Spark | None = None
 
     kind = FLOWS
     protects_trips_alone: ClassVar[bool] = False

@@ -22,36 +22,30 @@ from od_core.records.zone_lists import ZoneList
 class MemberColumns(Section):
     """Columns of the files of records; one of them names the group or area of a record."""
 
-    area: str | None = Field(
-        None, description="Column of leaf areas whose days are the groups; the reader's origin if left out."
-    )
-    group: str | None = Field(None, description="Column of the codes of groups of the public list.")
-    date: str | None = Field(
-        None, description="Column of the date or local time of a record; leave out if each file is one period."
-    )
+    area: str | None = None
+    group: str | None = None
+    date: str | None = None
 
 
 class Members(Records):
     """Location and format of the confidential records, each of which is a member of a group."""
 
-    columns: MemberColumns = Field(default_factory=MemberColumns, description="Columns of the records.")
+    columns: MemberColumns = Field(default_factory=MemberColumns)
 
 
 class GroupList(Section):
     """Location and columns of the public list of groups."""
 
-    file: str = Field(
-        ..., description="CSV or Parquet file with one row per group, including groups without members; codes are text."
-    )
-    group: str = Field("group", description="Column of group codes.")
-    area: str = Field("area", description="Column of leaf areas.")
+    file: str
+    group: str = "group"
+    area: str = "area"
 
 
 class EstimatedTopCode(Section):
     """A top code that is estimated from the records, for a part of the budget; it requires a named mechanism."""
 
-    share: Number = Field("1/20", description="Share of epsilon for the estimate.")
-    most: int = Field(..., description="Public bound; larger groups count as groups of this many members.")
+    share: Number = "1/20"
+    most: int
 
     def estimate(self) -> TopCodeEstimate:
         """Return how the top code is estimated. Raises OdError if a number is out of range."""
@@ -61,23 +55,12 @@ class EstimatedTopCode(Section):
 class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSizePlan, Geography]):
     """A series of group-size tables, as a project declares it."""
 
-    trips: Members = Field(..., description="Confidential records.")
-    groups: GroupList | None = Field(
-        None, description="Public list of groups; leave out if the groups are the days of areas."
-    )
-    privacy: PureEpsilon = Field(..., description="Budget of one release.")
-    stated_mechanism: str | None = Field(
-        None, alias="mechanism", description="Mechanism; if left out, a rule on public numbers chooses it."
-    )
-    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
-    stated_top_code: int | EstimatedTopCode = Field(
-        ...,
-        alias="top_code",
-        description=(
-            "Largest size that is distinguished: a public number that does not come from the records, or how to"
-            " estimate it."
-        ),
-    )
+    trips: Members
+    groups: GroupList | None = None
+    privacy: PureEpsilon
+    stated_mechanism: str | None = Field(None, alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+    stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES
     _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")

@@ -16,16 +16,8 @@ from od_core.records.zone_lists import ZoneList
 class Arrivals(Section):
     """Conditions under which a period is released automatically once its file has arrived."""
 
-    settled_seconds: int = Field(
-        60, description="Seconds for which a file must be unchanged before it counts as complete."
-    )
-    complete: str | None = Field(
-        None,
-        description=(
-            "Path of a marker that a period's file is complete, with {period}; a SHA-256 in it is checked against the"
-            " file."
-        ),
-    )
+    settled_seconds: int = 60
+    complete: str | None = None
 
     def check(self, *, one_file: bool) -> None:
         """Check the path of the marker and the number of seconds. Raises OdError if one of them is invalid.
@@ -73,45 +65,20 @@ def _check_path(path: str, what: str, *, needs_period: bool) -> None:
 class Records(Section):
     """Location and format of the confidential records. Subclasses add the columns that they read."""
 
-    files: str = Field(..., description="Path of a period's file, with {period} in it, or of one file with dates.")
+    files: str
     reader: str = Field(
         "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
     )
-    delimiter: str | None = Field(None, description="Character between the fields of a CSV file; a comma if left out.")
-    encoding: str | None = Field(
-        None, description="Encoding of a CSV file: utf-8, latin-1 or utf-16; utf-8 if left out."
-    )
-    table: str | None = Field(None, description="Name of a table, if the files are DuckDB files.")
-    timestamps: str | None = Field(
-        None,
-        description=(
-            "utc or local: what timestamps of Parquet files are that do not state it, such as INT96 (Spark writes utc,"
-            " Impala local)."
-        ),
-    )
-    one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip; to be stated if the records have columns that are not used."
-    )
-    categories: dict[str, list[str]] = Field(
-        default_factory=dict,
-        description="Columns and their values; rows with other values are not records of this release.",
-    )
-    nowhere: list[str] = Field(
-        default_factory=list,
-        description=(
-            "Codes of no place, in addition to those of the reader, for the unknown zone; an empty text stands for a"
-            " missing code."
-        ),
-    )
-    outside_period: str | None = Field(
-        None,
-        description="refuse or drop records of other periods; if left out, drop them if one file has several periods.",
-    )
-    fault_threshold: Number = Field(
-        str(FAULT_THRESHOLD),
-        description="Share of faulty trips above which the input is refused; 0 refuses any faulty trip.",
-    )
-    accept_empty: bool = Field(False, description="Whether a period without a counted record is released.")
+    delimiter: str | None = None
+    encoding: str | None = None
+    table: str | None = None
+    timestamps: str | None = None
+    one_row_a_trip: bool = False
+    categories: dict[str, list[str]] = Field(default_factory=dict)
+    nowhere: list[str] = Field(default_factory=list)
+    outside_period: str | None = None
+    fault_threshold: Number = str(FAULT_THRESHOLD)
+    accept_empty: bool = False
 
     def record_format(self) -> RecordFormat:
         """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
@@ -148,49 +115,31 @@ class Records(Section):
 class AreaParents(Section):
     """Columns of a list that contains the areas of all levels, with their parents."""
 
-    area: str = Field("area", description="Column of codes.")
-    parent: str = Field("parent", description="Column of the codes of the parents; blank at the first level.")
+    area: str = "area"
+    parent: str = "parent"
 
 
 class ZoneBoundaries(Section):
     """Location of the public boundaries of zones."""
 
-    file: str = Field(..., description="GeoJSON, GeoPackage or GeoParquet file in WGS 84 (EPSG:4326).")
-    code: str = Field(..., description="Property of the file that holds the code of the zone, as text.")
+    file: str
+    code: str
 
 
 class Zones(Section):
     """Location of the public zone list, and how it states its hierarchy."""
 
-    file: str = Field(..., description="CSV, .csv.gz or Parquet file with one row per zone; codes are text.")
-    levels: list[str] = Field(
-        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
-    )
-    prefixes: dict[str, int] = Field(
-        default_factory=dict, description="Number of characters, for each level that is a prefix of the zone's code."
-    )
-    joined: dict[str, list[str]] = Field(
-        default_factory=dict, description="Columns, for each level whose codes are joined from several columns."
-    )
-    parents: AreaParents | None = Field(None, description="Columns of a list of areas and their parents.")
-    unknown: str | None = Field(None, description="Listed zone to which records from unlisted places are assigned.")
-    unknown_area: str | None = Field(
-        None,
-        description="Code of an area that is added at every level, to which records from unlisted places are assigned.",
-    )
-    version: str | None = Field(None, description="The owner's name of this list, such as 2018; it is published.")
-    coordinates: list[str] | None = Field(
-        None,
-        description="Columns of latitude and longitude, in degrees; they are published, for the map of the report.",
-    )
-
-    names: dict[str, str] = Field(
-        default_factory=dict, description="Columns of the names of areas, by level; they are published, for people."
-    )
-
-    boundaries: ZoneBoundaries | None = Field(
-        None, description="Boundaries of the zones; they are published, for maps."
-    )
+    file: str
+    levels: list[str]
+    prefixes: dict[str, int] = Field(default_factory=dict)
+    joined: dict[str, list[str]] = Field(default_factory=dict)
+    parents: AreaParents | None = None
+    unknown: str | None = None
+    unknown_area: str | None = None
+    version: str | None = None
+    coordinates: list[str] | None = None
+    names: dict[str, str] = Field(default_factory=dict)
+    boundaries: ZoneBoundaries | None = None
 
     @field_validator("coordinates")
     @classmethod

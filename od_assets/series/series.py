@@ -35,9 +35,9 @@ OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_t
 class Periods(Section):
     """The first and the last period of a series, and the length of its periods."""
 
-    first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
-    last: str | None = Field(None, description="Last period; leave out for a series without an end.")
-    every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
+    first: str
+    last: str | None = None
+    every: str = "month"
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
         """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
@@ -55,10 +55,8 @@ def _period(field: str, text: str) -> Period:
 class Freshness(Section):
     """Deadlines for publication. Dagster reports a missed deadline."""
 
-    deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
-    within_days: int = Field(
-        ..., description="Largest age in days, at the deadline, of a release that meets the deadline."
-    )
+    deadline: str
+    within_days: int
 
 
 class Privacy(Section):
@@ -73,7 +71,7 @@ class Privacy(Section):
 class PureEpsilon(Privacy):
     """Budget of one release as an epsilon, with delta 0."""
 
-    epsilon: Number = Field(..., description="Epsilon.")
+    epsilon: Number
 
     @property
     def budget(self) -> Budget:
@@ -108,21 +106,17 @@ class Series(Declaration, Generic[P, G]):
     Every property whose value is wrong raises OdError; :meth:`checked` reads them all.
     """
 
-    name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
-    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
+    name: str
+    owners: list[str]
     trips: Records
-    privacy: Privacy = Field(..., description="Budget of one release.")
-    stated_periods: Periods = Field(..., alias="periods", description="Periods of the series.")
-    stated_domain: str = Field(
-        ..., alias="domain", description="Data set whose privacy domain is charged; defs/domains declares it."
-    )
-    noise: str = Field("opendp", description="Noise backend: opendp, or table, which is as exact and faster.")
-    revision: int = Field(1, description="Revision of all periods; a higher number makes, and charges, a new release.")
-    schedule: str | None = Field(
-        None, description="Cron line of the schedule; each tick releases the period that ended before it."
-    )
-    arrivals: Arrivals | None = Field(None, description="Releases each period once its file arrives.")
-    freshness: Freshness | None = Field(None, description="Deadline by which a release must be published.")
+    privacy: Privacy
+    stated_periods: Periods = Field(..., alias="periods")
+    stated_domain: str = Field(..., alias="domain")
+    noise: str = "opendp"
+    revision: int = 1
+    schedule: str | None = None
+    arrivals: Arrivals | None = None
+    freshness: Freshness | None = None
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
@@ -332,7 +326,7 @@ class TableSeries(Series[P, G]):
 class TreeSeries(Series[P, G]):
     """A series over a hierarchy of areas."""
 
-    geography: Zones = Field(..., description="Public areas, of origins and destinations.")
+    geography: Zones
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
