@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 
 from od_assets.assets.inputs import shared
 from od_assets.assets.levels import noisy_columns
-from od_assets.checks.release_checks import AssetChecks, release_checks, run_all_checks
+from od_assets.checks.release_checks import run_all_checks
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
@@ -78,7 +78,6 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             LOWER.name: intervals,
             UPPER.name: intervals,
         },
-        checks=release_checks(series),
     )
     return [flows, bundle]
 
@@ -89,7 +88,6 @@ def bundle_asset(
     table: dg.AssetKey,
     columns: Sequence[Column],
     sources: Sources,
-    checks: Sequence[AssetChecks],
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind.
 
@@ -97,7 +95,6 @@ def bundle_asset(
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
         sources: upstream columns of each of them.
-        checks: all blocking checks of the series.
     """
     kind: Kind[Any] = series.kind
     work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
@@ -116,7 +113,7 @@ def bundle_asset(
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work.step(context, od_warehouse, series) as current:
             key = current.key
-            results = run_all_checks(checks, od_warehouse, key.period)
+            results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
                 raise OdError(

@@ -7,7 +7,6 @@ import dagster as dg
 
 from od_assets.assets.inputs import shared, source_assets
 from od_assets.assets.publication import bundle_asset
-from od_assets.checks.release_checks import AssetChecks, group_size_checks, stops_checks
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
@@ -39,7 +38,6 @@ def _asset(
 
 def _table_assets(
     series: TableSeries[Any, Any],
-    checks: Sequence[AssetChecks],
     *,
     counted_input: dict[str, Any],
     measurements: dict[str, Any],
@@ -52,7 +50,6 @@ def _table_assets(
     """Return all assets of a series that is measured by a single asset.
 
     Args:
-        checks: all blocking checks of the series.
         counted_input: asset of the confidential counted input; see :func:`_asset`.
         measurements: asset of the noisy measurements.
         table_of_release: asset of the table that will be published.
@@ -99,7 +96,6 @@ def _table_assets(
         table=published_table.key,
         columns=columns,
         sources=same_columns(published_table.key, columns),
-        checks=checks,
     )
     return [*source_assets(series), counted, measured, published_table, bundle]
 
@@ -111,7 +107,6 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     measured = dg.AssetKey([series.name, "noisy_measurements"])
     return _table_assets(
         series,
-        group_size_checks(series),
         counted_input=_asset(
             series,
             "group_sizes",
@@ -157,7 +152,6 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     every_cell = columns_of(counted, [cell.name for cell in cells])
     return _table_assets(
         series,
-        stops_checks(series),
         counted_input=_asset(
             series,
             "trip_cells",

@@ -14,14 +14,8 @@ from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import assisted_assets, publication_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
-from od_assets.checks.daily import daily_check, daily_schedule
-from od_assets.checks.release_checks import (
-    AssetChecks,
-    check_definitions,
-    group_size_checks,
-    release_checks,
-    stops_checks,
-)
+from od_assets.checks.daily import daily_verification
+from od_assets.checks.release_checks import release_checks
 from od_assets.compatibility import owned_job
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
@@ -89,9 +83,8 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     Raises:
         OdError: a value of the series is wrong.
     """
-    assets, checks = _assets_and_checks(series.checked())
-    verification = daily_check(series)
-    verify_job, verify_daily = daily_schedule(series.name, series.owners, verification)
+    assets = _assets(series.checked())
+    verification, verify_job, verify_daily = daily_verification(series)
     own = [key for asset in assets for key in asset.keys]
     job = owned_job(
         f"{series.name}_release",
@@ -104,23 +97,19 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     sensors = [] if series.arrivals is None else [arrival_sensor(series, series.owners, job)]
     return dg.Definitions(
         assets=with_sources(_with_freshness(series, assets)),
-        asset_checks=[*check_definitions(checks, series.periods), verification],
+        asset_checks=[*(checks.definition(series.periods) for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
     )
 
 
-def _assets_and_checks(series: Series[Any, Any]) -> tuple[list[dg.AssetsDefinition], list[AssetChecks]]:
-    """Return the assets and the checks of a series of any kind."""
+def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+    """Return the assets of a series of any kind."""
     if isinstance(series, FlowSeries):
         makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series)], release_checks(series)
-    if isinstance(series, GroupSizeSeries):
-        return group_size_assets(series), group_size_checks(series)
-    if isinstance(series, StopsSeries):
-        return stops_assets(series), stops_checks(series)
-    raise TypeError(f"there are no assets of {type(series).__name__}")
+        return [asset for make in makers for asset in make(series)]
+    return stops_assets(series) if isinstance(series, StopsSeries) else group_size_assets(series)
 
 
 def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:

@@ -314,10 +314,9 @@ def test_the_sql_of_the_checks_counts_what_it_says(project: Project) -> None:
         staged = StagedGroupSizes(project.root)
         staged.save_table(SimpleNamespace(frame=frame, histograms=[top, leaves]))  # type: ignore[arg-type]
         assert group_size_violations(frame, staged.table()) == {
-            "group_sizes_are_counts": (top < 0).sum() + (leaves < 0).sum(),
-            "group_sizes_sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum()
-            + (leaves.sum(axis=1) != frame.groups).sum(),
-            "group_sizes_add_up": (top != frame.sums(leaves, 1)).sum(),
+            "are_counts": (top < 0).sum() + (leaves < 0).sum(),
+            "sum_to_totals": (top.sum(axis=1) != frame.totals(1)).sum() + (leaves.sum(axis=1) != frame.groups).sum(),
+            "add_up": (top != frame.sums(leaves, 1)).sum(),
         }
         level, area, size, groups = (np.asarray(column) for column in staged.table().columns)
         for number, table in enumerate([top, leaves], start=1):
