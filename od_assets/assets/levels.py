@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import shared
+from od_assets.assets.inputs import shown
 from od_assets.engines.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
@@ -30,13 +30,12 @@ from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, 
 
 def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets of a series' levels, coarse to fine."""
-    common = shared(series, "levels")
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
-    levels = [_measurement_asset(series, level, common) for level in above]
-    levels += [make(series, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
-    bands = [band_asset(series, number, common) for number, _ in enumerate(lower, start=1)]
-    return [*levels, *bands, *([_refined_asset(series, common)] if series.mechanism.refines else [])]
+    levels = [_measurement_asset(series, level) for level in above]
+    levels += [make(series, level) for level in first for make in (_measurement_asset, _estimate_asset)]
+    bands = [_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
+    return [*levels, *bands, *([_refined_asset(series)] if series.mechanism.refines else [])]
 
 
 def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
@@ -79,16 +78,8 @@ def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.Tab
     return [dg.TableColumnDep(estimate_key(series, level - 1), column.name)] if has_parents else []
 
 
-def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    @dg.asset(
-        **_measurement(series, level),
-        kinds={"opendp", "parquet"} if series.noise == "opendp" else {"parquet"},
-        description=(
-            f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to the"
-            " ledger, and read back at every later run. From here on, nothing is confidential."
-        ),
-        **common,
-    )
+def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_measurement(series, level), **shown(series, "noisy_measurement", level=level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -110,16 +101,8 @@ def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -
     return noisy_measurement
 
 
-def _estimate_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    @dg.asset(
-        **_estimate(series, level),
-        kinds={"numba", "parquet"},
-        description=(
-            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
-            " above them (IntOpt)."
-        ),
-        **common,
-    )
+def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_estimate(series, level), **shown(series, "estimate", level=level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -145,8 +128,8 @@ def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = Non
     return made(plan.digest, asset, level=level, measured_cells=0)
 
 
-def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
-    rule = ESTIMATORS[declared_rule(series.mechanism.options)]
+def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
+    rule = ESTIMATORS[declared_rule(series.mechanism.options)].words
     measured = [measurement_key(series, level) for level in series.measurement_levels]
     estimated = [estimate_key(series, level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
@@ -154,13 +137,8 @@ def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefin
     @dg.asset(
         key=refined_key(series),
         deps=[*measured, *estimated],
-        kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        description=(
-            f"Estimates that use all levels. {rule.words}. Then whole numbers of at least 0 down the tree; nothing is"
-            " drawn, and nothing is charged."
-        ),
-        **common,
+        **shown(series, "refined_flows", rule=rule),
     )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -191,36 +169,21 @@ def _refine(work: FlowWork) -> None:
         work.store.remove(ATTEMPTS)
 
 
-def band_asset(series: FlowSeries, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
 
     One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level
-    has no estimate here. ``common`` are common arguments of all assets, such as owners.
+    has no estimate here.
     """
     levels = series.level_bands[number]
-    shared = {name: value for name, value in common.items() if name != "partitions_def"}
-    shared["kinds"] = {"parquet", "numba" if series.engine is None else "spark"}
-    measurements = [
-        dg.AssetSpec(
-            **_measurement(series, level),
-            description=f"The counts of level {level} plus exact discrete Gaussian noise, drawn once in each part.",
-            **shared,
-        )
-        for level in levels
-    ]
-    estimates = [
-        dg.AssetSpec(
-            **_estimate(series, level),
-            description=f"Level {level} made consistent with the levels above, part by part.",
-            **shared,
-        )
+    specs = [_measurement(series, level) | shown(series, "noisy_measurement_in_parts", level=level) for level in levels]
+    specs += [
+        _estimate(series, level) | shown(series, "estimate_in_parts", level=level)
         for level in levels
         if level in series.estimated_levels
     ]
 
-    @dg.multi_asset(
-        name=f"{series.name}__band_{number}", specs=[*measurements, *estimates], partitions_def=common["partitions_def"]
-    )
+    @dg.multi_asset(name=f"{series.name}__band_{number}", specs=[dg.AssetSpec(**spec) for spec in specs])
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import shared
+from od_assets.assets.inputs import shown
 from od_assets.assets.levels import noisy_columns
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.engines.step_messages import now_and_then
@@ -50,10 +50,8 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     @dg.asset(
         key=[name, "flows"],
         deps=[released_key(series)],
-        kinds={"parquet"},
         metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
-        description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
-        **shared(series, "publication"),
+        **shown(series, "flows"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -65,29 +63,20 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         )
 
     zones = columns_of([name, "geography"], series.placing_columns)
-    same = same_columns(flows.key, columns)
-    intervals = noisy_columns(series)
-    bundle = bundle_asset(
-        series,
-        table=flows.key,
-        columns=(FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns,
-        sources={
-            **same,
-            ORIGIN.name: [*same[ORIGIN.name], *zones],
-            DESTINATION.name: [*same[DESTINATION.name], *zones],
-            LOWER.name: intervals,
-            UPPER.name: intervals,
-        },
-    )
-    return [flows, bundle]
+    same, intervals = same_columns(flows.key, columns), noisy_columns(series)
+    sources = {
+        **same,
+        ORIGIN.name: [*same[ORIGIN.name], *zones],
+        DESTINATION.name: [*same[DESTINATION.name], *zones],
+        LOWER.name: intervals,
+        UPPER.name: intervals,
+    }
+    published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
+    return [flows, bundle_asset(series, flows.key, published, sources)]
 
 
 def bundle_asset(
-    series: Series[Any, Any],
-    *,
-    table: dg.AssetKey,
-    columns: Sequence[Column],
-    sources: Sources,
+    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind.
 
@@ -102,13 +91,8 @@ def bundle_asset(
     @dg.asset(
         key=[series.name, "bundle"],
         deps=[table],
-        kinds={"duckdb", "parquet", "csv"},
         metadata=with_columns(*columns, sources=sources),
-        description=(
-            "The published release, after every check has run again. The release database takes it in one transaction,"
-            " and the bundle folder appears in one rename."
-        ),
-        **shared(series, "publication"),
+        **shown(series, "bundle"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work.step(context, od_warehouse, series) as current:
@@ -166,19 +150,14 @@ def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return []
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    common, before = shared(series, "publication"), None
+    common, before = shown(series, "assisted"), None
     if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
     @dg.asset(
         key=[series.name, "assisted"],
         deps=[dg.AssetDep(bundle, partition_mapping=before)],
-        kinds={"parquet", "csv"},
         metadata=with_columns(*columns, sources=same_columns(bundle, columns)),
-        description=(
-            "Model-assisted flows of the release, which also learn from the published releases before it. They are"
-            " computed from public bundles alone and are charged nothing. The release stays as it is."
-        ),
         **common,
     )
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

@@ -109,7 +109,11 @@ def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     if isinstance(series, FlowSeries):
         makers = (input_assets, level_assets, publication_assets, assisted_assets)
         return [asset for make in makers for asset in make(series)]
-    return stops_assets(series) if isinstance(series, StopsSeries) else group_size_assets(series)
+    if isinstance(series, GroupSizeSeries):
+        return group_size_assets(series)
+    if isinstance(series, StopsSeries):
+        return stops_assets(series)
+    raise TypeError(f"there are no assets of {type(series).__name__}")
 
 
 def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
