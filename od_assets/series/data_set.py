@@ -46,7 +46,7 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
+    def domain(self, max_trips: int | None = None, max_weight: int | None = None) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:

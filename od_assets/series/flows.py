@@ -5,15 +5,15 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import Field
 
 from od_assets.series.engine import Spark
 from od_assets.series.inputs import Records, Zones
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, Privacy, TreeSeries
-from od_core import Budget, Geography, Neighbours, OdError, ReleasePlan, Uncounted, plan_release
+from od_assets.series.series import OptionValue, TreeSeries
+from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.publishing.kind import FLOWS
@@ -39,15 +39,8 @@ class SegmentSection(Section):
 
     def source(self, name: str) -> SegmentSource:
         """Return where the categories are read from. Raises OdError if the options do not fit."""
-        derive: Derivation = self.derive  # type: ignore[assignment]  # checked by the source
-        return SegmentSource(
-            name,
-            name if self.column is None else self.column,
-            derive,
-            tuple(self.lookup.items()),
-            tuple(self.breaks),
-            tuple(self.bands),
-        )
+        column, derive = name if self.column is None else self.column, cast(Derivation, self.derive)  # it is checked
+        return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the declared categories, or those that the source gives and the one of unlisted records."""
@@ -73,7 +66,7 @@ class Trips(Records):
     columns: Columns = Field(default_factory=Columns)
 
 
-class FlowPrivacy(Privacy):
+class FlowPrivacy(Section):
     """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
     epsilon: Number | None = None
@@ -84,7 +77,7 @@ class FlowPrivacy(Privacy):
 
     @property
     def budget(self) -> Budget:
-        """See :attr:`Privacy.budget`."""
+        """Budget of one release. Raises OdError if a number is out of range."""
         return Budget(self.epsilon, self.delta, rho=self.rho, conversion=self.conversion, shares=self.shares)
 
 
@@ -104,34 +97,22 @@ class UncountedSection(Section):
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The public geographies of origins and destinations, with the levels of their lists.
-
-    Attributes:
-        origin: geography of the origins.
-        other: geography of the destinations; None if they have the areas of the origins.
+    """The public geographies of origins and destinations, which are one object if one list serves both.
 
     Raises:
-        OdError: both lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
     """
 
     origin: Geography
-    other: Geography | None = None
+    destination: Geography
 
     def __post_init__(self) -> None:
-        if self.other is None:
-            return
-        origin, destination = self.equally_deep
-        if origin.digest == destination.digest:
+        if self.destination is not self.origin and len({side.digest for side in self.equally_deep}) == 1:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
                 next_step="leave destination_geography out, because one list serves both",
             )
-
-    @property
-    def destination(self) -> Geography:
-        """Geography of the destinations."""
-        return self.origin if self.other is None else self.other
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
@@ -140,23 +121,23 @@ class Sides:
 
     @property
     def digest(self) -> str:
-        """See :attr:`od_assets.series.series.PublicList.digest`."""
+        """SHA-256 of the whole content."""
         both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+        return self.origin.digest if self.destination is self.origin else sha256(both.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """See :attr:`od_assets.series.series.PublicList.area_counts`."""
-        if self.other is None:
+        """Number of areas by level, of both sides if there are two lists."""
+        if self.destination is self.origin:
             return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.other}
+        sides = {"origin": self.origin, "destination": self.destination}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
 @lru_cache(maxsize=8)
-def _of(origin: Geography, other: Geography | None = None) -> Sides:
+def _of(*geographies: Geography) -> Sides:
     """Return the combined geographies from a cache, because it takes time to make them equally deep."""
-    return Sides(origin, other)
+    return Sides(geographies[0], geographies[-1])
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
@@ -166,7 +147,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     destination_geography: Zones | None = None
     max_trips: int | None = None
     max_weight: int | None = None
-    privacy: FlowPrivacy
+    privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
     stated_mechanism: str = Field("inftda_refined", alias="mechanism")
     mechanism_options: dict[str, OptionValue] = Field({})
     tree: TreeOrder = "destination"
@@ -183,10 +164,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     protects_trips_alone: ClassVar[bool] = False
     _checked_properties: ClassVar[tuple[str, ...]] = ("segments", "mechanism", "bands", "uncounted", "engine")
 
-    @property
-    def contribution_bounds(self) -> tuple[int | None, int | None]:
-        """See :attr:`Series.contribution_bounds`."""
-        return self.max_trips, self.max_weight
+    @cached_property
+    def domain(self) -> PrivacyDomain:
+        """See :attr:`Series.domain`."""
+        return self._data_set.domain(self.max_trips, self.max_weight)
 
     @cached_property
     def record_format(self) -> RecordFormat:
@@ -349,7 +330,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Sides:
         return _of(*(zones.geography(folder) for zones in lists))
 
-    def _plan(self, geography: Sides, days: int) -> ReleasePlan:  # all periods have the same plan
+    def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
         origin, destination = geography.equally_deep
         return plan_release(
             origin,

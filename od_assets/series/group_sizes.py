@@ -9,11 +9,12 @@ from pydantic import Field
 
 from od_assets.series.inputs import Records
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, PureEpsilon, TableSeries, TreeSeries
+from od_assets.series.series import OptionValue, TableSeries, TreeSeries
 from od_core import Geography, GroupSizePlan, OdError, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList
@@ -57,7 +58,6 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     trips: Members
     groups: GroupList | None = None
-    privacy: PureEpsilon
     stated_mechanism: str | None = Field(None, alias="mechanism")
     mechanism_options: dict[str, OptionValue] = Field({})
     stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
@@ -123,7 +123,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         return self.grouping.count(records, geography, period, self.fault_threshold)
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
-        """Return the geography as both origins and destinations; see :meth:`Series.sides`."""
+        """Return the geography as both origins and destinations."""
         return geography, geography
 
     @property
@@ -131,10 +131,11 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """See :attr:`Series.takes_nowhere`. False for listed groups, whose records have codes of groups."""
         return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
-    def _plan(self, geography: Geography, days: int) -> GroupSizePlan:
+    def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
+        """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""
         return plan_group_sizes(
             geography,
-            self.grouping.per_area(geography, days),
+            self.grouping.per_area(geography, Period(period).days),
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,

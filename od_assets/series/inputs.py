@@ -20,41 +20,34 @@ class Arrivals(Section):
     complete: str | None = None
 
     def check(self, *, one_file: bool) -> None:
-        """Check the path of the marker and the number of seconds. Raises OdError if one of them is invalid.
-
-        Args:
-            one_file: whether one file contains all periods; the path of the marker then need not name the period.
-        """
+        """Check the path of the marker and the number of seconds, as :func:`check_path` does. Raises OdError."""
         if self.complete is not None:
-            _check_path(self.complete, "the marker", needs_period=not one_file)
+            check_path(self.complete, "the marker", one_file=one_file)
         if self.settled_seconds < 0:
             raise OdError("OD-ARRIVALS", "settled_seconds must be at least 0", next_step="correct settled_seconds")
 
 
-def check_files(files: str, *, one_file: bool) -> None:
-    """Check that the path of the records contains ``{period}``, unless one file may contain all periods.
+def check_path(path: str, what: str, *, one_file: bool) -> None:
+    """Check that a path contains ``{period}``, unless one file may contain all periods.
 
     If one file without dates served for all periods, the same records would be released once per period, and charged to
     the caps of different periods.
 
     Args:
-        files: path of the records.
+        path: path of the records, or of the marker that they are complete.
+        what: name of the file in the message.
         one_file: whether one file may contain all periods: its records have dates, or there is only one period.
 
     Raises:
         OdError: the path lacks ``{period}``, or has other fields in braces.
     """
-    _check_path(files, "the records", needs_period=not one_file)
-
-
-def _check_path(path: str, what: str, *, needs_period: bool) -> None:
     try:
         parts = list(string.Formatter().parse(path))
         # A format after the name could map all periods to one file.
         fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
     except ValueError:
         fields = {"unbalanced braces"}
-    if fields - {"period"} or (not fields and needs_period):
+    if fields - {"period"} or not (fields or one_file):
         raise OdError(
             "OD-TRIPS-FILES",
             f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",

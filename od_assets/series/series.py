@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import pandas as pd
 from pydantic import Field, StrictBool
 
 from od_assets.series.data_set import DomainSection, read_domain
-from od_assets.series.inputs import Arrivals, Records, Zones, check_files
+from od_assets.series.inputs import Arrivals, Records, Zones, check_path
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Declaration, Number, Section
 from od_core import Breakdown, Budget, Geography, OdError, Plan, PrivacyUnit, ReleaseKey
@@ -59,42 +59,19 @@ class Freshness(Section):
     within_days: int
 
 
-class Privacy(Section):
-    """Budget of one release, which each kind of series states in its own numbers."""
-
-    @property
-    @abstractmethod
-    def budget(self) -> Budget:
-        """Budget of one release. Raises OdError if a number is out of range."""
-
-
-class PureEpsilon(Privacy):
+class PureEpsilon(Section):
     """Budget of one release as an epsilon, with delta 0."""
 
     epsilon: Number
 
     @property
     def budget(self) -> Budget:
-        """See :attr:`Privacy.budget`."""
+        """Budget of one release. Raises OdError if a number is out of range."""
         return Budget(self.epsilon)
 
 
-class PublicList(Protocol):
-    """A checked public list of areas or places, or one list of origins and one of destinations."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the whole content."""
-        ...
-
-    @property
-    def area_counts(self) -> dict[str, int]:
-        """Number of areas or places, by level."""
-        ...
-
-
 P = TypeVar("P", bound=Plan)
-G = TypeVar("G", bound=PublicList)
+G = TypeVar("G")
 
 
 class Series(Declaration, Generic[P, G]):
@@ -109,7 +86,7 @@ class Series(Declaration, Generic[P, G]):
     name: str
     owners: list[str]
     trips: Records
-    privacy: Privacy
+    privacy: PureEpsilon
     stated_periods: Periods = Field(..., alias="periods")
     stated_domain: str = Field(..., alias="domain")
     noise: str = "opendp"
@@ -132,7 +109,7 @@ class Series(Declaration, Generic[P, G]):
         """
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
-        check_files(self.trips.files, one_file=one_file)
+        check_path(self.trips.files, "the records", one_file=one_file)
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.protects_trips_alone and self._data_set.unit != "trip":
@@ -159,12 +136,7 @@ class Series(Declaration, Generic[P, G]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """Privacy domain of the data set, which is charged."""
-        return self._data_set.domain(*self.contribution_bounds)
-
-    @property
-    def contribution_bounds(self) -> tuple[int | None, int | None]:
-        """Largest numbers of trips that are counted of a user and of a record with a weight, as the series has them."""
-        return None, None
+        return self._data_set.domain()
 
     @cached_property
     def periods(self) -> SeriesPeriods:
@@ -234,10 +206,6 @@ class Series(Declaration, Generic[P, G]):
         """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return False
 
-    def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
-        """Return the geographies of origins and of destinations; (None, None) if places are points of a map."""
-        return None, None
-
     def records_path(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
         return self.project.root / self.trips.files.format(period=period)
@@ -304,13 +272,9 @@ class Series(Declaration, Generic[P, G]):
         refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
+    @abstractmethod
     def plan_without_cap(self, geography: G, period: str) -> P:
         """Return what :meth:`plan` returns, also if the release exceeds the cap. Raises OdError if it is refused."""
-        return self._plan(geography, Period(period).days)
-
-    @abstractmethod
-    def _plan(self, geography: G, days: int) -> P:
-        """Return the plan of every period of some days."""
 
 
 class TableSeries(Series[P, G]):
@@ -347,7 +311,7 @@ class TreeSeries(Series[P, G]):
 
     @abstractmethod
     def sides(self, geography: G) -> tuple[Geography, Geography]:
-        """See :meth:`Series.sides`."""
+        """Return the geographies of origins and of destinations."""
 
     def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
         """See :meth:`Series.kept_lists`."""
@@ -361,16 +325,19 @@ class TreeSeries(Series[P, G]):
     @property
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`Series.listed_columns`."""
-        levels = self.placing_columns
-        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in levels)
-        named = COORDINATES if any(zones.has_coordinates for zones in self.zone_lists.values()) else ()
-        degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
-        named_lists = [zones for zones in self.zone_lists.values() if zones.names]
-        names = dict.fromkeys(level for zones in named_lists for level in zones.levels)
-        texts = (Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in names)
-        shapes = [Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits.")]
-        has_shapes = any(zones.boundaries for zones in self.zone_lists.values())
-        return (*areas, *texts, *(shapes if has_shapes else []), *degrees)
+        lists = self.zone_lists.values()
+        named = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
+        columns = [
+            Column(level, "string", level, f"Code of the area of level {level}.") for level in self.placing_columns
+        ]
+        columns += [
+            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in named
+        ]
+        if any(zones.boundaries for zones in lists):
+            columns.append(Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits."))
+        if any(zones.has_coordinates for zones in lists):
+            columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
+        return tuple(columns)
 
     @property
     def placing_columns(self) -> list[str]:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from od_assets.series.inputs import Records
 from od_assets.series.section import Section
-from od_assets.series.series import OptionValue, PureEpsilon, TableSeries
+from od_assets.series.series import OptionValue, TableSeries
 from od_core import OdError, StopsPlan, Trajectories, plan_stops
 from od_core.publication.columns import Column
 from od_core.records.formats import RecordColumns
@@ -50,7 +50,6 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     trips: StopTrips
     map: PlaceMap
-    privacy: PureEpsilon
     stated_mechanism: str = Field("privtree", alias="mechanism")
     mechanism_options: dict[str, OptionValue] = Field({})
 
@@ -136,7 +135,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """Number of dimensions of the grid: two per place of a trip."""
         return 2 * len(self.stages)
 
-    def _plan(self, geography: PlaceList, days: int) -> StopsPlan:  # all periods have the same plan
+    def plan_without_cap(self, geography: PlaceList, _period: str) -> StopsPlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
         return plan_stops(
             geography.map,
             unit=self.unit,
