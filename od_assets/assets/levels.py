@@ -94,7 +94,7 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
                 draw = partial(measure, plan, step, parents, trips, noise)
                 cells += len(work.begun.once(step, draw))
             if steps[-1] is plan.step_bands[0][-1]:
-                work.forget_counts()
+                del work.first_band_counts  # to free their memory
             version = work.measured_version(steps)
         return made(version, **step_metadata(plan, steps), measured_cells=cells)
 

@@ -55,7 +55,7 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
-            release, path = work.release(), work.staged.flows
+            release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         return made(
@@ -106,7 +106,7 @@ def bundle_asset(
                     next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
-            release, ledger = current.release(), od_warehouse.ledger
+            release, ledger = current.release, od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
                 kind,

@@ -1,6 +1,7 @@
 """Make the assets of group sizes and of trips with stops, which are measured and estimated as one table each."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import dagster as dg
@@ -52,7 +53,8 @@ def _table_assets(
     @dg.asset(**counted_input, deps=[[series.name, "geography"], [series.name, "raw_trips"]])
     def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
-            work.count_records()
+            count = partial(series.count, work.staged.records, work.geography, work.key.period)
+            work.count(count, work.staged.save_counted)
         return made(str(work.key))
 
     @dg.asset(**measurements, deps=[counted.key])

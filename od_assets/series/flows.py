@@ -20,7 +20,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.hierarchy import equally_deep
-from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.formats import RecordColumns
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
@@ -168,11 +168,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def domain(self) -> PrivacyDomain:
         """See :attr:`Series.domain`."""
         return self._data_set.domain(self.max_trips, self.max_weight)
-
-    @cached_property
-    def record_format(self) -> RecordFormat:
-        """Format of the records."""
-        return self.trips.record_format()
 
     @cached_property
     def columns(self) -> RecordColumns:

@@ -89,21 +89,6 @@ class Records(Section):
         form.refuse_options_of_text(Path(self.files))
         return form
 
-    def one_trip_a_row(self) -> RecordFormat:
-        """Return the format of the records, which must have one trip per row.
-
-        Raises:
-            OdError: the reader gives flows, with many trips per row; or as in :meth:`record_format`.
-        """
-        form = self.record_format()
-        if form.columns.trips is not None:
-            raise OdError(
-                "OD-READER-FLOWS",
-                f"reader {self.reader!r} gives flows, with many trips per row, but this kind of release counts rows",
-                next_step="use records with one row per trip",
-            )
-        return form
-
 
 class AreaParents(Section):
     """Columns of a list that contains the areas of all levels, with their parents."""

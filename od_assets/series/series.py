@@ -99,7 +99,7 @@ class Series(Declaration, Generic[P, G]):
     """Kind of the releases, which defines how they are published after the measurement."""
 
     protects_trips_alone: ClassVar[bool] = True
-    """Whether this kind of release can protect only single trips."""
+    """Whether this kind of release can protect only single trips, and counts rows."""
 
     def checked(self) -> Self:
         """Return the series, whose values are valid.
@@ -150,8 +150,16 @@ class Series(Declaration, Generic[P, G]):
 
     @cached_property
     def record_format(self) -> RecordFormat:
-        """Format of the records."""
-        return self.trips.one_trip_a_row()
+        """Format of the records. Raises OdError if this kind of release counts rows, and a row is many trips."""
+        form = self.trips.record_format()
+        if self.protects_trips_alone and form.columns.trips is not None:
+            raise OdError(
+                "OD-READER-FLOWS",
+                f"reader {self.trips.reader!r} gives flows, with many trips per row, but this kind of release counts"
+                " rows",
+                next_step="use records with one row per trip",
+            )
+        return form
 
     @property
     @abstractmethod
