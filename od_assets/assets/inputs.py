@@ -66,7 +66,7 @@ _STATED: dict[str, dict[str, Any]] = yaml.load(
 )
 
 
-def shown(series: Series[Any, Any], asset: str, **words: Any) -> dict[str, Any]:
+def traits(series: Series[Any, Any], asset: str, **words: Any) -> dict[str, Any]:
     """Return what ``assets.yaml`` states of an asset, and what all assets of a series share: owners, tags and so on.
 
     Args:
@@ -100,7 +100,7 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     @dg.asset(
         key=[name, "geography"],
         metadata=with_columns(*series.listed_columns) | source_metadata(series.listed_sources),
-        **shown(series, "geography"),
+        **traits(series, "geography"),
     )
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
@@ -121,7 +121,7 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
         | with_schema(
             records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
         ),
-        **shown(series, "raw_trips"),
+        **traits(series, "raw_trips"),
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
@@ -147,7 +147,7 @@ def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
         metadata=with_columns(*TRIP_COUNTS, sources=sources),
-        **shown(series, "trip_counts"),
+        **traits(series, "trip_counts"),
     )
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:

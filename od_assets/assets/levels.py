@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import shown
+from od_assets.assets.inputs import traits
 from od_assets.engines.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
@@ -79,7 +79,7 @@ def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.Tab
 
 
 def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_measurement(series, level), **shown(series, "noisy_measurement", level=level))
+    @dg.asset(**_measurement(series, level), **traits(series, "noisy_measurement", level=level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -102,7 +102,7 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_estimate(series, level), **shown(series, "estimate", level=level))
+    @dg.asset(**_estimate(series, level), **traits(series, "estimate", level=level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -138,7 +138,7 @@ def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
         key=refined_key(series),
         deps=[*measured, *estimated],
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        **shown(series, "refined_flows", rule=rule),
+        **traits(series, "refined_flows", rule=rule),
     )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -176,9 +176,11 @@ def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     has no estimate here.
     """
     levels = series.level_bands[number]
-    specs = [_measurement(series, level) | shown(series, "noisy_measurement_in_parts", level=level) for level in levels]
+    specs = [
+        _measurement(series, level) | traits(series, "noisy_measurement_in_parts", level=level) for level in levels
+    ]
     specs += [
-        _estimate(series, level) | shown(series, "estimate_in_parts", level=level)
+        _estimate(series, level) | traits(series, "estimate_in_parts", level=level)
         for level in levels
         if level in series.estimated_levels
     ]

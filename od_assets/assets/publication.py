@@ -1,12 +1,14 @@
 """Make the assets that publish releases and model-assisted flows."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
+from dagster_shared.check import CheckError
 
-from od_assets.assets.inputs import shown
+from od_assets.assets.inputs import traits
 from od_assets.assets.levels import noisy_columns
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.engines.step_messages import now_and_then
@@ -26,7 +28,7 @@ from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
 from od_assets.series.flows import FlowSeries
-from od_assets.series.series import Series
+from od_assets.series.series import Freshness, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
@@ -51,7 +53,7 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         key=[name, "flows"],
         deps=[released_key(series)],
         metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
-        **shown(series, "flows"),
+        **traits(series, "flows"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -78,7 +80,7 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 def bundle_asset(
     series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
 ) -> dg.AssetsDefinition:
-    """Return the asset that publishes a release of any kind.
+    """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
 
     Args:
         table: key of the asset that the bundle is made from.
@@ -92,7 +94,7 @@ def bundle_asset(
         key=[series.name, "bundle"],
         deps=[table],
         metadata=with_columns(*columns, sources=sources),
-        **shown(series, "bundle"),
+        **traits(series, "bundle"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work.step(context, od_warehouse, series) as current:
@@ -138,7 +140,22 @@ def bundle_asset(
             shown |= flow_tables(release, facts, release_context)
         return made(file_digest(folder / CERTIFICATE), **shown)
 
-    return bundle
+    if series.freshness is None:
+        return bundle
+    policy = _deadlines(series.freshness, series.periods.clock)
+    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
+
+
+def _deadlines(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    try:
+        within = datetime.timedelta(days=freshness.within_days)
+        return dg.FreshnessPolicy.cron(deadline_cron=freshness.deadline, lower_bound_delta=within, timezone=time_zone)
+    except (CheckError, OverflowError) as error:
+        is_too_large = isinstance(error, OverflowError)
+        reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
+        raise OdError(
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
+        ) from None
 
 
 def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
@@ -150,7 +167,7 @@ def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return []
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    common, before = shown(series, "assisted"), None
+    common, before = traits(series, "assisted"), None
     if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 

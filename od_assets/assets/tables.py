@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.inputs import shown, source_assets
+from od_assets.assets.inputs import source_assets, traits
 from od_assets.assets.publication import bundle_asset
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
@@ -44,11 +44,11 @@ def _table_assets(
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
         rows: function that returns the number of rows of a release.
     """
-    traits: list[dict[str, Any]] = [
-        {"key": [series.name, name], "metadata": with_columns(*columns, sources=sources), **shown(series, name)}
+    stated: list[dict[str, Any]] = [
+        {"key": [series.name, name], "metadata": with_columns(*columns, sources=sources), **traits(series, name)}
         for name, (columns, sources) in tables.items()
     ]
-    counted_input, measurements, table_of_release = traits
+    counted_input, measurements, table_of_release = stated
 
     @dg.asset(**counted_input, deps=[[series.name, "geography"], [series.name, "raw_trips"]])
     def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
