@@ -43,7 +43,7 @@ def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     return [dg.TableColumnDep(measurement_key(series, level), NOISY.name) for level in series.measurement_levels]
 
 
-def _measurement(series: FlowSeries, level: int) -> dict[str, Any]:
+def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's measurement.
 
     Its pairs of areas are the children of pairs with estimated trips.
@@ -57,10 +57,11 @@ def _measurement(series: FlowSeries, level: int) -> dict[str, Any]:
         "key": measurement_key(series, level),
         "deps": [counted, *([estimate_key(series, level - 1)] if has_parents else [])],
         "metadata": with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts}),
+        **traits(series, shown_as, level=level),
     }
 
 
-def _estimate(series: FlowSeries, level: int) -> dict[str, Any]:
+def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
     measured = measurement_key(series, level)
     trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
@@ -69,6 +70,7 @@ def _estimate(series: FlowSeries, level: int) -> dict[str, Any]:
         "key": estimate_key(series, level),
         "deps": [measured],
         "metadata": with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
+        **traits(series, shown_as, level=level),
     }
 
 
@@ -79,7 +81,7 @@ def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.Tab
 
 
 def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_measurement(series, level), **traits(series, "noisy_measurement", level=level))
+    @dg.asset(**_measurement(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -102,7 +104,7 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
-    @dg.asset(**_estimate(series, level), **traits(series, "estimate", level=level))
+    @dg.asset(**_estimate(series, level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -176,14 +178,9 @@ def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     has no estimate here.
     """
     levels = series.level_bands[number]
-    specs = [
-        _measurement(series, level) | traits(series, "noisy_measurement_in_parts", level=level) for level in levels
-    ]
-    specs += [
-        _estimate(series, level) | traits(series, "estimate_in_parts", level=level)
-        for level in levels
-        if level in series.estimated_levels
-    ]
+    estimated = [level for level in levels if level in series.estimated_levels]
+    specs = [_measurement(series, level, "noisy_measurement_in_parts") for level in levels]
+    specs += [_estimate(series, level, "estimate_in_parts") for level in estimated]
 
     @dg.multi_asset(name=f"{series.name}__band_{number}", specs=[dg.AssetSpec(**spec) for spec in specs])
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:

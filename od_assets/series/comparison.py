@@ -63,11 +63,7 @@ class Comparison(Declaration):
     runs: int = NUMBER_OF_RUNS
 
     def checked(self) -> Self:
-        """Return the comparison, whose values are valid.
-
-        Raises:
-            OdError: as in :attr:`data_sets`; or a value is unknown or out of range.
-        """
+        """See :meth:`Declaration.checked`."""
         for name in self.mechanisms or []:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:

