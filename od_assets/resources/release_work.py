@@ -10,7 +10,6 @@ from typing import Any, Generic, Self, TypeVar
 from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.engine import store_of
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
@@ -23,7 +22,7 @@ from od_core.flows.staging import StagedRelease
 from od_core.flows.step import GaussianStep
 from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
-from od_core.ledger.object_store import Store
+from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.staged_files import StagedFiles, StagedTable
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
@@ -254,8 +253,11 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @property
     def store(self) -> Store:
-        """Store of the counts and of all files that the engine processes in parts."""
-        return store_of(self.series.engine, self.warehouse.confidential, self.key)
+        """Store of the counts and of all files that the engine processes in parts. Raises OdError if unsuitable."""
+        engine = self.series.engine
+        if engine is None or engine.store is None:
+            return LocalStore(self.folder)
+        return store_at(f"{engine.store}/{self.key.folder}")
 
     @property
     def staged_parts(self) -> StagedRelease:
