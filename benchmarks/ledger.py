@@ -123,7 +123,7 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, Any]:
         calls = _seconds(lambda: release(ledger, *last))
     job = dg.define_asset_job("release")
     with without_beta_warnings():
-        sensors = [arrival_sensor(settings, ["team:statistics"], job) for settings in declared]
+        sensors = [arrival_sensor(settings, job) for settings in declared]
 
     def tick() -> None:
         for sensor in sensors:

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import yaml
 
 from od_assets.compatibility import group_name
 from od_assets.engines.steps import run_step
@@ -24,7 +25,7 @@ from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
-from od_assets.series.series import G, P, Series
+from od_assets.series.series import G, P, Series, TreeSeries
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.levels import published_root
 from od_core.records.count_files import CountFiles
@@ -46,7 +47,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     refuse_absent(source)  # before its marker, as doctor does
     hold_to_marker(source, series.marker_path(period))
     origins = destinations = None
-    if geography is not None and series.takes_nowhere:
+    if geography is not None and isinstance(series, TreeSeries) and series.takes_nowhere:
         origins, destinations = series.sides(geography)
     load_records(
         source,
@@ -60,45 +61,46 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     )
 
 
-def shared(series: Series[Any, Any], group: str, *, is_confidential: bool = False) -> dict[str, Any]:
-    """Return the arguments that all assets in a group of a series share: owners, code version, tags, and partitions.
+_STATED: dict[str, dict[str, Any]] = yaml.load(
+    Path(__file__).with_name("assets.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
+)
+
+
+def traits(series: Series[Any, Any], asset: str, **words: Any) -> dict[str, Any]:
+    """Return what ``assets.yaml`` states of an asset, and what all assets of a series share: owners, tags and so on.
 
     Args:
-        group: inputs, levels, measurements or publication.
-        is_confidential: whether the files of the assets are in the confidential folder.
+        asset: name of the asset.
+        words: what stands in its description for names in braces.
     """
+    stated = _STATED[asset] | ({} if series.records_are_here else _STATED[asset].get("on_spark", {}))
     tags = {
         "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
         "od/neighbours": series.unit.neighbours,
         "od/unit": series.unit.kind,
     }
+    is_confidential = stated["is"].startswith("Confidential")
     return {
         "owners": series.owners,
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
-        "group_name": group_name(series.name, group),
-        "partitions_def": series.periods.definition(),
+        "group_name": group_name(series.name, stated["group"]),
+        "partitions_def": None if asset == "geography" else series.periods.definition(),
+        "kinds": {*stated["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
+        "description": stated["is"].format(**words),
     }
 
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
     name = series.name
-    of_all_periods = shared(series, "inputs")
-    del of_all_periods["partitions_def"]
     has_nowhere, are_here = series.takes_nowhere and bool(series.record_format.nowhere), series.records_are_here
     zones = columns_of([name, "geography"], series.placing_columns)
-    if are_here:
-        stay = "They stay in the confidential folder, and a run shows none of them."
-    else:
-        stay = "Spark reads them where they are stored; none is copied."
 
     @dg.asset(
         key=[name, "geography"],
-        kinds={"csv"},
         metadata=with_columns(*series.listed_columns) | source_metadata(series.listed_sources),
-        description="The public areas or places, as the declared list states them. All periods use the same list.",
-        **of_all_periods,
+        **traits(series, "geography"),
     )
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
@@ -115,13 +117,11 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     @dg.asset(
         key=[name, "raw_trips"],
         deps=[[name, "geography"]] if has_nowhere or not are_here else [],
-        kinds={"parquet", "duckdb"} if are_here else {"spark"},
         metadata=source_metadata([series.records_source])
         | with_schema(
             records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
         ),
-        description=f"Confidential: the records of one period. {stay}",
-        **shared(series, "inputs", is_confidential=True),
+        **traits(series, "raw_trips"),
     )
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
@@ -146,14 +146,8 @@ def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     @dg.asset(
         key=[name, "trip_counts"],
         deps=[[name, "geography"], [name, "raw_trips"]],
-        kinds={"parquet", "duckdb" if series.engine is None else "spark"},
         metadata=with_columns(*TRIP_COUNTS, sources=sources),
-        description=(
-            "Confidential: true counts of the leaf pairs. They stay in the confidential folder, and a run shows"
-            " none of them."
-            " Where n is an invariant, it is published from here."
-        ),
-        **shared(series, "inputs", is_confidential=True),
+        **traits(series, "trip_counts"),
     )
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:

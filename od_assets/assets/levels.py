@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import shared
+from od_assets.assets.inputs import traits
 from od_assets.engines.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
@@ -28,13 +28,12 @@ from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, 
 
 def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets of a series' levels, coarse to fine."""
-    common = shared(series, "levels")
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
-    levels = [_measurement_asset(series, level, common) for level in above]
-    levels += [make(series, level, common) for level in first for make in (_measurement_asset, _estimate_asset)]
-    bands = [band_asset(series, number, common) for number, _ in enumerate(lower, start=1)]
-    return [*levels, *bands, *([_refined_asset(series, common)] if series.mechanism.refines else [])]
+    levels = [_measurement_asset(series, level) for level in above]
+    levels += [make(series, level) for level in first for make in (_measurement_asset, _estimate_asset)]
+    bands = [_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
+    return [*levels, *bands, *([_refined_asset(series)] if series.mechanism.refines else [])]
 
 
 def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
@@ -42,7 +41,7 @@ def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     return [dg.TableColumnDep(measurement_key(series, level), NOISY.name) for level in series.measurement_levels]
 
 
-def _measurement(series: FlowSeries, level: int) -> dict[str, Any]:
+def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's measurement.
 
     Its pairs of areas are the children of pairs with estimated trips.
@@ -56,10 +55,11 @@ def _measurement(series: FlowSeries, level: int) -> dict[str, Any]:
         "key": measurement_key(series, level),
         "deps": [counted, *([estimate_key(series, level - 1)] if has_parents else [])],
         "metadata": with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts}),
+        **traits(series, shown_as, level=level),
     }
 
 
-def _estimate(series: FlowSeries, level: int) -> dict[str, Any]:
+def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
     measured = measurement_key(series, level)
     trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
@@ -68,6 +68,7 @@ def _estimate(series: FlowSeries, level: int) -> dict[str, Any]:
         "key": estimate_key(series, level),
         "deps": [measured],
         "metadata": with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
+        **traits(series, shown_as, level=level),
     }
 
 
@@ -77,16 +78,8 @@ def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.Tab
     return [dg.TableColumnDep(estimate_key(series, level - 1), column.name)] if has_parents else []
 
 
-def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    @dg.asset(
-        **_measurement(series, level),
-        kinds={"opendp", "parquet"} if series.noise == "opendp" else {"parquet"},
-        description=(
-            f"The counts of level {level} plus exact discrete Gaussian noise. The noise is drawn once, charged to the"
-            " ledger, and read back at every later run. From here on, nothing is confidential."
-        ),
-        **common,
-    )
+def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_measurement(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -97,23 +90,15 @@ def _measurement_asset(series: FlowSeries, level: int, common: dict[str, Any]) -
             measured = measure_level(plan, steps, staged.nodes_above(plan, steps[0]), trips, noise, work.begun)
             cells = sum(len(measurement.noisy) for measurement in measured)
             if steps[-1] is plan.step_bands[0][-1]:
-                work.forget_counts()
+                del work.first_band_counts  # to free their memory
             version = work.measured_version(steps)
         return made(version, **step_metadata(plan, steps), measured_cells=cells)
 
     return noisy_measurement
 
 
-def _estimate_asset(series: FlowSeries, level: int, common: dict[str, Any]) -> dg.AssetsDefinition:
-    @dg.asset(
-        **_estimate(series, level),
-        kinds={"numba", "parquet"},
-        description=(
-            f"Level {level} made consistent with the levels above. Whole numbers of at least 0 that sum to the nodes"
-            " above them (IntOpt)."
-        ),
-        **common,
-    )
+def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
+    @dg.asset(**_estimate(series, level))
     def level_estimate(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -139,8 +124,7 @@ def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = Non
     return made(plan.digest, asset, level=level, measured_cells=0)
 
 
-def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefinition:
-    words = series.mechanism.estimator.words
+def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     measured = [measurement_key(series, level) for level in series.measurement_levels]
     estimated = [estimate_key(series, level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
@@ -148,13 +132,8 @@ def _refined_asset(series: FlowSeries, common: dict[str, Any]) -> dg.AssetsDefin
     @dg.asset(
         key=refined_key(series),
         deps=[*measured, *estimated],
-        kinds={"numba", "parquet"},
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        description=(
-            f"Estimates that use all levels. {words}. Then whole numbers of at least 0 down the tree; nothing is"
-            " drawn, and nothing is charged."
-        ),
-        **common,
+        **traits(series, "refined_flows", rule=series.mechanism.estimator.words),
     )
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
@@ -185,36 +164,18 @@ def _refine(work: FlowWork) -> None:
         work.store.remove(ATTEMPTS)
 
 
-def band_asset(series: FlowSeries, number: int, common: dict[str, Any]) -> dg.AssetsDefinition:
+def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
     """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
 
     One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level
-    has no estimate here. ``common`` are common arguments of all assets, such as owners.
+    has no estimate here.
     """
     levels = series.level_bands[number]
-    shared = {name: value for name, value in common.items() if name != "partitions_def"}
-    shared["kinds"] = {"parquet", "numba" if series.engine is None else "spark"}
-    measurements = [
-        dg.AssetSpec(
-            **_measurement(series, level),
-            description=f"The counts of level {level} plus exact discrete Gaussian noise, drawn once in each part.",
-            **shared,
-        )
-        for level in levels
-    ]
-    estimates = [
-        dg.AssetSpec(
-            **_estimate(series, level),
-            description=f"Level {level} made consistent with the levels above, part by part.",
-            **shared,
-        )
-        for level in levels
-        if level in series.estimated_levels
-    ]
+    estimated = [level for level in levels if level in series.estimated_levels]
+    specs = [_measurement(series, level, "noisy_measurement_in_parts") for level in levels]
+    specs += [_estimate(series, level, "estimate_in_parts") for level in estimated]
 
-    @dg.multi_asset(
-        name=f"{series.name}__band_{number}", specs=[*measurements, *estimates], partitions_def=common["partitions_def"]
-    )
+    @dg.multi_asset(name=f"{series.name}__band_{number}", specs=[dg.AssetSpec(**spec) for spec in specs])
     def band(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> Iterator[dg.MaterializeResult]:
         with FlowWork.step(context, od_warehouse, series) as work:
             run_step(context, work, "measure", str(number))

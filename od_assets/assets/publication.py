@@ -1,14 +1,16 @@
 """Make the assets that publish releases and model-assisted flows."""
 
+import datetime
 from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
 import pyarrow.parquet as pq
+from dagster_shared.check import CheckError
 
-from od_assets.assets.inputs import shared
+from od_assets.assets.inputs import traits
 from od_assets.assets.levels import noisy_columns
-from od_assets.checks.release_checks import AssetChecks, release_checks, run_all_checks
+from od_assets.checks.release_checks import run_all_checks
 from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
@@ -26,7 +28,7 @@ from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.asset_keys import released_key
 from od_assets.series.flows import FlowSeries
-from od_assets.series.series import Series
+from od_assets.series.series import Freshness, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import file_digest, write_durably
@@ -49,14 +51,12 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     @dg.asset(
         key=[name, "flows"],
         deps=[released_key(series)],
-        kinds={"parquet"},
         metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
-        description="The released leaf table. Every coarser table is a sum of it. Public once the bundle is published.",
-        **shared(series, "publication"),
+        **traits(series, "flows"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
-            release, path = work.release(), work.staged.flows
+            release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
         return made(
@@ -64,39 +64,27 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         )
 
     zones = columns_of([name, "geography"], series.placing_columns)
-    same = same_columns(flows.key, columns)
-    intervals = noisy_columns(series)
-    bundle = bundle_asset(
-        series,
-        table=flows.key,
-        columns=(FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns,
-        sources={
-            **same,
-            ORIGIN.name: [*same[ORIGIN.name], *zones],
-            DESTINATION.name: [*same[DESTINATION.name], *zones],
-            LOWER.name: intervals,
-            UPPER.name: intervals,
-        },
-        checks=release_checks(series),
-    )
-    return [flows, bundle]
+    same, intervals = same_columns(flows.key, columns), noisy_columns(series)
+    sources = {
+        **same,
+        ORIGIN.name: [*same[ORIGIN.name], *zones],
+        DESTINATION.name: [*same[DESTINATION.name], *zones],
+        LOWER.name: intervals,
+        UPPER.name: intervals,
+    }
+    published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
+    return [flows, bundle_asset(series, flows.key, published, sources)]
 
 
 def bundle_asset(
-    series: Series[Any, Any],
-    *,
-    table: dg.AssetKey,
-    columns: Sequence[Column],
-    sources: Sources,
-    checks: Sequence[AssetChecks],
+    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
 ) -> dg.AssetsDefinition:
-    """Return the asset that publishes a release of any kind.
+    """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
 
     Args:
         table: key of the asset that the bundle is made from.
         columns: columns of the main table of the bundle.
         sources: upstream columns of each of them.
-        checks: all blocking checks of the series.
     """
     kind: Kind[Any] = series.kind
     work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
@@ -104,18 +92,13 @@ def bundle_asset(
     @dg.asset(
         key=[series.name, "bundle"],
         deps=[table],
-        kinds={"duckdb", "parquet", "csv"},
         metadata=with_columns(*columns, sources=sources),
-        description=(
-            "The published release, after every check has run again. The release database takes it in one transaction,"
-            " and the bundle folder appears in one rename."
-        ),
-        **shared(series, "publication"),
+        **traits(series, "bundle"),
     )
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work.step(context, od_warehouse, series) as current:
             key = current.key
-            results = run_all_checks(checks, od_warehouse, key.period)
+            results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
                 raise OdError(
@@ -124,7 +107,7 @@ def bundle_asset(
                     next_step="run the whole release again; it reads its measurements back and draws nothing twice",
                     spent=STAYS_CHARGED,
                 )
-            release, ledger = current.release(), od_warehouse.ledger
+            release, ledger = current.release, od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
                 kind,
@@ -156,7 +139,22 @@ def bundle_asset(
             shown |= flow_tables(release, facts, release_context)
         return made(file_digest(folder / CERTIFICATE), **shown)
 
-    return bundle
+    if series.freshness is None:
+        return bundle
+    policy = _deadlines(series.freshness, series.periods.clock)
+    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
+
+
+def _deadlines(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    try:
+        within = datetime.timedelta(days=freshness.within_days)
+        return dg.FreshnessPolicy.cron(deadline_cron=freshness.deadline, lower_bound_delta=within, timezone=time_zone)
+    except (CheckError, OverflowError) as error:
+        is_too_large = isinstance(error, OverflowError)
+        reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
+        raise OdError(
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
+        ) from None
 
 
 def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
@@ -168,19 +166,14 @@ def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return []
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    common, before = shared(series, "publication"), None
+    common, before = traits(series, "assisted"), None
     if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
     @dg.asset(
         key=[series.name, "assisted"],
         deps=[dg.AssetDep(bundle, partition_mapping=before)],
-        kinds={"parquet", "csv"},
         metadata=with_columns(*columns, sources=same_columns(bundle, columns)),
-        description=(
-            "Model-assisted flows of the release, which also learn from the published releases before it. They are"
-            " computed from public bundles alone and are charged nothing. The release stays as it is."
-        ),
         **common,
     )
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

@@ -1,6 +1,5 @@
 """Define the daily check that every published release of a series still equals the result of its measurements."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -14,15 +13,15 @@ from od_assets.series.series import Series
 from od_core.errors import OdError
 
 
-def daily_check(series: Series[Any, Any]) -> dg.AssetChecksDefinition:
-    """Return the check of all bundles of a series. It blocks nothing, because the bundles are already public.
+def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
+    """Return the check of all bundles of a series, its job and its schedule.
 
-    It is not part of the release job, because it takes as long as all releases of the series together.
+    The check blocks nothing, because the bundles are already public. It is not part of the release job, because it
+    takes as long as all releases of the series together.
     """
-    bundle = dg.AssetKey([series.name, "bundle"])
 
     @dg.asset_check(
-        asset=bundle,
+        asset=dg.AssetKey([series.name, "bundle"]),
         name="stays_as_published",
         description=(
             "Every published release, recomputed from its measurements, matches its bundle, database and ledger. This"
@@ -46,24 +45,18 @@ def daily_check(series: Series[Any, Any]) -> dg.AssetChecksDefinition:
             metadata=allowed(violations=len(faulty), releases=len(rows)),
         )
 
-    return stays_as_published
-
-
-def daily_schedule(
-    name: str, owners: Sequence[str], check: dg.AssetChecksDefinition
-) -> tuple[Any, dg.ScheduleDefinition]:
-    """Return the Dagster job that runs the daily check of the series ``name``, and its schedule."""
     job = owned_job(
-        f"{name}_verify",
-        owners,
-        selection=dg.AssetSelection.checks(check),
-        description=f"Verify published releases of {name} against measurements, bundle, database and ledger.",
-        tags={RELEASE_TAG: name},
+        f"{series.name}_verify",
+        series.owners,
+        selection=dg.AssetSelection.checks(stays_as_published),
+        description=f"Verify published releases of {series.name} against measurements, bundle, database and ledger.",
+        tags={RELEASE_TAG: series.name},
     )
-    return job, dg.ScheduleDefinition(
-        name=f"{name}_daily_verification",
+    schedule = dg.ScheduleDefinition(
+        name=f"{series.name}_daily_verification",
         cron_schedule="0 3 * * *",
         job=job,
         description="Verifies once a day.",
-        **owned_by(owners),
+        **owned_by(series.owners),
     )
+    return stays_as_published, job, schedule

@@ -7,10 +7,9 @@ import pandas as pd
 
 from od_assets.compatibility import owned_job
 from od_assets.components.series import Declared
-from od_assets.failures import public_failures
 from od_assets.metadata import allowed, made, with_sources
 from od_assets.project import Project
-from od_assets.resources.dead_runs import COMPARISON_TAG, mark_process
+from od_assets.resources.dead_runs import COMPARISON_TAG, public_step
 from od_assets.series.comparison import Comparison
 from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table, tables_markdown
 from od_core.evaluation.figures import draw_figures
@@ -25,20 +24,14 @@ _DESCRIBED = {
     "rho": ("string", "Rho that a run spent, exact; empty where none was spent."),
     "bound": ("double", "Bound of the largest absolute error with probability 0.95, where one is known."),
 }
-RUN_COLUMNS = dg.TableSchema(
-    [
-        dg.TableColumn(name, *_DESCRIBED[name])
-        if name in _DESCRIBED
-        else dg.TableColumn(name, "double", "Over the runs; seconds and gigabytes are the same at every level.")
-        for name in TABLE_COLUMNS
-    ]
-)
+_OTHER = ("double", "Over the runs; seconds and gigabytes are the same at every level.")
 
 
-def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg.AssetsDefinition]:
-    """Return the assets of a comparison. ``traits`` are common arguments of all assets, such as owners."""
-    common = {**traits, "group_name": "evaluation"}
+def evaluation_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
+    """Return the assets of a comparison."""
+    common: dict[str, Any] = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
     partitions = dg.StaticPartitionsDefinition(list(comparison.data_sets))
+    columns = [dg.TableColumn(name, *_DESCRIBED.get(name, _OTHER)) for name in TABLE_COLUMNS]
 
     @dg.asset(
         key=[comparison.name, "runs"],
@@ -51,7 +44,6 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
         **common,
     )
     def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        mark_process(context.instance, context.run.run_id)  # done here, since these assets do not use the warehouse
         planned = comparison.planned(context.partition_key)
         done = [0]
 
@@ -61,7 +53,7 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
             case = f"{run.data_set}, {run.contender.label}, epsilon {run.epsilon}, run {run.number}"
             context.log.info(f"{done[0]} of {len(planned)}: {case} ({how})")
 
-        with public_failures():
+        with public_step(context):
             compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
 
@@ -69,14 +61,13 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
         key=[comparison.name, "tables"],
         deps=[[comparison.name, "runs"]],
         kinds={"parquet", "markdown"},
-        metadata={"dagster/column_schema": RUN_COLUMNS},
+        metadata={"dagster/column_schema": dg.TableSchema(columns)},
         description="Errors by level, times and memory of all runs that are there. With least and largest values.",
         **common,
     )
     def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        mark_process(context.instance, context.run.run_id)
         path = comparison.folder / "comparison.parquet"
-        with public_failures():
+        with public_step(context):
             results = table(comparison.folder / "runs")
             write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
             known = (make() for make in comparison.data_sets.values())
@@ -92,8 +83,7 @@ def evaluation_assets(comparison: Comparison, traits: dict[str, Any]) -> list[dg
         **common,
     )
     def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
-        mark_process(context.instance, context.run.run_id)
-        with public_failures():
+        with public_step(context):
             written = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
         return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
 
@@ -112,7 +102,7 @@ class OdComparison(Declared, Comparison):
 
 def comparison_definitions(comparison: Comparison) -> dg.Definitions:
     """Return the assets of a comparison and their jobs. Raises OdError if a value is wrong."""
-    assets = evaluation_assets(comparison.checked(), {"owners": comparison.owners, "code_version": "1"})
+    assets = evaluation_assets(comparison.checked())
     jobs = {
         "runs": (["runs"], "Release one data set repeatedly with every mechanism; existing runs are kept."),
         "report": (["tables", "figures"], "Tables and figures of all existing runs."),

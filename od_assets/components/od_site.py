@@ -1,6 +1,5 @@
 """Define the components that a project has once: the warehouse, and the web site of all releases."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -8,11 +7,9 @@ import dagster as dg
 from pydantic import Field
 
 from od_assets.components.series import Declared
-from od_assets.failures import public_failures
 from od_assets.metadata import made, source_of, with_sources
 from od_assets.project import Project
-from od_assets.resources.dead_runs import SITE_TAG, mark_process, sweep_dead_runs
-from od_assets.resources.folders import Folders
+from od_assets.resources.dead_runs import SITE_TAG, public_step, sweep_dead_runs
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.lineage import lineage_events, lineage_is_configured
 from od_assets.sensors.notices import Notices, release_failed, release_published
@@ -22,7 +19,6 @@ from od_assets.series.site import DeclaredSite
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.published.site_releases import SiteDescription
 
 AFTER_PUBLICATION = (
     dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
@@ -30,19 +26,18 @@ AFTER_PUBLICATION = (
 """Condition under which the site is written: a bundle was published since it was last requested."""
 
 
-def site_asset(
-    site: SiteDescription, folders: Folders, folder: Path, bundles: Sequence[Sequence[str]], traits: dict[str, Any]
-) -> dg.AssetsDefinition:
-    """Return the asset of the site.
+def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
+    """Return the asset of the site. Raises OdError if a text or an address cannot be written on it.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
     It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
     damaged.
     """
+    site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
 
     @dg.asset(
         key=["od", "site"],
-        deps=[dg.AssetKey(key) for key in bundles],
+        deps=[dg.AssetKey(key) for key in publishing_assets(declared.project)],
         kinds={"html"},
         automation_condition=AFTER_PUBLICATION,
         group_name="site",
@@ -50,14 +45,14 @@ def site_asset(
             "The web site of all published releases, written again after each publication. Copy its folder to any web"
             " server."
         ),
-        **traits,
+        owners=declared.owners,
+        code_version="1",
     )
     def write(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         from od_core.published.site import CATALOGUE, HOME, write_site  # all kinds take half a second to import
 
-        mark_process(context.instance, context.run.run_id)  # done here, since this asset does not use the warehouse
-        with public_failures():
-            written = write_site(folders.releases, folder, site, folders.database)
+        with public_step(context):
+            written = write_site(warehouse.releases, folder, site, warehouse.database)
             written.refuse_left_out()
         address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
         return made(
@@ -78,21 +73,8 @@ class OdSite(Declared, DeclaredSite):
     labels: ClassVar[tuple[str, ...]] = ("origin-destination", "site")
 
     def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
-        """Build the asset, and the sensor that requests it after each publication.
-
-        Runs that it requests go after queued releases.
-
-        Raises:
-            OdError: a text or an address cannot be written on the site.
-        """
-        site = self.within(Project.of(context))
-        asset = site_asset(
-            site.described(),
-            Warehouse.of(site.project),
-            site.place,
-            publishing_assets(site.project),
-            {"owners": self.owners, "code_version": "1"},
-        )
+        """Build the asset, and the sensor that requests it after each publication, in runs after queued releases."""
+        asset = site_asset(self.within(Project.of(context)))
         after_publication = dg.AutomationConditionSensorDefinition(
             "od_site_after_publication",
             target=dg.AssetSelection.assets(asset.key),
@@ -110,13 +92,9 @@ def publishing_assets(project: Project) -> list[list[str]]:
 
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
     """
-    keys = []
-    for path in declarations_of(*RELEASES, project=project):
-        name = path.parent.name
-        keys.append([name, "bundle"])
-        if _is_assisted(path):
-            keys.append([name, "assisted"])
-    return keys
+    declared = {path.parent.name: path for path in declarations_of(*RELEASES, project=project)}
+    assisted = [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
+    return [*([name, "bundle"] for name in declared), *assisted]
 
 
 def _is_assisted(path: Path) -> bool:
@@ -143,21 +121,11 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
 class OdWarehouse(Declared):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
-    notices: bool = Field(
-        True,
-        description="Whether notices of releases go to the log; if false, the project defines the resource od_notices.",
-    )
+    notices: bool = True
 
-    lock_seconds: float = Field(
-        LOCK_SECONDS, description="Longest time that a step waits for a step of another release or of the same run."
-    )
+    lock_seconds: float = LOCK_SECONDS
 
-    keep_records_days: int | None = Field(
-        None,
-        ge=1,
-        description="Days after publication for which the copy of a release's records is kept; every later run removes"
-        " it. By default, until od-release purge.",
-    )
+    keep_records_days: int | None = Field(None, ge=1)
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 

@@ -1,39 +1,29 @@
 """Define the base of all components, and those that declare a series: flows, group sizes and trips with stops."""
 
-import datetime
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import dagster as dg
 import yaml
-from dagster_shared.check import CheckError
 from pydantic import BaseModel
 
 from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import assisted_assets, publication_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
-from od_assets.checks.daily import daily_check, daily_schedule
-from od_assets.checks.release_checks import (
-    AssetChecks,
-    check_definitions,
-    group_size_checks,
-    release_checks,
-    stops_checks,
-)
+from od_assets.checks.daily import daily_verification
+from od_assets.checks.release_checks import release_checks
 from od_assets.compatibility import owned_job
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
-from od_assets.resources.dead_runs import release_tags
+from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import FlowSeries
 from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.reading import refuse_other_folder
 from od_assets.series.section import Declaration
-from od_assets.series.series import Freshness, Series
+from od_assets.series.series import Series
 from od_assets.series.stops import StopsSeries
-from od_core.errors import OdError
 
 
 def _example(file: str, name: str) -> str:
@@ -89,69 +79,37 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     Raises:
         OdError: a value of the series is wrong.
     """
-    assets, checks = _assets_and_checks(series.checked())
-    verification = daily_check(series)
-    verify_job, verify_daily = daily_schedule(series.name, series.owners, verification)
+    assets = _assets(series.checked())
+    verification, verify_job, verify_daily = daily_verification(series)
     own = [key for asset in assets for key in asset.keys]
     job = owned_job(
         f"{series.name}_release",
         series.owners,
         selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
         description=f"Release one period of {series.name}, or read it back if it is already released.",
-        tags=release_tags(series.name, series.revision, series.periods.every),
+        tags={RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every},
     )
-    schedules = [] if series.schedule is None else [release_schedule(series, series.owners, series.schedule, job)]
-    sensors = [] if series.arrivals is None else [arrival_sensor(series, series.owners, job)]
+    schedules = [] if series.schedule is None else [release_schedule(series, job)]
+    sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]
     return dg.Definitions(
-        assets=with_sources(_with_freshness(series, assets)),
-        asset_checks=[*check_definitions(checks, series.periods), verification],
+        assets=with_sources(assets),
+        asset_checks=[*(checks.definition(series.periods) for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
     )
 
 
-def _assets_and_checks(series: Series[Any, Any]) -> tuple[list[dg.AssetsDefinition], list[AssetChecks]]:
-    """Return the assets and the checks of a series of any kind."""
+def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+    """Return the assets of a series of any kind."""
     if isinstance(series, FlowSeries):
         makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series)], release_checks(series)
+        return [asset for make in makers for asset in make(series)]
     if isinstance(series, GroupSizeSeries):
-        return group_size_assets(series), group_size_checks(series)
+        return group_size_assets(series)
     if isinstance(series, StopsSeries):
-        return stops_assets(series), stops_checks(series)
+        return stops_assets(series)
     raise TypeError(f"there are no assets of {type(series).__name__}")
-
-
-def _with_freshness(series: Series[Any, Any], assets: Sequence[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
-    """Return the assets, with any deadlines attached to the bundle. Raises OdError if the deadlines are invalid."""
-    if series.freshness is None:
-        return list(assets)
-    policy, bundle = _policy(series.freshness, series.periods.clock), dg.AssetKey([series.name, "bundle"])
-
-    def due(spec: dg.AssetSpec) -> dg.AssetSpec:
-        return dg.apply_freshness_policy(spec, policy) if spec.key == bundle else spec
-
-    return [asset.map_asset_specs(due) for asset in assets]
-
-
-def _policy(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
-    """Return Dagster's freshness policy. Raises OdError if the deadline is invalid."""
-    try:
-        return dg.FreshnessPolicy.cron(
-            deadline_cron=freshness.deadline,
-            lower_bound_delta=datetime.timedelta(days=freshness.within_days),
-            timezone=time_zone,
-        )
-    except (CheckError, OverflowError) as error:
-        reason = (
-            "is too large"
-            if isinstance(error, OverflowError)
-            else "does not fit the deadlines, or they are no cron line"
-        )
-        raise OdError(
-            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
-        ) from None
 
 
 class DeclaredSeries(Declared):

@@ -18,11 +18,11 @@ from dagster_pipes import open_dagster_pipes
 
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.engine import use_session, workers_of
+from od_assets.series.engine import use_session
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces, segment_pieces
-from od_core.flows.parts.work import ATTEMPTS, Work, Workers
+from od_core.flows.parts.work import ATTEMPTS, Threads, Work, Workers
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.noise.sources import noise_named
 from od_core.records.count_records import count_records
@@ -33,10 +33,13 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    asked: dict[str, Any] = {"unit": series.unit, "fault_threshold": series.fault_threshold}
-    asked["key"], asked["counters"] = confidential.key(), work.counters
-    if series.breakdowns:
-        asked["breakdowns"] = series.breakdowns
+    asked: dict[str, Any] = {
+        "unit": series.unit,
+        "key": confidential.key(),
+        "fault_threshold": series.fault_threshold,
+        "breakdowns": series.breakdowns,
+        "counters": work.counters,
+    }
     if series.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **asked)
         return
@@ -95,19 +98,28 @@ def attempt(work: FlowWork) -> Work:
 
 
 def _workers(work: FlowWork) -> Workers:
-    return workers_of(work.series.engine, work.warehouse.confidential)
+    if work.series.engine is None:
+        return Threads()
+    from od_core.spark.session import SparkWorkers
+
+    return SparkWorkers(work.series.engine.session(work.warehouse.confidential))
 
 
 STEPS: dict[str, Step] = {"count": count, "measure": measure, "refine": refine}
 
 
-def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str) -> None:
-    """Run a step of :data:`STEPS` in a ``spark-submit`` process. Raises OdError if the step or the process fails."""
+def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
+    """Run a step of :data:`STEPS` in this process, or in one of ``spark-submit`` if the series declares it.
+
+    Raises:
+        OdError: the step or the process fails.
+    """
+    series = work.series
+    if series.engine is None or not series.engine.submit:
+        STEPS[step](work, argument)
+        return
     from pyspark import cloudpickle  # pickles read-only mappings too
 
-    series = work.series
-    if series.engine is None:
-        raise OdError("OD-ENGINE", "a step was submitted without a Spark section", next_step="report this defect")
     folder = work.warehouse.confidential.subfolder("spark")
     name = secrets.token_hex(6)
     task, log = folder / f"{name}.task", folder / f"{name}.log"
@@ -134,8 +146,7 @@ def submit(context: dg.AssetExecutionContext, work: FlowWork, step: str, argumen
         )
     log.unlink(missing_ok=True)
     if "code" in said[-1]:
-        facts = said[-1]
-        raise OdError(facts["code"], facts["message"], next_step=facts["next_step"], spent=facts["spent"])
+        raise OdError(**said[-1])
 
 
 def main() -> None:
@@ -164,12 +175,3 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-
-
-def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argument: str = "") -> None:
-    """Run a step of :data:`STEPS` in this process, or with ``spark-submit`` if the series declares it."""
-    engine = work.series.engine
-    if engine is not None and engine.submit:
-        submit(context, work, step, argument)
-    else:
-        STEPS[step](work, argument)

@@ -25,18 +25,13 @@ _SOURCE = "source_file.json"
 
 @dataclass(frozen=True)
 class Arrival:
-    """The state of the file of one period, without its content and size.
-
-    Attributes:
-        key: key of the period's release.
-        waits: reason why the release cannot run yet, in words; None if it can run.
-        changed: time at which the file was last written, renamed or replaced, which a copy cannot set back; None if
-            there is no file on this machine.
-    """
+    """The state of the file of one period, without its content and size."""
 
     key: ReleaseKey
     waits: str | None
+    """Reason why the release cannot run yet, in words; None if it can run."""
     changed: datetime.datetime | None
+    """Time at which the file was last written, renamed or replaced; None if there is no file on this machine."""
 
 
 def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
@@ -45,11 +40,7 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     If the series declares a ``complete`` marker, the marker must exist. The file must not have changed for the declared
     time; both its modification time and its change time count, because a copy cannot set the change time back. A file
     for all periods contains a period if it was last written on a day after that period. Records that an engine reads
-    elsewhere have always arrived.
-
-    Args:
-        period: a period that has ended.
-        moment: the current time; None for now.
+    elsewhere have always arrived. ``period`` has ended; ``moment`` is now if it is None.
     """
     moment = moment or datetime.datetime.now(datetime.UTC)
     key, file = series.key(period.text), series.records_path(period.text)
@@ -75,12 +66,7 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     """Return a sentence on how to release a published period again, or None if there is no reason to release it again.
 
     A new release of a period is charged again, so it is always run by hand. A file with several periods changes
-    whenever a period is added, so its change is no reason.
-
-    Args:
-        found: state of the file of the period.
-        published: key of the newest release of the period.
-        folders: the folders with the public bundles.
+    whenever a period is added, so its change is no reason. ``published`` is the newest release of the period.
     """
     if found.key.revision > published.revision:
         return (
@@ -108,12 +94,7 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
 def source_kept(folder: Path, file: Path) -> Iterator[None]:
     """Store the state and the digest of a file that the body reads, so that :func:`correction` can compare them.
 
-    Args:
-        folder: folder of the release in the confidential folder.
-        file: the file of records. If there is none, the body reports it.
-
-    Raises:
-        OdError: the file was changed while it was read.
+    Raises OdError if the file was changed while it was read. If there is no file, the body reports it.
     """
     state = file_state(file) if file.is_file() else None
     yield
@@ -129,10 +110,8 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
 
 def _differs(file: Path, stated: dict[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
-    state = file_state(file)
-    if state == stated["state"]:
-        return False
-    return state[0] != stated["state"][0] or _digest(file, *state) != stated["digest"]
+    state, read = file_state(file), stated["state"]
+    return state != read and (state[0] != read[0] or _digest(file, *state) != stated["digest"])
 
 
 @lru_cache(maxsize=1024)

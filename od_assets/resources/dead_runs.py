@@ -5,20 +5,24 @@ import multiprocessing
 import os
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import dagster as dg
 
+from od_assets.failures import public_failures
 from od_assets.series.partitions import period_of
 from od_assets.series.reading import declared_comparisons, declared_releases
 from od_core.errors import OdError
 
-PROCESS_TAG = "od/process"
-HOST_TAG = "od/host"
+PROCESS_TAG, HOST_TAG = "od/process", "od/host"
+RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
+PERIOD_TAG, REVISION_TAG, EVERY_TAG = "od/period", "od/revision", "od/every"
+_PARTITION_TAG = "dagster/partition"
 
 PATIENCE = datetime.timedelta(minutes=5)
 """Time for a run to start and to write its process into its tags, which takes longer on a busy machine."""
-
 
 _ELSEWHERE = "elsewhere"
 """Process tag of a run whose steps an executor starts on other hosts."""
@@ -35,6 +39,14 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
     else:
         process = _process_name(os.getppid() if _is_step_process() else os.getpid())
     instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: process})
+
+
+@contextmanager
+def public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
+    """Mark the process of a step that does not use the warehouse, which would do it, and reads no confidential data."""
+    mark_process(context.instance, context.run.run_id)
+    with public_failures():
+        yield
 
 
 def _is_step_process() -> bool:
@@ -86,7 +98,7 @@ def _is_gone(run: dg.DagsterRun) -> bool:
 
 
 def _marks_itself(run: dg.DagsterRun) -> bool:
-    """Return whether a run is of a release, a comparison or the site; such runs write their process into their tags."""
+    """Return whether a run is of a release, a comparison or the site, which all write their process into their tags."""
     if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
     chosen = chosen_series(run)
@@ -102,38 +114,15 @@ def _process_name(pid: int) -> str:
     On other systems, the text is the id and whether the id is in use.
     """
     try:
-        start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
-    except FileNotFoundError:
-        start = "gone" if Path("/proc/self/stat").exists() else _alive(pid)
+        if Path("/proc/self/stat").exists():
+            start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
+        else:
+            start = "alive"
+            with suppress(PermissionError):
+                os.kill(pid, 0)
+    except (FileNotFoundError, ProcessLookupError):
+        start = "gone"
     return f"{pid}-{start}"
-
-
-def _alive(pid: int) -> str:
-    """Return ``alive`` if a process id is in use, else ``gone``. An id in use is assumed to be the same process."""
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return "gone"
-    except PermissionError:
-        return "alive"
-    return "alive"
-
-
-# Tags with the release, period and revision of a run.
-
-
-RELEASE_TAG = "od/release"
-COMPARISON_TAG = "od/comparison"
-SITE_TAG = "od/site"
-PERIOD_TAG = "od/period"
-REVISION_TAG = "od/revision"
-EVERY_TAG = "od/every"
-_PARTITION_TAG = "dagster/partition"
-
-
-def release_tags(name: str, revision: int, every: str) -> dict[str, str]:
-    """Return the tags of a release job, which all of its runs have."""
-    return {RELEASE_TAG: name, REVISION_TAG: str(revision), EVERY_TAG: every}
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:

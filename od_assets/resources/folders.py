@@ -59,28 +59,23 @@ class Folders:
             return None
 
     def hold_to_declared(self, domain: PrivacyDomain) -> None:
-        """Check that the ledger, if there is one, would accept a data set and its cap as they are declared now.
+        """Raise OdError if the ledger would refuse a data set and its cap as they are declared now.
 
-        Raises:
-            OdError: as in :meth:`od_core.ledger.ledger.Ledger.declare`. No entry is added, and no ledger is created.
+        No entry is added, and no ledger is created.
         """
         if self.ledger_chain.exists():
             self.ledger.hold_to_declared(domain)
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
-        """Return the key of the newest revision of each published period of a series, by period.
-
-        If there is no ledger, the result is empty, and no ledger is created.
-        """
+        """Return the key of the newest revision of each published period of a series; no ledger is created."""
         keys = self.ledger.published(series=series) if self.ledger_chain.exists() else []
         return {key.period: key for key in sorted(keys)}
 
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.
 
-        Raises:
-            OdError: the ledger is edited, damaged or missing; it lacks an entry that its head file or a public
-                certificate names; or a charge is not the cost of its noise.
+        Raises OdError if it is edited, damaged or missing, lacks an entry that its head file or a public certificate
+        names, or a charge is not the cost of its noise.
         """
         from od_core.publication.bundle import ledger_entries  # it imports every format of a bundle
 
@@ -127,11 +122,7 @@ class Folders:
         return self.var / "data_docs" / key.folder
 
     def bundle_named(self, name: str) -> Path:
-        """Return the place of a bundle, given the key of a release published here or a path.
-
-        Raises:
-            OdError: the release is not published here, or its bundle is missing.
-        """
+        """Return the place of a bundle, given the key of a release or a path. Raises OdError if it is not here."""
         from od_core.published.opening import published_bundles
 
         if Path(name).exists():

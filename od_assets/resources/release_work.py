@@ -10,7 +10,6 @@ from typing import Any, Generic, Self, TypeVar
 from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.engine import store_of
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
@@ -23,7 +22,7 @@ from od_core.flows.staging import StagedRelease
 from od_core.flows.step import GaussianStep
 from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
-from od_core.ledger.object_store import Store
+from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.staged_files import StagedFiles, StagedTable
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
@@ -41,12 +40,7 @@ C = TypeVar("C", bound=Counted)
 
 
 class ReleaseWork(Generic[P, G]):
-    """The work on one release of any kind, in a run that has locked the warehouse.
-
-    Attributes:
-        warehouse: the folders, the ledger and the database.
-        key: key of the release.
-    """
+    """The work on one release of any kind, in a run that has locked the warehouse."""
 
     def __init__(self, warehouse: Warehouse, series: Series[P, G], key: ReleaseKey) -> None:
         if warehouse.var != series.project.var:
@@ -91,11 +85,9 @@ class ReleaseWork(Generic[P, G]):
 
     @cached_property
     def plan(self) -> P:
-        """Plan over the stored geography. If the ledger has reserved the release, it was reserved with an equal plan.
+        """Plan over the stored geography; see :meth:`planned`.
 
-        Raises:
-            OdError: the release is reserved with another geography or other settings, or the areas are not those of the
-                other periods of its revision; or as in :meth:`od_assets.series.series.Series.plan`.
+        Raises OdError if the ledger has reserved the release with another plan, or its revision with other areas.
         """
         plan = self.planned(self.geography)
         self.warehouse.ledger.hold_to_plan(self.key, self.series.domain.name, plan)
@@ -103,9 +95,6 @@ class ReleaseWork(Generic[P, G]):
 
     def planned(self, geography: G) -> P:
         """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
-
-        A reserved release has the evidence that it was reserved with. Otherwise, it is that of the newest one of an
-        earlier period or revision that is published by now and has the same plan.
 
         Raises:
             OdError: as in :meth:`od_assets.series.series.Series.plan`; or the bundle of an earlier release is
@@ -117,6 +106,11 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
+        """Return the evidence with which the release is reserved.
+
+        Before it is reserved, return that of the newest published release of an earlier period or revision that has the
+        same plan; None if there is none.
+        """
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)
@@ -142,31 +136,22 @@ class ReleaseWork(Generic[P, G]):
             OdError: a level was drawn already, from records that were read with other settings. Or the file of records
                 was changed while the body read it.
         """
-        drawn = self.is_drawn
-        if drawn:
-            hold_to_reading(self.folder, self.key, self.series.reading, drawn=True)
-        else:
-            forget_reading(self.folder)
-        here = self.series.records_are_here and not drawn
-        file = self.series.records_path(self.key.period)
-        with source_kept(self.folder, file) if here else nullcontext():
+        if self.is_drawn:
+            self.hold_to_reading()
             yield self.staged.records
-        if not drawn:
-            keep_reading(self.folder, self.series.reading)
+            return
+        forget_reading(self.folder)
+        file = self.series.records_path(self.key.period)
+        with source_kept(self.folder, file) if self.series.records_are_here else nullcontext():
+            yield self.staged.records
+        keep_reading(self.folder, self.series.reading)
 
     def hold_to_reading(self) -> None:
         """Raise OdError if the records were read with other settings than those declared now."""
         hold_to_reading(self.folder, self.key, self.series.reading, drawn=self.is_drawn)
 
     def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
-        """Count the input, check that any earlier noise was drawn from the same input, and stage the counted input.
-
-        Args:
-            count: function that counts the staged records.
-            save: function that stages the counted input.
-
-        Returns:
-            The counted input.
+        """Count the staged records with ``count``, stage what was counted with ``save``, and return it.
 
         Raises:
             OdError: ``count`` raised it (if it concerns the records, the names of the file and its columns are added);
@@ -225,11 +210,9 @@ class ReleaseWork(Generic[P, G]):
         return begun
 
     def _refuse_older_ledger(self) -> None:
-        """Raise OdError if the ledger is older than the public releases. After a loss, no new ledger may be used.
+        """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is missing.
 
-        Raises:
-            OdError: a bundle or the database has this release, although the ledger records no draw of it; or the ledger
-                lacks an entry that the certificate of a public bundle names.
+        After a loss of the ledger, no new one may be used.
         """
         warehouse, key = self.warehouse, self.key
         if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
@@ -270,8 +253,11 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @property
     def store(self) -> Store:
-        """Store of the counts and of all files that the engine processes in parts."""
-        return store_of(self.series.engine, self.warehouse.confidential, self.key)
+        """Store of the counts and of all files that the engine processes in parts. Raises OdError if unsuitable."""
+        engine = self.series.engine
+        if engine is None or engine.store is None:
+            return LocalStore(self.folder)
+        return store_at(f"{engine.store}/{self.key.folder}")
 
     @property
     def staged_parts(self) -> StagedRelease:
@@ -285,10 +271,7 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
-        """Confidential: counts from which the first band is measured; all counts if the tree is not cut.
-
-        Raises OdError if the records were counted for another plan.
-        """
+        """Confidential: counts from which the first band is measured. Raises OdError if they are of another plan."""
         self.staged.refuse_other_plan(self.plan)
         return first_band_counts(self.plan, self.counts)
 
@@ -297,10 +280,6 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         """Measurements of the release, which is reserved at the first access, before its first band is measured."""
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
-    def forget_counts(self) -> None:
-        """Free the memory of the counts, once the last level of the first band is measured."""
-        self.__dict__.pop("first_band_counts", None)
-
     def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
         """Return the stored measurements of steps (all by default), coarse to fine, each with the nodes above it."""
         staged, measurements = self.staged, self.measurements
@@ -308,16 +287,12 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
 
     @cached_property
-    def finished(self) -> Release:
+    def release(self) -> Release:
         """The release, from its staged estimates and stored measurements, which the assets of a run share."""
         leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
         segments = self.staged.segments(self.plan)
         uncounted = self.measurements.uncounted(self.plan)
         return finish(self.plan, leaves, self.measured(), segments=segments, uncounted=uncounted, **self.facts_of_draws)
-
-    def release(self) -> Release:
-        """Return the release."""
-        return self.finished
 
 
 class TableWork(ReleaseWork[P, G]):
@@ -329,11 +304,6 @@ class TableWork(ReleaseWork[P, G]):
     def staged(self) -> StagedTable[P, Any, Any]:
         """Staged files of the release."""
         return self.series.kind.staging(self.folder)
-
-    def count_records(self) -> None:
-        """Count the staged records, and stage the counted input."""
-        count = partial(self.series.count, self.staged.records, self.geography, self.key.period)
-        self.count(count, self.staged.save_counted)
 
     def measure(self) -> Sequence[tuple[Step, NoisyVector]]:
         """Charge and measure every step that is not measured yet, and return all steps with their noisy values."""
@@ -350,8 +320,9 @@ class TableWork(ReleaseWork[P, G]):
         """Estimate the release from its stored measurements, and return it."""
         return self.series.kind.estimate(self.plan, self.measured(), **self.facts_of_draws)
 
+    @property
     def release(self) -> Any:
-        """Return the release, estimated from its measurements. Raises OdError if the staged table differs from it."""
+        """The release, estimated from its measurements. Raises OdError if the staged table differs from it."""
         release = self.estimated()
         self.staged.refuse_other_table(release)
         return release

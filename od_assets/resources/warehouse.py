@@ -38,6 +38,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     _instance: dg.DagsterInstance | None = PrivateAttr(None)
     _run: ExitStack | None = PrivateAttr(None)
+    _violations: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
 
     @classmethod
     def of(cls, project: Project, lock_seconds: float = LOCK_SECONDS, keep_records_days: int | None = None) -> Self:
@@ -74,10 +75,6 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if key not in self._violations:
             self._violations[key] = count()
         return self._violations[key]
-
-    @cached_property
-    def _violations(self) -> dict[tuple[str, ...], int]:
-        return {}
 
     def refuse_other_ledger(self, data_set: str) -> None:
         """Raise OdError if releases of this Dagster instance charged a declared data set to another ledger before.

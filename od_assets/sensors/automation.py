@@ -2,7 +2,6 @@
 
 import datetime
 import json
-from collections.abc import Sequence
 from typing import Any
 
 import dagster as dg
@@ -21,7 +20,7 @@ _MOST_SAID = 12
 """Maximum number of periods in the report of one evaluation of the sensor. The newest periods are reported."""
 
 
-def release_schedule(series: Series[Any, Any], owners: Sequence[str], cron: str, job: Any) -> dg.ScheduleDefinition:
+def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
     """Return a schedule that, at each tick, releases the last ended period or reports why it cannot.
 
     For monthly periods, a daily schedule therefore tries every day until the file arrives, and a monthly one only once.
@@ -29,12 +28,12 @@ def release_schedule(series: Series[Any, Any], owners: Sequence[str], cron: str,
 
     @dg.schedule(
         name=f"{series.name}_schedule",
-        cron_schedule=cron,
+        cron_schedule=str(series.schedule),
         job=job,
         execution_timezone=series.periods.clock,
         default_status=dg.DefaultScheduleStatus.RUNNING,
         description="Releases the period that ended before each tick, if its file has arrived.",
-        **owned_by(owners),
+        **owned_by(series.owners),
         metadata=source_of(__file__),
     )
     def schedule(context: dg.ScheduleEvaluationContext) -> dg.RunRequest | dg.SkipReason:
@@ -53,7 +52,7 @@ def release_schedule(series: Series[Any, Any], owners: Sequence[str], cron: str,
     return schedule
 
 
-def arrival_sensor(series: Series[Any, Any], owners: Sequence[str], job: Any) -> dg.SensorDefinition:
+def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
     """Return a sensor that releases ended periods whose files have arrived, oldest first.
 
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
@@ -69,7 +68,7 @@ def arrival_sensor(series: Series[Any, Any], owners: Sequence[str], job: Any) ->
         minimum_interval_seconds=30,
         default_status=dg.DefaultSensorStatus.RUNNING,
         description="Releases each ended period once its file has arrived, is complete and no longer changes.",
-        **owned_by(owners),
+        **owned_by(series.owners),
         metadata=source_of(__file__),
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:

@@ -7,7 +7,8 @@ run failed, and results of checks of confidential assets.
 
 import datetime
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
@@ -16,20 +17,8 @@ from uuid import NAMESPACE_URL, uuid5
 
 import dagster as dg
 from openlineage.client import OpenLineageClient
+from openlineage.client import facet_v2 as facets
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState
-from openlineage.client.facet_v2 import (
-    column_lineage_dataset,
-    data_quality_assertions_dataset,
-    dataset_version_dataset,
-    documentation_dataset,
-    job_type_job,
-    output_statistics_output_dataset,
-    ownership_dataset,
-    parent_run,
-    schema_dataset,
-    tags_dataset,
-    tags_run,
-)
 
 from od_assets.metadata import CONFIDENTIAL_TAG, SOURCES
 from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG, REVISION_TAG
@@ -43,7 +32,7 @@ _TOLD = {
     *(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, _TYPES.ASSET_CHECK_EVALUATION),
 }
 _ENDS = {_TYPES.RUN_SUCCESS: RunState.COMPLETE, _TYPES.RUN_FAILURE: RunState.FAIL, _TYPES.RUN_CANCELED: RunState.ABORT}
-_NOISE = column_lineage_dataset.Transformation(
+_NOISE = facets.column_lineage_dataset.Transformation(
     "DIRECT", "TRANSFORMATION", "Noise of a differentially private mechanism is added.", masking=True
 )
 
@@ -98,25 +87,27 @@ class _Translation:
     def __init__(self, run: dg.DagsterRun, entries: Sequence[dg.EventLogEntry], graph: Any) -> None:
         self.run, self.graph = run, graph
         self.namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "dagster"
-        self.logged = [(entry.timestamp, entry.dagster_event) for entry in entries if entry.dagster_event is not None]
-        self.written: dict[str, list[dg.AssetKey]] = {}  # planned assets by step
-        self.checked: dict[str, list[dg.AssetKey]] = {}
-        self.evaluations: dict[str, list[Any]] = {}
-        self.made: dict[dg.AssetKey, Any] = {}
-        for _, event in self.logged:
-            self._collect(event)
+        self.ended = datetime.datetime.fromtimestamp(entries[-1].timestamp, datetime.UTC).date()
+        self.logged = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
+        self.written = self._by_step(
+            _TYPES.ASSET_MATERIALIZATION_PLANNED, lambda event: event.asset_materialization_planned_data.asset_key
+        )
+        self.checked = self._by_step(
+            _TYPES.ASSET_CHECK_EVALUATION_PLANNED, lambda event: event.event_specific_data.asset_key
+        )
+        self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION, lambda event: event.event_specific_data)
+        made = self._by_step(
+            _TYPES.ASSET_MATERIALIZATION, lambda event: event.step_materialization_data.materialization
+        )
+        self.made = {each.asset_key: each for each in chain.from_iterable(made.values())}
 
-    def _collect(self, event: dg.DagsterEvent) -> None:
-        step, data = event.step_key or "", event.event_specific_data
-        if event.event_type == _TYPES.ASSET_MATERIALIZATION_PLANNED:
-            self.written.setdefault(step, []).append(event.asset_materialization_planned_data.asset_key)
-        elif event.event_type == _TYPES.ASSET_MATERIALIZATION:
-            materialization = event.step_materialization_data.materialization
-            self.made[materialization.asset_key] = materialization
-        elif event.event_type == _TYPES.ASSET_CHECK_EVALUATION_PLANNED:
-            self.checked.setdefault(step, []).append(data.asset_key)  # type: ignore[union-attr]
-        elif event.event_type == _TYPES.ASSET_CHECK_EVALUATION:
-            self.evaluations.setdefault(step, []).append(data)
+    def _by_step(self, kind: dg.DagsterEventType, content: Callable[[Any], Any]) -> defaultdict[str, list[Any]]:
+        """Return the contents of the events of a kind, by step."""
+        found = defaultdict[str, list[Any]](list)
+        for event in self.logged:
+            if event.event_type == kind:
+                found[event.step_key or ""].append(content(event))
+        return found
 
     def events(self) -> list[RunEvent]:
         """Return one event per start and per end of the run and, if it was completed, of each of its steps.
@@ -125,19 +116,18 @@ class _Translation:
         long a step took depends on the records. So does which step failed: a run that was not completed is told without
         its steps.
         """
-        state = [_ENDS[event.event_type] for _, event in self.logged if event.event_type in _ENDS][-1]
+        state = [_ENDS[event.event_type] for event in self.logged if event.event_type in _ENDS][-1]
         steps = list[str]()
         if state is RunState.COMPLETE:
-            started = {event.step_key or "" for _, event in self.logged if event.event_type == _TYPES.STEP_START}
+            started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
         told = [self._event(each, step) for step in steps for each in (RunState.START, RunState.COMPLETE)]
         return [self._event(RunState.START), *told, self._event(state)]
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:
-        written = self.written.get(step, []) if step else []
-        ended = datetime.datetime.fromtimestamp(self.logged[-1][0], datetime.UTC).date()
+        written = self.written[step] if step else []
         return RunEvent(
-            eventTime=f"{ended}T00:00:00+00:00",
+            eventTime=f"{self.ended}T00:00:00+00:00",
             eventType=state,
             run=self._run(step),
             job=self._job(step),
@@ -147,44 +137,51 @@ class _Translation:
         )
 
     def _run(self, step: str) -> Run:
-        if not step:
-            return Run(self.run.run_id, self._run_facets())
-        job, above = self._job(), Run(self.run.run_id)
-        parent = parent_run.ParentRunFacet(
-            parent_run.Run(above.runId),
-            parent_run.Job(job.namespace, job.name),
-            parent_run.Root(parent_run.RootRun(above.runId), parent_run.RootJob(job.namespace, job.name)),
-        )
-        return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), {**self._run_facets(), "parent": parent})
-
-    def _run_facets(self) -> dict[str, Any]:
         told = [tag for tag in (RELEASE_TAG, PERIOD_TAG, REVISION_TAG) if tag in self.run.tags]
-        fields = [tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in told]
-        return {"tags": tags_run.TagsRunFacet(fields)}
+        fields = [facets.tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in told]
+        own: dict[str, Any] = {"tags": facets.tags_run.TagsRunFacet(fields)}
+        if not step:
+            return Run(self.run.run_id, own)
+        job, parent = self._job(), facets.parent_run
+        own["parent"] = parent.ParentRunFacet(
+            parent.Run(self.run.run_id),
+            parent.Job(job.namespace, job.name),
+            parent.Root(parent.RootRun(self.run.run_id), parent.RootJob(job.namespace, job.name)),
+        )
+        return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), own)
 
     def _job(self, step: str = "") -> Job:
         name = f"{self.run.tags[RELEASE_TAG]}_release"
-        facet = job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
+        facet = facets.job_type_job.JobTypeJobFacet("BATCH", "DAGSTER", jobType="STEP" if step else "JOB")
         return Job(self.namespace, f"{name}.{step}" if step else name, {"jobType": facet})
 
     def _inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
         """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks."""
-        read = set(self.checked.get(step, []))
+        read = set(self.checked[step])
         for key in written:
             sources = chain.from_iterable(self._sources(key).values())
-            read |= {*self._parents(key), *(source.asset_key for source in sources)}
-        keys = sorted(read.difference(written))
-        results = [
-            each for each in self.evaluations.get(step, []) if done and not self._is_confidential(each.asset_key)
-        ]
+            parents = self.graph.get(key).parent_keys if self.graph.has(key) else ()
+            read |= {*parents, *(source.asset_key for source in sources)}
         assets = [
             InputDataset(
-                self.namespace, key.to_user_string(), facets=self._facets(key), inputFacets=_assertions(key, results)
+                self.namespace,
+                key.to_user_string(),
+                facets=self._facets(key),
+                inputFacets=self._assertions(step, key) if done and not self._is_confidential(key) else {},
             )
-            for key in keys
+            for key in sorted(read.difference(written))
         ]
         declared = [source for key in written for source in self._metadata(key).get(SOURCES, [])]
         return [*assets, *(self._file(source) for source in declared)]
+
+    def _assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
+        """Return the results of the checks of an asset in a step, without their metadata."""
+        own = [
+            result for result in self.evaluations[step] if result.asset_key == key and not self._is_confidential(key)
+        ]
+        assertions = facets.data_quality_assertions_dataset
+        told = [assertions.Assertion(result.check_name, result.passed) for result in own]
+        return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(told)} if own else {}
 
     def _file(self, source: str) -> InputDataset:
         """Return a declared file or address of records or zones; of the run's period if there is a file of each."""
@@ -195,47 +192,40 @@ class _Translation:
         return InputDataset("file" if place.startswith("/") else self.namespace, place)
 
     def _output(self, key: dg.AssetKey) -> OutputDataset:
-        made = self.made[key]
-        facets, digest = self._facets(key), (made.tags or {}).get("dagster/data_version")
-        if digest is not None:
-            facets["version"] = dataset_version_dataset.DatasetVersionDatasetFacet(digest)
-        if lineage := self._lineage(key):
-            facets["columnLineage"] = column_lineage_dataset.ColumnLineageDatasetFacet(lineage)
-        rows = made.metadata.get("dagster/row_count")
-        counted: dict[str, Any] = (
-            {}
-            if rows is None
-            else {"outputStatistics": output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows.value)}
-        )
-        return OutputDataset(self.namespace, key.to_user_string(), facets=facets, outputFacets=counted)
+        made, lineage = self.made[key], facets.column_lineage_dataset
+        own, counted = self._facets(key), dict[str, Any]()
+        if (digest := (made.tags or {}).get("dagster/data_version")) is not None:
+            own["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
+        columns = {
+            column: lineage.Fields([self._field(key, source) for source in sources])
+            for column, sources in self._sources(key).items()
+            if sources
+        }
+        if columns:
+            own["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
+        if (rows := made.metadata.get("dagster/row_count")) is not None:
+            statistics = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows.value)
+            counted["outputStatistics"] = statistics
+        return OutputDataset(self.namespace, key.to_user_string(), facets=own, outputFacets=counted)
 
     def _facets(self, key: dg.AssetKey) -> dict[str, Any]:
         """Return what the definition says; nothing if the declaration has changed since, and has no such asset."""
         if not self.graph.has(key):
             return {}
-        node = self.graph.get(key)
-        fields = [
-            schema_dataset.SchemaDatasetFacetFields(column.name, column.type, column.description)
-            for column in self._metadata(key)["dagster/column_schema"].columns
-        ]
-        tags = [
-            tags_dataset.TagsDatasetFacetFields(tag, value, "DAGSTER")
+        node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset
+        columns = self._metadata(key)["dagster/column_schema"].columns
+        fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
+        own_tags = [
+            tags.TagsDatasetFacetFields(tag, value, "DAGSTER")
             for tag, value in sorted(node.tags.items())
             if tag.startswith("od/")
         ]
-        owners = [ownership_dataset.Owner(owner, "OWNER") for owner in node.owners]
+        owners = [facets.ownership_dataset.Owner(owner, "OWNER") for owner in node.owners]
         return {
-            "schema": schema_dataset.SchemaDatasetFacet(fields),
-            "documentation": documentation_dataset.DocumentationDatasetFacet(node.description or ""),
-            "ownership": ownership_dataset.OwnershipDatasetFacet(owners),
-            "tags": tags_dataset.TagsDatasetFacet(tags),
-        }
-
-    def _lineage(self, key: dg.AssetKey) -> dict[str, column_lineage_dataset.Fields]:
-        return {
-            column: column_lineage_dataset.Fields([self._field(key, source) for source in sources])
-            for column, sources in self._sources(key).items()
-            if sources
+            "schema": schema.SchemaDatasetFacet(fields),
+            "documentation": facets.documentation_dataset.DocumentationDatasetFacet(node.description or ""),
+            "ownership": facets.ownership_dataset.OwnershipDatasetFacet(owners),
+            "tags": tags.TagsDatasetFacet(own_tags),
         }
 
     def _sources(self, key: dg.AssetKey) -> Mapping[str, Sequence[dg.TableColumnDep]]:
@@ -243,30 +233,15 @@ class _Translation:
         lineage = self._metadata(key).get("dagster/column_lineage")
         return {} if lineage is None else lineage.deps_by_column
 
-    def _field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> column_lineage_dataset.InputField:
+    def _field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> Any:
         """Return an upstream column; its values are masked if they are confidential and those of the asset are not."""
         masked = self._is_confidential(source.asset_key) and not self._is_confidential(key)
-        name = source.asset_key.to_user_string()
-        return column_lineage_dataset.InputField(self.namespace, name, source.column_name, [_NOISE] if masked else [])
-
-    def _parents(self, key: dg.AssetKey) -> set[dg.AssetKey]:
-        return set(self.graph.get(key).parent_keys) if self.graph.has(key) else set()
+        of, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []
+        return facets.column_lineage_dataset.InputField(self.namespace, of, source.column_name, noise)
 
     def _is_confidential(self, key: dg.AssetKey) -> bool:
         """Return whether an asset is confidential, or is not declared any more."""
         return not self.graph.has(key) or CONFIDENTIAL_TAG in self.graph.get(key).tags
 
     def _metadata(self, key: dg.AssetKey) -> Mapping[str, Any]:
-        metadata: Mapping[str, Any] = self.graph.get(key).metadata if self.graph.has(key) else {}
-        return metadata
-
-
-def _assertions(key: dg.AssetKey, results: Iterable[Any]) -> dict[str, Any]:
-    """Return the results of the checks of an asset, without their metadata."""
-    own = [result for result in results if result.asset_key == key]
-    told = [data_quality_assertions_dataset.Assertion(result.check_name, result.passed) for result in own]
-    return (
-        {"dataQualityAssertions": data_quality_assertions_dataset.DataQualityAssertionsDatasetFacet(told)}
-        if own
-        else {}
-    )
+        return self.graph.get(key).metadata if self.graph.has(key) else {}

@@ -20,29 +20,21 @@ from od_core.registry import choose
 class TableColumns(Section):
     """Columns of a file of flows that are not confidential."""
 
-    origin: str = Field("origin", description="Column of the origins.")
-    destination: str = Field("destination", description="Column of the destinations.")
-    trips: str | None = Field(
-        None, description="Column of the number of trips, for flows; leave out for one row per trip."
-    )
+    origin: str = "origin"
+    destination: str = "destination"
+    trips: str | None = None
 
 
 class KnownTableSection(Section):
     """A table whose true flows are not confidential."""
 
-    name: str = Field(..., description="Name of the table.")
-    marked: str | None = Field(
-        None, description="public or synthetic; without it, the table cannot be used for a comparison."
-    )
-    flows: str = Field(..., description="Parquet or CSV file.")
-    columns: TableColumns = Field(default_factory=TableColumns, description="Columns of the table.")
-    one_row_a_trip: bool = Field(
-        False, description="Whether each row is one trip, even if unnamed columns may hold numbers of trips."
-    )
-    zones: str = Field(..., description="CSV or Parquet file with one row per zone; codes are text.")
-    levels: list[str] = Field(
-        ..., description="Level columns of the list, coarse to fine; the last one holds the zone codes."
-    )
+    name: str
+    marked: str | None = None
+    flows: str
+    columns: TableColumns = Field(default_factory=TableColumns)
+    one_row_a_trip: bool = False
+    zones: str
+    levels: list[str]
 
     def reader(self, project: Project) -> Callable[[], KnownFlows]:
         """Return the function that reads the table. Raises OdError if it is not marked as public or synthetic."""
@@ -62,22 +54,16 @@ class KnownTableSection(Section):
 class Comparison(Declaration):
     """A comparison of mechanisms, as a project declares it."""
 
-    name: str = Field(
-        ..., description="Name of the comparison and prefix of its assets: lower-case letters, digits, underscores."
-    )
-    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
-    synthetic: list[str] = Field(default=[], description="Names of the synthetic data sets of the paper.")
-    tables: list[KnownTableSection] = Field(default=[], description="Tables of known flows.")
-    mechanisms: list[str] | None = Field(None, description="Mechanisms to compare; all if left out.")
-    epsilons: list[Number] = Field(list[Number](EPSILONS), description="Budgets to compare at.")
-    runs: int = Field(NUMBER_OF_RUNS, description="Runs of each mechanism and budget.")
+    name: str
+    owners: list[str]
+    synthetic: list[str] = Field([])
+    tables: list[KnownTableSection] = Field([])
+    mechanisms: list[str] | None = None
+    epsilons: list[Number] = Field(list[Number](EPSILONS))
+    runs: int = NUMBER_OF_RUNS
 
     def checked(self) -> Self:
-        """Return the comparison, whose values are valid.
-
-        Raises:
-            OdError: as in :attr:`data_sets`; or a value is unknown or out of range.
-        """
+        """See :meth:`Declaration.checked`."""
         for name in self.mechanisms or []:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from functools import partial
 
-from pydantic import Field, ValidationError
+from pydantic import ValidationError
 
 from od_assets.project import Project
 from od_assets.series.section import Number, Section, first_fault, line_of, yaml_documents
@@ -17,12 +17,10 @@ from od_core.privacy.unit import UNIT_KINDS
 class CapSection(Section):
     """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta."""
 
-    rho: Number | None = Field(None, description="Rho.")
-    epsilon: Number | None = Field(None, description="Epsilon, instead of rho.")
-    delta: Number = Field(0, description="Delta, for an epsilon.")
-    reason: str = Field(
-        ..., description="Reason for the cap. A changed cap needs a new reason; the ledger records both."
-    )
+    rho: Number | None = None
+    epsilon: Number | None = None
+    delta: Number = 0
+    reason: str
 
     def cap(self) -> Cap:
         """Convert this section to a cap of od_core. Raises OdError if a number is out of range."""
@@ -36,39 +34,19 @@ class CapSection(Section):
 class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
 
-    name: str = Field(..., description="Name of the data set, which is the name of its file.")
-    unit: str = Field("trip", description="Privacy unit: trip, user, user_period or user_year.")
-    column: str | None = Field(None, description="Column of user ids, for the user units.")
-    max_trips: int | None = Field(
-        None,
-        description="For unit user_year, the largest number of trips that are counted per user and elementary period.",
-    )
-    max_trips_year: int | None = Field(
-        None, description="For unit user_year, the largest number of trips that are counted per user and year."
-    )
-    id_pattern: str | None = Field(
-        None, description="For unit user_year, a regular expression (RE2) that every whole user id matches."
-    )
-    year: str | None = Field(
-        None,
-        description=(
-            "For unit user_year, a year as a span of elementary periods, such as 2001-09--2002-08 (default: calendar"
-            " years)."
-        ),
-    )
-    neighbours: str = Field(
-        "bounded", description="bounded (one unit is replaced) or unbounded (one unit is added or removed)."
-    )
-    elementary_period: str = Field("month", description="day, month or year: the shortest period of any release.")
-    time_zone: str | None = Field(
-        None,
-        description=(
-            "Time zone in which days begin, for schedules (default: UTC) and times with a zone (refused without it)."
-        ),
-    )
-    cap: CapSection = Field(..., description="Most that all releases together may spend on an elementary period.")
+    name: str
+    unit: str = "trip"
+    column: str | None = None
+    max_trips: int | None = None
+    max_trips_year: int | None = None
+    id_pattern: str | None = None
+    year: str | None = None
+    neighbours: str = "bounded"
+    elementary_period: str = "month"
+    time_zone: str | None = None
+    cap: CapSection
 
-    def domain(self, max_trips: int | None, max_weight: int | None = None) -> PrivacyDomain:
+    def domain(self, max_trips: int | None = None, max_weight: int | None = None) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:

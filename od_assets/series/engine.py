@@ -10,10 +10,7 @@ from pydantic import Field
 
 from od_assets.series.section import Section
 from od_core.errors import OdError
-from od_core.flows.parts.work import Threads, Workers
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.object_store import LocalStore, Store, store_at
-from od_core.ledger.release_key import ReleaseKey
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -22,18 +19,10 @@ if TYPE_CHECKING:
 class Spark(Section):
     """A Spark cluster that counts the records where they are stored and processes the parts."""
 
-    address: str | None = Field(
-        None, description="Address of Spark Connect, such as sc://host:15002, or of a master, such as local[4]."
-    )
-    submit: list[str] = Field(
-        default_factory=list,
-        description="Instead of an address: spark-submit and its options, which run each step as a process.",
-    )
-    settings: dict[str, str] = Field(default_factory=dict, description="Settings of the Spark session.")
-    store: str | None = Field(
-        None,
-        description="Confidential store: a folder that every executor reaches, or an address such as s3://bucket/folder.",
-    )
+    address: str | None = None
+    submit: list[str] = Field(default_factory=list)
+    settings: dict[str, str] = Field(default_factory=dict)
+    store: str | None = None
 
     def checked(self) -> Self:
         """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
@@ -46,11 +35,7 @@ class Spark(Section):
         return self
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
-        """Return the Spark session of this run, which the first call opens.
-
-        Raises:
-            OdError: as in :func:`od_core.spark.session.open_session`.
-        """
+        """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
         from od_core.spark.session import open_session
 
         if repr(self) not in _SESSIONS:
@@ -77,19 +62,3 @@ def closed_sessions() -> Iterator[None]:
     finally:
         _SESSIONS.clear()
         _CLOSING.close()
-
-
-def workers_of(engine: Spark | None, confidential: ConfidentialFolder) -> Workers:
-    """Return the workers of an engine; None is threads. Raises OdError as :meth:`Spark.session` does."""
-    if engine is None:
-        return Threads()
-    from od_core.spark.session import SparkWorkers
-
-    return SparkWorkers(engine.session(confidential))
-
-
-def store_of(engine: Spark | None, confidential: ConfidentialFolder, key: ReleaseKey) -> Store:
-    """Return the store of the counts and parts of a release. Raises OdError for unsuitable storage."""
-    if engine is None or engine.store is None:
-        return LocalStore(confidential.subfolder(key.folder))
-    return store_at(f"{engine.store}/{key.folder}")

@@ -5,22 +5,22 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from pydantic import Field
 
 from od_assets.series.engine import Spark
 from od_assets.series.inputs import Records, Zones
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, Privacy, TreeSeries
-from od_core import Budget, Geography, Neighbours, OdError, ReleasePlan, Uncounted, plan_release
+from od_assets.series.series import OptionValue, TreeSeries
+from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.hierarchy import equally_deep
-from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.formats import RecordColumns
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
@@ -29,37 +29,18 @@ from od_core.registry import refuse_unknown
 class SegmentSection(Section):
     """A breakdown: public categories, such as modes of transport, by which every trip is also counted."""
 
-    column: str | None = Field(None, description="Column of the category; that of the breakdown's name if left out.")
-    derive: str = Field(
-        "text",
-        description="What is taken from the column: text, hour (of a time), day_type or day_of_week (of a date or"
-        " time), or number (see breaks).",
-    )
-    lookup: dict[str, str] = Field({}, description="Category of each text; other texts are missing categories.")
-    breaks: list[int | float] = Field(
-        [], description="Ascending limits between bands of a number; each belongs to the band above it."
-    )
-    bands: list[str] = Field([], description="Names of the bands of a number, one more than there are breaks.")
-    categories: list[str] | None = Field(
-        None,
-        description="The categories, in the order in which they are published; may be left out for hours, days, bands"
-        " and lookups.",
-    )
-    unknown: str | None = Field(
-        None, description="Category of records whose category is missing or not listed; without it, they are faulty."
-    )
+    column: str | None = None
+    derive: str = "text"
+    lookup: dict[str, str] = Field({})
+    breaks: list[int | float] = Field([])
+    bands: list[str] = Field([])
+    categories: list[str] | None = None
+    unknown: str | None = None
 
     def source(self, name: str) -> SegmentSource:
         """Return where the categories are read from. Raises OdError if the options do not fit."""
-        derive: Derivation = self.derive  # type: ignore[assignment]  # checked by the source
-        return SegmentSource(
-            name,
-            name if self.column is None else self.column,
-            derive,
-            tuple(self.lookup.items()),
-            tuple(self.breaks),
-            tuple(self.bands),
-        )
+        column, derive = name if self.column is None else self.column, cast(Derivation, self.derive)  # it is checked
+        return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def listed(self, name: str) -> tuple[str, ...]:
         """Return the declared categories, or those that the source gives and the one of unlisted records."""
@@ -72,86 +53,66 @@ class SegmentSection(Section):
 class Columns(Section):
     """Columns of the files of records. The reader defines the defaults (origin and destination for reader table)."""
 
-    origin: str | None = Field(None, description="Column of the origins.")
-    destination: str | None = Field(None, description="Column of the destinations.")
-    date: str | None = Field(
-        None, description="Column of the date or local time of a trip; leave out if each file is one period."
-    )
-    trips: str | None = Field(
-        None, description="Column of the number of trips, for flows; leave out for one row per trip."
-    )
-    weight: str | None = Field(None, description="Column of the weight of a record, if max_weight is declared.")
+    origin: str | None = None
+    destination: str | None = None
+    date: str | None = None
+    trips: str | None = None
+    weight: str | None = None
 
 
 class Trips(Records):
     """Location and format of the confidential records."""
 
-    columns: Columns = Field(default_factory=Columns, description="Columns of the records.")
+    columns: Columns = Field(default_factory=Columns)
 
 
-class FlowPrivacy(Privacy):
+class FlowPrivacy(Section):
     """Budget of one release: (epsilon, delta), or rho with the delta at which epsilon is stated."""
 
-    epsilon: Number | None = Field(None, description="Epsilon.")
-    rho: Number | None = Field(None, description="Rho, instead of epsilon.")
-    delta: Number = Field(..., description="Delta.")
-    conversion: str | None = Field(
-        None, description="exact, tight or bun_steinke; the default of the mechanism if left out."
-    )
-    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = Field(
-        None, description="uniform, geography, [geometric, ratio], one share per level, or {minimise: [state x state]}."
-    )
+    epsilon: Number | None = None
+    rho: Number | None = None
+    delta: Number
+    conversion: str | None = None
+    shares: str | list[Number] | dict[str, list[str] | dict[str, Number]] | None = None
 
     @property
     def budget(self) -> Budget:
-        """See :attr:`Privacy.budget`."""
+        """Budget of one release. Raises OdError if a number is out of range."""
         return Budget(self.epsilon, self.delta, rho=self.rho, conversion=self.conversion, shares=self.shares)
 
 
 class BandsSection(Section):
     """Cuts of the flow tree. Levels below the first cut are processed part by part, which takes little memory."""
 
-    cuts: list[int] = Field(..., description="Levels after which the tree is cut, from the top, such as [4].")
-    part_trips: int = Field(PART_TRIPS, description="Approximate number of released trips in one part.")
+    cuts: list[int]
+    part_trips: int = PART_TRIPS
 
 
 class UncountedSection(Section):
     """The measurement of the number of trips that the bounds of unit user_year leave out."""
 
-    share: Number = Field(..., description="Share of the budget of the release, such as 0.01.")
-    max_trips: int = Field(..., description="Largest number of trips of a user that are considered in a release.")
+    share: Number
+    max_trips: int
 
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The public geographies of origins and destinations, with the levels of their lists.
-
-    Attributes:
-        origin: geography of the origins.
-        other: geography of the destinations; None if they have the areas of the origins.
+    """The public geographies of origins and destinations, which are one object if one list serves both.
 
     Raises:
-        OdError: both lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
     """
 
     origin: Geography
-    other: Geography | None = None
+    destination: Geography
 
     def __post_init__(self) -> None:
-        if self.other is None:
-            return
-        origin, destination = self.equally_deep
-        if origin.digest == destination.digest:
+        if self.destination is not self.origin and len({side.digest for side in self.equally_deep}) == 1:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
                 next_step="leave destination_geography out, because one list serves both",
             )
-
-    @property
-    def destination(self) -> Geography:
-        """Geography of the destinations."""
-        return self.origin if self.other is None else self.other
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
@@ -160,78 +121,53 @@ class Sides:
 
     @property
     def digest(self) -> str:
-        """See :attr:`od_assets.series.series.PublicList.digest`."""
+        """SHA-256 of the whole content."""
         both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+        return self.origin.digest if self.destination is self.origin else sha256(both.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
-        """See :attr:`od_assets.series.series.PublicList.area_counts`."""
-        if self.other is None:
+        """Number of areas by level, of both sides if there are two lists."""
+        if self.destination is self.origin:
             return self.origin.area_counts
-        sides = {"origin": self.origin, "destination": self.other}
+        sides = {"origin": self.origin, "destination": self.destination}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
 @lru_cache(maxsize=8)
-def _of(origin: Geography, other: Geography | None = None) -> Sides:
+def _of(*geographies: Geography) -> Sides:
     """Return the combined geographies from a cache, because it takes time to make them equally deep."""
-    return Sides(origin, other)
+    return Sides(geographies[0], geographies[-1])
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     """A series of origin-destination tables, as a project declares it."""
 
-    trips: Trips = Field(..., description="Confidential records.")
-    destination_geography: Zones | None = Field(None, description="Geography of the destinations, if it differs.")
-    max_trips: int | None = Field(
-        None, description="Largest number of trips that are counted per user, for the user units."
-    )
-    max_weight: int | None = Field(
-        None, description="Largest number of trips that a record with a weight counts, for unit trip."
-    )
-    privacy: FlowPrivacy = Field(..., description="Budget of one release.")
-    stated_mechanism: str = Field("inftda_refined", alias="mechanism", description="Name of the mechanism.")
-    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
-    tree: TreeOrder = Field("destination", description="Side that the flow tree refines first.")
-    intervals: bool = Field(True, description="Whether every published cell has a 90 % interval.")
-    assisted: bool = Field(
-        False, description="Whether model-assisted flows, which learn from earlier periods, are published, too."
-    )
-    stated_bands: BandsSection | None = Field(
-        None, alias="bands", description="Levels at which the flow tree is cut; it is not cut if left out."
-    )
-    stated_segments: dict[str, SegmentSection] = Field(
-        {}, alias="segments", description="Breakdowns by name; at most 3."
-    )
-    segment_share: Number | None = Field(
-        None, description="Share of the budget of all breakdowns together; by default, totals and each have the same."
-    )
-    stated_uncounted: UncountedSection | None = Field(
-        None,
-        alias="uncounted",
-        description="For unit user_year, how the number of trips that are not counted is measured and published.",
-    )
-    stated_engine: str = Field(
-        "threads",
-        alias="engine",
-        description="Engine that counts the records and works on parts: threads (of this machine) or spark.",
-    )
-    spark: Spark | None = Field(None, description="Spark cluster, for engine spark.")
+    trips: Trips
+    destination_geography: Zones | None = None
+    max_trips: int | None = None
+    max_weight: int | None = None
+    privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
+    stated_mechanism: str = Field("inftda_refined", alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+    tree: TreeOrder = "destination"
+    intervals: bool = True
+    assisted: bool = False
+    stated_bands: BandsSection | None = Field(None, alias="bands")
+    stated_segments: dict[str, SegmentSection] = Field({}, alias="segments")
+    segment_share: Number | None = None
+    stated_uncounted: UncountedSection | None = Field(None, alias="uncounted")
+    stated_engine: str = Field("threads", alias="engine")
+    spark: Spark | None = None
 
     kind = FLOWS
     protects_trips_alone: ClassVar[bool] = False
     _checked_properties: ClassVar[tuple[str, ...]] = ("segments", "mechanism", "bands", "uncounted", "engine")
 
-    @property
-    def contribution_bounds(self) -> tuple[int | None, int | None]:
-        """See :attr:`Series.contribution_bounds`."""
-        return self.max_trips, self.max_weight
-
     @cached_property
-    def record_format(self) -> RecordFormat:
-        """Format of the records."""
-        return self.trips.record_format()
+    def domain(self) -> PrivacyDomain:
+        """See :attr:`Series.domain`."""
+        return self._data_set.domain(self.max_trips, self.max_weight)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -389,7 +325,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Sides:
         return _of(*(zones.geography(folder) for zones in lists))
 
-    def _plan(self, geography: Sides, days: int) -> ReleasePlan:  # all periods have the same plan
+    def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
         origin, destination = geography.equally_deep
         return plan_release(
             origin,

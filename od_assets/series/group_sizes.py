@@ -9,11 +9,12 @@ from pydantic import Field
 
 from od_assets.series.inputs import Records
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, PureEpsilon, TableSeries, TreeSeries
+from od_assets.series.series import OptionValue, TableSeries, TreeSeries
 from od_core import Geography, GroupSizePlan, OdError, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.periods import Period
 from od_core.privacy.budget import exact_fraction
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList
@@ -22,36 +23,30 @@ from od_core.records.zone_lists import ZoneList
 class MemberColumns(Section):
     """Columns of the files of records; one of them names the group or area of a record."""
 
-    area: str | None = Field(
-        None, description="Column of leaf areas whose days are the groups; the reader's origin if left out."
-    )
-    group: str | None = Field(None, description="Column of the codes of groups of the public list.")
-    date: str | None = Field(
-        None, description="Column of the date or local time of a record; leave out if each file is one period."
-    )
+    area: str | None = None
+    group: str | None = None
+    date: str | None = None
 
 
 class Members(Records):
     """Location and format of the confidential records, each of which is a member of a group."""
 
-    columns: MemberColumns = Field(default_factory=MemberColumns, description="Columns of the records.")
+    columns: MemberColumns = Field(default_factory=MemberColumns)
 
 
 class GroupList(Section):
     """Location and columns of the public list of groups."""
 
-    file: str = Field(
-        ..., description="CSV or Parquet file with one row per group, including groups without members; codes are text."
-    )
-    group: str = Field("group", description="Column of group codes.")
-    area: str = Field("area", description="Column of leaf areas.")
+    file: str
+    group: str = "group"
+    area: str = "area"
 
 
 class EstimatedTopCode(Section):
     """A top code that is estimated from the records, for a part of the budget; it requires a named mechanism."""
 
-    share: Number = Field("1/20", description="Share of epsilon for the estimate.")
-    most: int = Field(..., description="Public bound; larger groups count as groups of this many members.")
+    share: Number = "1/20"
+    most: int
 
     def estimate(self) -> TopCodeEstimate:
         """Return how the top code is estimated. Raises OdError if a number is out of range."""
@@ -61,23 +56,11 @@ class EstimatedTopCode(Section):
 class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSizePlan, Geography]):
     """A series of group-size tables, as a project declares it."""
 
-    trips: Members = Field(..., description="Confidential records.")
-    groups: GroupList | None = Field(
-        None, description="Public list of groups; leave out if the groups are the days of areas."
-    )
-    privacy: PureEpsilon = Field(..., description="Budget of one release.")
-    stated_mechanism: str | None = Field(
-        None, alias="mechanism", description="Mechanism; if left out, a rule on public numbers chooses it."
-    )
-    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
-    stated_top_code: int | EstimatedTopCode = Field(
-        ...,
-        alias="top_code",
-        description=(
-            "Largest size that is distinguished: a public number that does not come from the records, or how to"
-            " estimate it."
-        ),
-    )
+    trips: Members
+    groups: GroupList | None = None
+    stated_mechanism: str | None = Field(None, alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+    stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES
     _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
@@ -140,7 +123,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         return self.grouping.count(records, geography, period, self.fault_threshold)
 
     def sides(self, geography: Geography) -> tuple[Geography, Geography]:
-        """Return the geography as both origins and destinations; see :meth:`Series.sides`."""
+        """Return the geography as both origins and destinations."""
         return geography, geography
 
     @property
@@ -148,10 +131,11 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         """See :attr:`Series.takes_nowhere`. False for listed groups, whose records have codes of groups."""
         return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
 
-    def _plan(self, geography: Geography, days: int) -> GroupSizePlan:
+    def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
+        """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""
         return plan_group_sizes(
             geography,
-            self.grouping.per_area(geography, days),
+            self.grouping.per_area(geography, Period(period).days),
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,

@@ -59,9 +59,7 @@ class SeriesPeriods:
             raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, known)})")
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
-        for period in (self.first, self.last):
-            if period is None:
-                continue
+        for period in filter(None, (self.first, self.last)):
             if period.first.year not in _YEARS:
                 raise _fault(f"{period} is outside the years 1900 to 2199")
             if self.every not in (SINGLE, period.length):
@@ -105,33 +103,28 @@ class SeriesPeriods:
         They are the periods of Dagster's partition keys, which Dagster takes ten times as long to list.
         """
         day = self.day(moment or datetime.datetime.now(datetime.UTC))
-        length = self._length
-        if length is None:
-            return [self.first] if self.first.end <= day else []
-        return self._until(day if self.last is None else min(day, self.last.end), length)
+        return self._until(day if self.last is None else min(day, self.last.end))
 
     def declared(self) -> list[Period]:
         """Return all periods, oldest first; of a series without an end, those that have ended."""
-        length = self._length
-        if length is None:
-            return [self.first]
-        return self.ended() if self.last is None else self._until(self.last.end, length)
+        if self.last is None and self._length is not None:
+            return self.ended()
+        return self._until((self.last or self.first).end)
 
-    def _until(self, day: datetime.date, length: Length) -> list[Period]:
-        """Return the periods of a length that have ended on a day, oldest first."""
-        return list(takewhile(lambda period: period.end <= day, following(self.first.first, length)))
+    def _until(self, day: datetime.date) -> list[Period]:
+        """Return the periods that have ended on a day, oldest first."""
+        periods = [self.first] if self._length is None else following(self.first.first, self._length)
+        return list(takewhile(lambda period: period.end <= day, periods))
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.
 
         For a series with a single period, that period is returned at any moment after its end.
         """
-        if self._length is None:
-            return next(iter(self.ended(moment)), None)
-        last = Period.around(self.day(moment), self._length).first - datetime.timedelta(days=1)
-        period = Period.around(last, self._length)
-        over = self.last is not None and period.first > self.last.first
-        return None if over or period.first < self.first.first else period
+        newest = next(reversed(self.ended(moment)), None)
+        if newest is None or self._length is None:
+            return newest
+        return None if Period.around(newest.end, self._length).end <= self.day(moment) else newest
 
     def day(self, moment: datetime.datetime) -> datetime.date:
         """Return the day of a moment in the series' time zone."""

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from od_assets.project import Project, current_project
 from od_assets.series.flows import FlowSeries
 from od_assets.series.group_sizes import GroupSizeSeries
-from od_assets.series.section import Section, first_fault, line_of, yaml_documents
+from od_assets.series.section import Declaration, Section, first_fault, line_of, yaml_documents
 from od_assets.series.series import Series
 from od_assets.series.stops import StopsSeries
 from od_core.errors import OdError, nearest_known
@@ -30,19 +30,18 @@ RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGro
 
 COMPARISON, SITE, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdWarehouse"))
 
-
 COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
 """Types of all components of this package."""
 
 
 def declared_releases() -> tuple[str, ...]:
     """Return the names of the declared release series."""
-    return _declared(*RELEASES)
+    return tuple(sorted({path.parent.name for path in declarations_of(*RELEASES)}))
 
 
 def declared_comparisons() -> tuple[str, ...]:
     """Return the names of the declared comparisons of mechanisms."""
-    return _declared(COMPARISON)
+    return tuple(sorted({path.parent.name for path in declarations_of(COMPARISON)}))
 
 
 def declaration_file(name: str) -> Path:
@@ -51,7 +50,7 @@ def declaration_file(name: str) -> Path:
     Raises:
         OdError: Several folders of the project have this name.
     """
-    files = [path for path in _named(name) if component_type(path) in {*RELEASES, COMPARISON}]
+    files = declarations_of(*RELEASES, COMPARISON, named=name)
     if len(files) > 1:
         defs = current_project().defs
         folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
@@ -69,11 +68,6 @@ def declaration_files(project: Project | None = None) -> list[Path]:
     return [defs / name for name in sorted(names)]
 
 
-def _named(name: str) -> list[Path]:
-    """Return the declarations in folders with a name; the others are not read."""
-    return [path for path in declaration_files() if path.parent.name == name]
-
-
 def component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -81,16 +75,17 @@ def component_type(path: Path) -> str:
     return stated.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
-def _declared(*components: str) -> tuple[str, ...]:
-    return tuple(sorted({path.parent.name for path in declarations_of(*components)}))
+def declarations_of(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
+    """Return the declarations of some types of a project, by default the current one, in the order of their paths.
 
-
-def declarations_of(*components: str, project: Project | None = None) -> list[Path]:
-    """Return the declarations of some types of a project, by default the current one, in the order of their paths."""
-    return [path for path in declaration_files(project) if component_type(path) in components]
+    If a name is given, only declarations in folders of that name are read.
+    """
+    files = (path for path in declaration_files(project) if named in (None, path.parent.name))
+    return [path for path in files if component_type(path) in components]
 
 
 S = TypeVar("S", bound=Section)
+D = TypeVar("D", bound=Declaration)
 
 MODELS: dict[str, type[Series[Any, Any]]] = dict(zip(RELEASES, (FlowSeries, GroupSizeSeries, StopsSeries), strict=True))
 """Models of release series, by the component type that a declaration names."""
@@ -103,10 +98,10 @@ def declaration(name: str) -> Series[Any, Any]:
         OdError: there is no such series, or a value of its declaration or of its data set is wrong. The error names the
             file, and a wrong field.
     """
-    named = _named(name)
-    if not any(component_type(path) in RELEASES for path in named):
-        for path in named:
-            refuse_wrong_type(path)
+    if not declarations_of(*RELEASES, named=name):
+        for path in declaration_files():
+            if path.parent.name == name:
+                refuse_wrong_type(path)
         raise OdError(
             "OD-RELEASE-UNKNOWN",
             f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
@@ -119,21 +114,20 @@ def declared_in(path: Path) -> Series[Any, Any]:
     """Return the release series that a file declares, which no other file does; see :func:`declaration`."""
     series = read_declaration(path, MODELS[component_type(path)])
     refuse_other_folder(series, path.parent)
+    return _checked(series, path)
+
+
+def _checked(declared: D, path: Path) -> D:
     try:
-        return series.checked()
+        return declared.checked()
     except OdError as error:
         raise error if error.file else error.in_file(f"{path.parent.name}/{path.name}") from None
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
-    """Check the folder of a declaration in YAML. No command would find the series in a folder of another name.
+    """Raise OdError if a folder with a declaration in YAML has another name than the series. No command would find it.
 
-    Args:
-        series: the declared series.
-        folder: folder in which it is declared; None if it is not known.
-
-    Raises:
-        OdError: the folder has a declaration, and another name than the series.
+    The folder is None if it is not known.
     """
     if folder is not None and folder.name != series.name and (folder / DECLARATION).is_file():
         raise _fault(f"{folder.name}/{DECLARATION}: name: {series.name!r} differs from the name of its folder")
@@ -170,12 +164,7 @@ def read_site(path: Path) -> DeclaredSite:
     """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
     from od_assets.series.site import DeclaredSite  # with what a site is made of
 
-    found = read_declaration(path, DeclaredSite)
-    try:
-        found.described()
-    except OdError as error:
-        raise error.in_file(f"{path.parent.name}/{path.name}") from None
-    return found
+    return _checked(read_declaration(path, DeclaredSite), path)
 
 
 def read_declaration(path: Path, model: type[S]) -> S:
@@ -226,20 +215,16 @@ def refuse_wrong_type(path: Path) -> None:
     """
     where = f"{path.parent.name}/{path.name}"
     for document in yaml_documents(path, where):
-        _refuse_type_of(document, where)
-
-
-def _refuse_type_of(document: Any, where: str) -> None:
-    stated = document.get("type") if isinstance(document, dict) else None
-    package, _, name = str(stated).rpartition(".")
-    if not isinstance(stated, str) or not name:
-        raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
-    installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
-    if installed == own and stated not in COMPONENTS:
-        known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
-        raise _fault(f"{where}: type: there is no component {stated} ({known})")
-    if installed and find_spec(installed) is None:
-        raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
+        stated = document.get("type") if isinstance(document, dict) else None
+        package, _, name = str(stated).rpartition(".")
+        if not isinstance(stated, str) or not name:
+            raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
+        installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
+        if installed == own and stated not in COMPONENTS:
+            known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+            raise _fault(f"{where}: type: there is no component {stated} ({known})")
+        if installed and find_spec(installed) is None:
+            raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
 
 
 def _fault(message: str) -> OdError:

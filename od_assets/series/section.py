@@ -119,22 +119,40 @@ _VARIABLE = re.compile(r"\{\{ *env(?:\.(\w+)|\(['\"](\w+)['\"]\)) *\}\}")
 """
 
 
-def by_kind(schema: dict[str, Any]) -> None:
-    """Change the JSON schema of a section so that ``dg check yaml`` names the missing field of a nested section.
+def _described_by_kind(schema: dict[str, Any], section: type[BaseModel]) -> None:
+    """Describe the fields in the JSON schema of a section, and let ``dg check yaml`` name a nested section's fields.
 
     An optional field adds an alternative to a section, and an error would only say that none of them fits. With this
     change, a mapping is compared with the section alone.
     """
-    for field in schema.get("properties", {}).values():
+    described = {field.alias or name: field.description for name, field in section.model_fields.items()}
+    for name, field in schema.get("properties", {}).items():
+        if described.get(name) is not None:
+            field["description"] = described[name]
         sections = [part for part in field.get("anyOf", ()) if "$ref" in part]
         if len(sections) == 1:
             field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
 
 
-class Section(BaseModel):
-    """A section of a declaration. True and false are accepted only for fields that are switches."""
+_DESCRIPTIONS: dict[str, dict[str, str]] = yaml.load(
+    Path(__file__).with_name("fields.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
+)
 
-    model_config = ConfigDict(extra="forbid", frozen=True, json_schema_extra=by_kind, hide_input_in_errors=True)
+
+class Section(BaseModel):
+    """A section of a declaration. True and false are accepted only for fields that are switches.
+
+    ``fields.yaml`` describes the fields. They are shown in Dagster's reference, in ours, and by ``dg check yaml``.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, json_schema_extra=_described_by_kind, hide_input_in_errors=True
+    )
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **_options: Any) -> None:
+        for name, field in cls.model_fields.items():
+            field.description = _DESCRIPTIONS.get(cls.__name__, {}).get(field.alias or name, field.description)
 
     @field_validator("*", mode="before")
     @classmethod
@@ -150,6 +168,10 @@ class Declaration(Section):
     """A declaration of a project: all attributes of a component."""
 
     _project: Project | None = PrivateAttr(None)
+
+    def checked(self) -> Self:
+        """Return the declaration, whose values are valid. Raises OdError if one is wrong or does not fit others."""
+        return self
 
     def within(self, project: Project) -> Self:
         """Return the declaration as one of a project; without this, the project is the current one."""

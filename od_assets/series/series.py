@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import pandas as pd
 from pydantic import Field, StrictBool
 
 from od_assets.series.data_set import DomainSection, read_domain
-from od_assets.series.inputs import Arrivals, Records, Zones, check_files
+from od_assets.series.inputs import Arrivals, Records, Zones, check_path
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Declaration, Number, Section
 from od_core import Breakdown, Budget, Geography, OdError, Plan, PrivacyUnit, ReleaseKey
@@ -35,9 +35,9 @@ OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_t
 class Periods(Section):
     """The first and the last period of a series, and the length of its periods."""
 
-    first: str = Field(..., description="First period: 2001, 2001-Q2, 2001-06, 2001-W23 or 2001-06-30.")
-    last: str | None = Field(None, description="Last period; leave out for a series without an end.")
-    every: str = Field("month", description="day, week, month, quarter or year; single for one release of any period.")
+    first: str
+    last: str | None = None
+    every: str = "month"
 
     def checked(self, time_zone: str | None) -> SeriesPeriods:
         """Return the checked periods, whose days begin in the given time zone. Raises OdError if they are invalid."""
@@ -55,48 +55,23 @@ def _period(field: str, text: str) -> Period:
 class Freshness(Section):
     """Deadlines for publication. Dagster reports a missed deadline."""
 
-    deadline: str = Field(..., description="Cron line of the deadlines, in the series' time zone.")
-    within_days: int = Field(
-        ..., description="Largest age in days, at the deadline, of a release that meets the deadline."
-    )
+    deadline: str
+    within_days: int
 
 
-class Privacy(Section):
-    """Budget of one release, which each kind of series states in its own numbers."""
-
-    @property
-    @abstractmethod
-    def budget(self) -> Budget:
-        """Budget of one release. Raises OdError if a number is out of range."""
-
-
-class PureEpsilon(Privacy):
+class PureEpsilon(Section):
     """Budget of one release as an epsilon, with delta 0."""
 
-    epsilon: Number = Field(..., description="Epsilon.")
+    epsilon: Number
 
     @property
     def budget(self) -> Budget:
-        """See :attr:`Privacy.budget`."""
+        """Budget of one release. Raises OdError if a number is out of range."""
         return Budget(self.epsilon)
 
 
-class PublicList(Protocol):
-    """A checked public list of areas or places, or one list of origins and one of destinations."""
-
-    @property
-    def digest(self) -> str:
-        """SHA-256 of the whole content."""
-        ...
-
-    @property
-    def area_counts(self) -> dict[str, int]:
-        """Number of areas or places, by level."""
-        ...
-
-
 P = TypeVar("P", bound=Plan)
-G = TypeVar("G", bound=PublicList)
+G = TypeVar("G")
 
 
 class Series(Declaration, Generic[P, G]):
@@ -108,37 +83,29 @@ class Series(Declaration, Generic[P, G]):
     Every property whose value is wrong raises OdError; :meth:`checked` reads them all.
     """
 
-    name: str = Field(..., description="Name of the series: lower-case letters, digits, underscores.")
-    owners: list[str] = Field(..., description="Owners: team:name or e-mail addresses.")
+    name: str
+    owners: list[str]
     trips: Records
-    privacy: Privacy = Field(..., description="Budget of one release.")
-    stated_periods: Periods = Field(..., alias="periods", description="Periods of the series.")
-    stated_domain: str = Field(
-        ..., alias="domain", description="Data set whose privacy domain is charged; defs/domains declares it."
-    )
-    noise: str = Field("opendp", description="Noise backend: opendp, or table, which is as exact and faster.")
-    revision: int = Field(1, description="Revision of all periods; a higher number makes, and charges, a new release.")
-    schedule: str | None = Field(
-        None, description="Cron line of the schedule; each tick releases the period that ended before it."
-    )
-    arrivals: Arrivals | None = Field(None, description="Releases each period once its file arrives.")
-    freshness: Freshness | None = Field(None, description="Deadline by which a release must be published.")
+    privacy: PureEpsilon
+    stated_periods: Periods = Field(..., alias="periods")
+    stated_domain: str = Field(..., alias="domain")
+    noise: str = "opendp"
+    revision: int = 1
+    schedule: str | None = None
+    arrivals: Arrivals | None = None
+    freshness: Freshness | None = None
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
 
     protects_trips_alone: ClassVar[bool] = True
-    """Whether this kind of release can protect only single trips."""
+    """Whether this kind of release can protect only single trips, and counts rows."""
 
     def checked(self) -> Self:
-        """Return the series, whose values are valid.
-
-        Raises:
-            OdError: a value is out of range or unknown, or does not fit the others or the data set.
-        """
+        """See :meth:`Declaration.checked`. The values must also fit the data set."""
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
-        check_files(self.trips.files, one_file=one_file)
+        check_path(self.trips.files, "the records", one_file=one_file)
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.protects_trips_alone and self._data_set.unit != "trip":
@@ -165,12 +132,7 @@ class Series(Declaration, Generic[P, G]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """Privacy domain of the data set, which is charged."""
-        return self._data_set.domain(*self.contribution_bounds)
-
-    @property
-    def contribution_bounds(self) -> tuple[int | None, int | None]:
-        """Largest numbers of trips that are counted of a user and of a record with a weight, as the series has them."""
-        return None, None
+        return self._data_set.domain()
 
     @cached_property
     def periods(self) -> SeriesPeriods:
@@ -184,8 +146,16 @@ class Series(Declaration, Generic[P, G]):
 
     @cached_property
     def record_format(self) -> RecordFormat:
-        """Format of the records."""
-        return self.trips.one_trip_a_row()
+        """Format of the records. Raises OdError if this kind of release counts rows, and a row is many trips."""
+        form = self.trips.record_format()
+        if self.protects_trips_alone and form.columns.trips is not None:
+            raise OdError(
+                "OD-READER-FLOWS",
+                f"reader {self.trips.reader!r} gives flows, with many trips per row, but this kind of release counts"
+                " rows",
+                next_step="use records with one row per trip",
+            )
+        return form
 
     @property
     @abstractmethod
@@ -239,10 +209,6 @@ class Series(Declaration, Generic[P, G]):
     def takes_nowhere(self) -> bool:
         """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return False
-
-    def sides(self, geography: G) -> tuple[Geography, Geography] | tuple[None, None]:
-        """Return the geographies of origins and of destinations; (None, None) if places are points of a map."""
-        return None, None
 
     def records_path(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
@@ -310,13 +276,9 @@ class Series(Declaration, Generic[P, G]):
         refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
+    @abstractmethod
     def plan_without_cap(self, geography: G, period: str) -> P:
         """Return what :meth:`plan` returns, also if the release exceeds the cap. Raises OdError if it is refused."""
-        return self._plan(geography, Period(period).days)
-
-    @abstractmethod
-    def _plan(self, geography: G, days: int) -> P:
-        """Return the plan of every period of some days."""
 
 
 class TableSeries(Series[P, G]):
@@ -332,7 +294,7 @@ class TableSeries(Series[P, G]):
 class TreeSeries(Series[P, G]):
     """A series over a hierarchy of areas."""
 
-    geography: Zones = Field(..., description="Public areas, of origins and destinations.")
+    geography: Zones
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
@@ -353,7 +315,7 @@ class TreeSeries(Series[P, G]):
 
     @abstractmethod
     def sides(self, geography: G) -> tuple[Geography, Geography]:
-        """See :meth:`Series.sides`."""
+        """Return the geographies of origins and of destinations."""
 
     def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
         """See :meth:`Series.kept_lists`."""
@@ -367,16 +329,19 @@ class TreeSeries(Series[P, G]):
     @property
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`Series.listed_columns`."""
-        levels = self.placing_columns
-        areas = (Column(level, "string", level, f"Code of the area of level {level}.") for level in levels)
-        named = COORDINATES if any(zones.has_coordinates for zones in self.zone_lists.values()) else ()
-        degrees = (Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in named)
-        named_lists = [zones for zones in self.zone_lists.values() if zones.names]
-        names = dict.fromkeys(level for zones in named_lists for level in zones.levels)
-        texts = (Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in names)
-        shapes = [Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits.")]
-        has_shapes = any(zones.boundaries for zones in self.zone_lists.values())
-        return (*areas, *texts, *(shapes if has_shapes else []), *degrees)
+        lists = self.zone_lists.values()
+        named = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
+        columns = [
+            Column(level, "string", level, f"Code of the area of level {level}.") for level in self.placing_columns
+        ]
+        columns += [
+            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in named
+        ]
+        if any(zones.boundaries for zones in lists):
+            columns.append(Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits."))
+        if any(zones.has_coordinates for zones in lists):
+            columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
+        return tuple(columns)
 
     @property
     def placing_columns(self) -> list[str]:

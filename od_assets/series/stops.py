@@ -11,7 +11,7 @@ from pydantic import Field
 
 from od_assets.series.inputs import Records
 from od_assets.series.section import Section
-from od_assets.series.series import OptionValue, PureEpsilon, TableSeries
+from od_assets.series.series import OptionValue, TableSeries
 from od_core import OdError, StopsPlan, Trajectories, plan_stops
 from od_core.publication.columns import Column
 from od_core.records.formats import RecordColumns
@@ -24,44 +24,34 @@ from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
 class PlacesOfTrips(Section):
     """Columns of the files of records."""
 
-    places: list[str] | None = Field(
-        None,
-        description=(
-            "Columns of the codes of a trip's places, in order; the reader's origin and destination if left out."
-        ),
-    )
-    date: str | None = Field(
-        None, description="Column of the date or local time of a trip; leave out if each file is one period."
-    )
+    places: list[str] | None = None
+    date: str | None = None
 
 
 class StopTrips(Records):
     """Location and format of the confidential records, with one trip per row."""
 
-    columns: PlacesOfTrips = Field(default_factory=PlacesOfTrips, description="Columns of the records.")
+    columns: PlacesOfTrips = Field(default_factory=PlacesOfTrips)
 
 
 class PlaceMap(Section):
     """Location of the public list of places, and the map that contains them."""
 
-    file: str = Field(..., description="CSV or Parquet file with one row per place; codes are text.")
-    code: str = Field("zone", description="Column of the codes.")
-    longitude: str = Field("longitude", description="Column of the longitudes, in degrees.")
-    latitude: str = Field("latitude", description="Column of the latitudes, in degrees.")
-    side: int = Field(256, description="Number of cells along each side of the map.")
-    edges: list[float] | None = Field(
-        None, description="West, east, south and north in degrees; the smallest map around the places if left out."
-    )
+    file: str
+    code: str = "zone"
+    longitude: str = "longitude"
+    latitude: str = "latitude"
+    side: int = 256
+    edges: list[float] | None = None
 
 
 class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     """A series of trips with their stops, as a project declares it."""
 
-    trips: StopTrips = Field(..., description="Confidential records.")
-    map: PlaceMap = Field(..., description="Public places and their map.")
-    privacy: PureEpsilon = Field(..., description="Budget of one release.")
-    stated_mechanism: str = Field("privtree", alias="mechanism", description="Name of the mechanism.")
-    mechanism_options: dict[str, OptionValue] = Field({}, description="Options of the mechanism.")
+    trips: StopTrips
+    map: PlaceMap
+    stated_mechanism: str = Field("privtree", alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
 
     kind = STOPS
     _checked_properties: ClassVar[tuple[str, ...]] = ("mechanism", "edges")
@@ -145,7 +135,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """Number of dimensions of the grid: two per place of a trip."""
         return 2 * len(self.stages)
 
-    def _plan(self, geography: PlaceList, days: int) -> StopsPlan:  # all periods have the same plan
+    def plan_without_cap(self, geography: PlaceList, _period: str) -> StopsPlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
         return plan_stops(
             geography.map,
             unit=self.unit,

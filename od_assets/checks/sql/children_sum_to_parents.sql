@@ -1,4 +1,4 @@
--- Count the parents whose children do not sum to them, also if the parent is unknown or absent from the level above.
+-- Count the parents whose children do not sum to them, also if the parent is unknown or absent from the upper level.
 WITH placed AS (
     SELECT o.parent AS origin, d.parent AS destination, nodes.trips
     FROM nodes

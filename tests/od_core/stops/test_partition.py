@@ -43,7 +43,7 @@ def violations_in_sql(lower: np.ndarray, upper: np.ndarray, grid: Grid) -> int:
         for i in range(grid.dimensions)
     }
     counts = np.ones(len(lower), dtype=np.int64)
-    return box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["boxes_fill_the_grid"]
+    return box_violations(grid, pa.table({**columns, "count": counts, "noisy": counts}))["fill_the_grid"]
 
 
 @st.composite
