@@ -77,6 +77,20 @@ class Frame:
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
         return summed
 
+    def widths(self, query: Query, level: int) -> Counts:
+        """Return the number of query values of every area of a level; shape (areas,).
+
+        Level 0, the whole space, has one value: the largest size, from which the top code is estimated.
+        """
+        if level == 0:
+            return np.ones(1, dtype=np.int64)
+        totals = self.totals(level)
+        return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
+
+    def rows(self, query: Query, flat: Counts) -> Counts:
+        """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
+        return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
+
     def every_level(self, of_leaves: Counts) -> list[Counts]:
         """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
         return [*(self.sums(of_leaves, level) for level in self.levels[:-1]), of_leaves]

@@ -27,7 +27,7 @@ from od_core.group_sizes.plan import (
     margin,
     plan_group_sizes,
 )
-from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan, widths
+from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.privacy.accounting import float_above, text_above
@@ -111,7 +111,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != widths(frame_of(plan, measured), plan.mechanism.query, step.level).sum():
+        if len(noisy) != frame_of(plan, measured).widths(plan.mechanism.query, step.level).sum():
             raise changed("noisy measurements")
         measured.append((step, NoisyVector.in_memory([noisy])))
     release = estimated(plan, measured, spent=stated_spent(plan, stated), noise=stated["noise"])

@@ -17,7 +17,7 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -95,8 +95,9 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate."""
-        ...
+        """Options by name, as public text for plan and certificate: by default, the fields of the dataclass."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 class Plan(ABC):
