@@ -1,8 +1,9 @@
 """Fit non-decreasing values to noisy values (isotonic regression), for many rows at once, in integer arithmetic.
 
-The values of a row lie between 0 and an upper bound of the row. The best values within bounds are the best values without bounds, clipped to the bounds. The reason is that the
-positions with a value above a threshold can be found for each threshold independently, and a bound only removes the
-thresholds beyond it. By the same argument, the least and the greatest optimal solution can be clipped separately.
+The values of a row lie between 0 and an upper bound of the row. The best values within bounds are the best values
+without bounds, clipped to the bounds. The reason is that the positions with a value above a threshold can be found for
+each threshold independently, and a bound only removes the thresholds beyond it. By the same argument, the least and the
+greatest optimal solution can be clipped separately.
 
 References:
     [barlow1972isotonic] for pooling; [kuo2018countofcounts, sections 4.2 and 4.3] for its use.
