@@ -57,12 +57,13 @@ class TopCodeEstimate:
         share = exact_fraction("the share of the top code", self.share)
         if not 0 < share < 1:
             raise _top_code_fault(
-                "the share of the budget that estimates the top code must be between 0 and 1", "correct the share"
+                "the share of the budget that estimates the top code must be between 0 and 1",
+                next_step="correct the share",
             )
         if not is_top_code(self.most):
             raise _top_code_fault(
                 "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1",
-                "give the largest size that may be distinguished",
+                next_step="give the largest size that may be distinguished",
             )
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "most", int(self.most))
@@ -251,7 +252,7 @@ def plan_group_sizes(
         raise _top_code_fault(
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
-            "give the largest size to distinguish, or a TopCodeEstimate, which is charged",
+            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
     frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
     _refuse_unusable(frame)
