@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import pandas as pd
@@ -76,6 +76,20 @@ class Frame:
         first = self.geography.first_zone[level][:-1]
         summed: Counts = np.add.reduceat(of_leaves, first, axis=0)
         return summed
+
+    def widths(self, query: Query, level: int) -> Counts:
+        """Return the number of query values of every area of a level; shape (areas,).
+
+        Level 0, the whole space, has one value: the largest size, from which the top code is estimated.
+        """
+        if level == 0:
+            return np.ones(1, dtype=np.int64)
+        totals = self.totals(level)
+        return totals if query == "sizes" else np.full(len(totals), self.top_code + (query == "histogram"))
+
+    def rows(self, query: Query, flat: Counts) -> Counts:
+        """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
+        return flat if query == "sizes" else flat.reshape(-1, self.top_code + (query == "histogram"))
 
     def every_level(self, of_leaves: Counts) -> list[Counts]:
         """Return the :meth:`sums` of the levels above the leaves, top first, then the leaves' own values."""
@@ -191,36 +205,38 @@ def _fault(code: str, message: str, detail: str | None = None, advice: str = "")
 
 
 class Grouping(ABC):
-    """A rule that assigns records to public groups. Each group is in one leaf area.
+    """A rule that assigns records to public groups, by their code and, for some groupings, by their day.
 
-    The group of a record depends on the code of the record and, for some groupings, on its date.
+    Attributes:
+        by_day: whether each listed code is a group of its own on each day of the period. Then, records with unlisted
+            codes count for the geography's ``unknown`` area, if it has one. If not, or if ``by_day`` is false, they are
+            faulty.
     """
 
+    by_day: ClassVar[bool] = False
+
     @abstractmethod
+    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
+        """Return the public codes that the column ``origin`` of a record may have, and the leaf area number of each.
+
+        Raises OdError if the list of groups is invalid or does not match the geography.
+        """
+
     def codes(self, geography: Geography) -> Sequence[str]:
         """Return the public codes that the column ``origin`` of a record may have. Any other code is a fault."""
+        return self.listed(geography)[0]
 
-    @abstractmethod
     def per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
-
-    @abstractmethod
-    def placed(self, geography: Geography, period: Period) -> tuple[pa.Table, str, Numbers]:
-        """Return how the records of a period are assigned to groups, numbered from 0.
-
-        Returns:
-            The public table with the columns ``code`` and ``number``, in which NULL stands for unlisted codes; the SQL
-            expression of ``number`` and ``date`` that gives the group of a record; and the leaf area number of each
-            group; shape (groups,).
-        """
+        listed = np.bincount(self.listed(geography)[1], minlength=len(geography.zones)).astype(np.int64)
+        return listed * days if self.by_day else listed
 
     def count(
         self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
     ) -> GroupSizes:
         """Count the records of every group in a period. The result is confidential.
 
-        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, with
-        one exception: records of the period with unlisted codes get the number of the code NULL, if there is one.
+        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped.
         Whether a record is faulty does not depend on other records.
 
         Args:
@@ -232,60 +248,47 @@ class Grouping(ABC):
         Raises:
             OdError: too many records are faulty, or the records cannot be read.
         """
-        codes, group, area = self.placed(geography, Period(period))
+        codes, area = self.listed(geography)
+        listed = pa.table({"code": pa.array(codes, pa.string()), "number": np.arange(len(codes))})
+        group, unknown = "number", "NULL"
+        if self.by_day:
+            first, days = Period(period).first.isoformat(), Period(period).days
+            # A time just before midnight may have been rounded up to the next day, so days are clipped to the period.
+            day = f"least(greatest(date_diff('day', DATE '{first}', date::DATE), 0), {days - 1})"
+            group, area = f"number * {days} + {day}", np.repeat(area, days)
+            unknown = "NULL" if geography.unknown is None else str(codes.index(geography.unknown))
         placed = f"""
             SELECT {group} AS place, in_period IS TRUE AS in_period, unlisted
             FROM (
-                SELECT date, in_period, listed.code IS NULL AS unlisted,
-                    coalesce(listed.number, (SELECT number FROM codes WHERE code IS NULL)) AS number
+                SELECT date, in_period, listed.code IS NULL AS unlisted, coalesce(listed.number, {unknown}) AS number
                 FROM records LEFT JOIN codes AS listed ON records.origin = listed.code)
         """  # noqa: S608  # our own SQL
         wanted = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
-        found = sound_records(records, {"codes": codes}, placed, "unlisted OR NOT in_period", wanted, fault_threshold)
+        found = sound_records(records, {"codes": listed}, placed, "unlisted OR NOT in_period", wanted, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
         sizes[found["place"].to_numpy()] = found["records"].to_numpy()
         return GroupSizes.of(area, sizes)
-
-
-def _numbered(codes: Sequence[str | None], numbers: Sequence[int]) -> pa.Table:
-    return pa.table({"code": pa.array(codes, pa.string()), "number": pa.array(numbers, pa.int64())})
 
 
 @dataclass(frozen=True)
 class AreasByDay(Grouping):
     """A grouping with one group per leaf area and day of the period. The code of a record is that of its area.
 
-    The released table then states on how many days an area had j records. Records of an unlisted area count for the
-    geography's ``unknown`` area. If the geography has no such area, they are dropped.
+    The released table then states on how many days an area had j records.
     """
 
-    def codes(self, geography: Geography) -> Sequence[str]:
-        """Return the codes of the leaf areas."""
-        return geography.zones
+    by_day: ClassVar[bool] = True
 
-    def per_area(self, geography: Geography, days: int) -> Counts:
-        """Return the number of days, once for every leaf area."""
-        return np.full(len(geography.zones), days, dtype=np.int64)
-
-    def placed(self, geography: Geography, period: Period) -> tuple[pa.Table, str, Numbers]:
-        """Return how records are assigned to leaf areas and days; see :meth:`Grouping.placed`."""
-        zones, days = geography.zones, period.days
-        codes, numbers = list[str | None](zones), list(range(len(zones)))
-        if geography.unknown is not None:
-            codes.append(None)
-            numbers.append(zones.index(geography.unknown))
-        # A time just before midnight may have been rounded up to the next day, so days are clipped to the period.
-        day = f"least(greatest(date_diff('day', DATE '{period.first.isoformat()}', date::DATE), 0), {days - 1})"
-        areas = np.repeat(np.arange(len(zones), dtype=np.int32), days)
-        return _numbered(codes, numbers), f"number * {days} + {day}", areas
+    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
+        """Return the codes of the leaf areas, and their numbers."""
+        return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class ListedGroups(Grouping):
     """A grouping by a public list of groups, such as households, licensed taxis or employers.
 
-    The list is the same in every period. The code of a record is that of its group. Every method raises OdError if the
-    list is invalid or does not match the geography.
+    The list is the same in every period. The code of a record is that of its group.
 
     Attributes:
         file: CSV or Parquet file with one row per group, including groups without members. All columns are text.
@@ -297,28 +300,14 @@ class ListedGroups(Grouping):
     group: str = "group"
     area: str = "area"
 
-    def codes(self, geography: Geography) -> Sequence[str]:
-        """Return the codes of the groups."""
-        return self._listed(geography)[0]
-
-    def per_area(self, geography: Geography, days: int) -> Counts:  # the list is the same in every period
-        """Return the number of listed groups in every leaf area."""
-        area = self._listed(geography)[1]
-        return GroupSizes.of(area, np.zeros(len(area), dtype=np.int64)).per_area(geography)
-
-    def placed(self, geography: Geography, period: Period) -> tuple[pa.Table, str, Numbers]:
-        """Return how records are assigned to the listed groups; see :meth:`Grouping.placed`."""
-        codes, area = self._listed(geography)
-        return _numbered(codes, range(len(codes))), "number", area
-
-    def _listed(self, geography: Geography) -> tuple[list[str], Numbers]:
+    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
         """Return the code and the leaf area number of each group, in the order of the list.
 
         Raises:
             OdError: the list is invalid or does not match the geography. The error names the fault and the file.
         """
-        listed = read_zones(self.file)
-        missing = [name for name in (self.group, self.area) if name not in listed.columns]
+        table = read_zones(self.file)
+        missing = [name for name in (self.group, self.area) if name not in table.columns]
         if missing:
             raise OdError(
                 "OD-GROUPS-COLUMN",
@@ -327,7 +316,7 @@ class ListedGroups(Grouping):
             )
         try:
             columns = {"group": self.group, "area": self.area}
-            groups = pd.DataFrame({name: text_codes(listed[mine], mine) for name, mine in columns.items()}, dtype="str")
+            groups = pd.DataFrame({name: text_codes(table[mine], mine) for name, mine in columns.items()}, dtype="str")
             check_case(list(groups["group"]), self.group)
             GroupSizes.from_frame(groups.assign(size=0), geography)
         except OdError as error:

@@ -34,11 +34,6 @@ class GroupSizeMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which defines the query of each area and estimates a table from noisy values."""
 
     @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text; none by default."""
-        return {}
-
-    @property
     def query(self) -> Query:
         """Query that is asked of every area of a measured level."""
         ...
@@ -109,25 +104,16 @@ class Sizes(MergedLevels):
     query: ClassVar[Query] = "sizes"
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
-        return runs_of_sizes(frame.totals(level), noisy, frame.top_code)
+        """Return the sizes of the groups of a level as runs of equal sizes; see :class:`MergedLevels`.
 
-
-def runs_of_sizes(totals: Counts, noisy: Counts, top_code: int) -> Runs:
-    """Return the estimated sizes of the groups of a level as runs of equal sizes.
-
-    Isotonic regression gives the nondecreasing sizes nearest to the noisy ones. It pools neighbours, so the size of a
-    run of S groups is the mean of their S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon
-    that the level is charged.
-
-    Args:
-        totals: number of groups of each area; shape (areas,).
-        noisy: noisy values of the sizes in ascending order, one area after the other; shape (groups of the level,).
-        top_code: K, the upper bound of the sizes.
-    """
-    offsets = np.concatenate([[0], np.cumsum(totals)])
-    first, lengths, sums = least_squares(noisy, offsets, np.zeros_like(totals), np.full_like(totals, top_code))
-    return Runs(first, lengths, sums, lengths)
+        Isotonic regression pools neighbours, so the size of a run of S groups is the mean of their S noisy values. Its
+        variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged.
+        """
+        totals = frame.totals(level)
+        first, lengths, sums = least_squares(
+            noisy, np.append(0, np.cumsum(totals)), np.full_like(totals, frame.top_code)
+        )
+        return Runs(first, lengths, sums, lengths)
 
 
 @dataclass(frozen=True)
@@ -154,8 +140,7 @@ def runs_of_means(frame: Frame, query: Query, level: int, noisy: Counts, scale: 
     ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes`` at this level.
     """
     totals = frame.totals(level)
-    widths = totals if query == "sizes" else np.full(len(totals), frame.top_code)
-    offsets = np.concatenate([[0], np.cumsum(widths)])
+    offsets = np.append(0, np.cumsum(frame.widths(query, level)))
     areas = NoisyAreas(noisy.reshape(-1), offsets, totals, frame.top_code, query == "sizes", scale)
     return Runs.of_histograms(areas.histograms())
 
@@ -188,11 +173,6 @@ class Cumulative(MergedLevels):
         known, step = get_args(Regression), "choose least_absolute or least_squares"
         refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
 
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"regression": self.regression}
-
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of a level; see :class:`MergedLevels`.
 
@@ -214,12 +194,12 @@ def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> 
 
     def of_some(begin: int) -> Counts:
         highest, values = totals[begin : begin + rows], noisy[begin : begin + rows]
-        offsets, lower = np.arange(len(values) + 1) * values.shape[1], np.zeros_like(highest)
+        offsets = np.arange(len(values) + 1) * values.shape[1]
         if regression == "least_absolute":
-            least, greatest = least_absolute(values.reshape(-1), offsets, lower, highest)
+            least, greatest = least_absolute(values.reshape(-1), offsets, highest)
             rounded = (least + greatest + 1) // 2
         else:
-            _, lengths, sums = least_squares(values.reshape(-1), offsets, lower, highest)
+            _, lengths, sums = least_squares(values.reshape(-1), offsets, highest)
             rounded = np.repeat((2 * sums + lengths) // (2 * lengths), lengths)
         return np.diff(rounded.reshape(values.shape), prepend=0, append=highest[:, np.newaxis])
 
@@ -231,13 +211,12 @@ Leaf = Literal["cumulative", "sizes"]
 
 @dataclass(frozen=True)
 class BottomUp(MergedLevels):
-    """A mechanism that measures the leaf areas alone, by one of two methods.
+    """A mechanism that measures the leaf areas alone, as ``cumulative`` or ``sizes`` does.
 
-    Which method is better depends on the data. The errors of the two differ by a factor of up to 3.5.
+    Which of the two is better depends on the data. Their errors differ by a factor of up to 3.5.
 
     Attributes:
-        leaf: the method: ``cumulative`` (least absolute distances from noisy cumulative counts) or ``sizes`` (least
-            squares from noisy sorted sizes).
+        leaf: the query and the method of the leaf areas, ``cumulative`` (with least absolute distances) or ``sizes``.
 
     References:
         [kuo2018countofcounts, section 6.2.2]
@@ -253,34 +232,25 @@ class BottomUp(MergedLevels):
         refuse_unknown("leaf method", self.leaf, get_args(Leaf), code="OD-GROUPS-LEAF", next_step=step)
 
     @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"leaf": self.leaf}
-
-    @property
     def query(self) -> Query:
         """Query of the leaf areas, which has the name of the leaf method."""
         return self.leaf
 
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of the leaf areas; see :class:`MergedLevels`."""
-        if self.leaf == "sizes":
-            return runs_of_sizes(frame.groups, noisy, frame.top_code)
-        return Runs.of_histograms(fitted_histograms(frame.groups, noisy, "least_absolute"))
+        method = Sizes() if self.leaf == "sizes" else Cumulative()
+        return method.estimate_level(frame, level, noisy, scale)
 
 
 @dataclass(frozen=True)
 class BottomUpPosterior(BottomUp):
-    """A mechanism that measures the leaf areas alone and estimates their sizes by posterior means.
+    """A mechanism with the measurement of ``bottom_up`` that estimates the sizes of the leaf areas by posterior means.
 
-    The measurement is that of ``bottom_up``. The estimate has no published source. The curve of an area is its
-    cumulative histogram. ``bottom_up`` takes the ascending curve that is nearest to the noisy values. This mechanism
-    takes the mean of all ascending curves, weighted by a Markov chain that is fitted to the noisy values of the leaf
-    areas (:mod:`od_core.group_sizes.estimation.posterior`). With the same noise, its errors are smaller than those of
+    The estimate has no published source. The curve of an area is its cumulative histogram. ``bottom_up`` takes the
+    ascending curve that is nearest to the noisy values. This mechanism takes the mean of all ascending curves, weighted
+    by a Markov chain that is fitted to the noisy values of the leaf areas
+    (:mod:`od_core.group_sizes.estimation.posterior`). With the same noise, its errors are smaller than those of
     ``bottom_up`` (``docs/explanation/group-sizes.md``).
-
-    Attributes:
-        leaf: query of the leaf areas, ``cumulative`` or ``sizes``.
     """
 
     name: ClassVar[str] = "bottom_up_posterior"
@@ -324,17 +294,16 @@ class WithAreaTotals(GroupSizeMechanism):
     area_totals: bool = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "area_totals", _truth_value(self.area_totals))
+        values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
+        if not isinstance(self.area_totals, bool | str) or self.area_totals not in values:
+            message, step = "area_totals must be true or false", "correct the option of the mechanism"
+            raise OdError("OD-MECHANISM-OPTION", message, next_step=step)
+        object.__setattr__(self, "area_totals", values[self.area_totals])
 
     @property
     def keeps_totals(self) -> bool:
         """True if every area has its number of groups in the result."""
         return self.area_totals
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"area_totals": str(self.area_totals).lower()}
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`.
@@ -349,16 +318,6 @@ class WithAreaTotals(GroupSizeMechanism):
         if self.area_totals:
             return nearest_with_area_totals(frame, histograms)
         return nearest_histograms(frame, histograms, first_cut(scale))
-
-
-def _truth_value(option: object) -> bool:
-    """Convert the option ``area_totals`` from a bool or its text to a bool. Raises OdError for any other value."""
-    values: dict[object, bool] = {True: True, False: False, "true": True, "false": False}
-    if not isinstance(option, bool | str) or option not in values:
-        raise OdError(
-            "OD-MECHANISM-OPTION", "area_totals must be true or false", next_step="correct the option of the mechanism"
-        )
-    return values[option]
 
 
 @dataclass(frozen=True)

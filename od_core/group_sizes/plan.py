@@ -22,9 +22,9 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, chosen
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Charge, exact_fraction
+from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import Plan, Step, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, plan_defect
 from od_core.privacy.stability import laplace_reach, least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -54,21 +54,19 @@ class TopCodeEstimate:
     most: int = 10_000
 
     def __post_init__(self) -> None:
-        share, most = exact_fraction("the share of the top code", self.share), as_top_code(self.most)
+        share = exact_fraction("the share of the top code", self.share)
         if not 0 < share < 1:
-            raise OdError(
-                "OD-GROUPS-TOP-CODE",
+            raise _top_code_fault(
                 "the share of the budget that estimates the top code must be between 0 and 1",
                 next_step="correct the share",
             )
-        if most is None:
-            raise OdError(
-                "OD-GROUPS-TOP-CODE",
+        if not is_top_code(self.most):
+            raise _top_code_fault(
                 "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1",
                 next_step="give the largest size that may be distinguished",
             )
         object.__setattr__(self, "share", share)
-        object.__setattr__(self, "most", most)
+        object.__setattr__(self, "most", int(self.most))
 
     @property
     def facts(self) -> dict[str, str | int]:
@@ -94,11 +92,13 @@ def margin(scale: Fraction) -> int:
     return least_reach(scale, 1, MISSED) - 1
 
 
-def as_top_code(value: object) -> int | None:
-    """Return the value as an int, or None if it is not an integer from 1 to 2^31 - 1."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer):
-        return None
-    return int(value) if 1 <= value < MAX_TOP_CODE else None
+def is_top_code(value: object) -> bool:
+    """Return whether the value is an integer from 1 to 2^31 - 1."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= value < MAX_TOP_CODE
+
+
+def _top_code_fault(message: str, next_step: str) -> OdError:
+    return OdError("OD-GROUPS-TOP-CODE", message, next_step=next_step)
 
 
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
@@ -120,44 +120,6 @@ MOST_CELLS = 1 << 28
 TOP_CODE_LEVEL = 0
 """Level of the step that measures the largest size to estimate the top code: the whole space, for which nothing else is
 measured."""
-
-
-@dataclass(frozen=True)
-class LaplaceStep(Step):
-    """A query of a whole level with discrete Laplace noise. It costs a pure epsilon (delta is 0).
-
-    Attributes:
-        level: level of the geography; ``TOP_CODE_LEVEL`` for the largest size of all groups.
-        sensitivity: L1 sensitivity of the query of the whole level.
-        scale: exact scale of the noise: the probability of k is proportional to exp(-|k| / scale).
-        epsilon: exact charge, sensitivity / scale.
-
-    Raises:
-        OdError: the scale is not above 0, or epsilon differs from sensitivity / scale.
-    """
-
-    sensitivity: int
-    scale: Fraction
-    epsilon: Fraction
-
-    def __post_init__(self) -> None:
-        if self.scale <= 0 or self.epsilon * self.scale != self.sensitivity:
-            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
-
-    @property
-    def charge(self) -> Charge:
-        """The charge that the ledger reserves for one draw: ``epsilon``."""
-        return Charge(epsilon=self.epsilon)
-
-    @property
-    def largest_variance(self) -> Fraction:
-        """Upper bound of the variance of the discrete Laplace noise: 2 ``scale``^2."""
-        return 2 * self.scale**2
-
-    @property
-    def noise_facts(self) -> dict[str, int | str]:
-        """Sensitivity and exact scale of the noise by name, ready for JSON."""
-        return {"sensitivity": self.sensitivity, "scale": str(self.scale)}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -286,7 +248,13 @@ def plan_group_sizes(
             "the rule that chooses a mechanism needs a public top code, but this one is known only after a draw",
             next_step="name a mechanism, or give a public top code",
         )
-    frame = Frame(geography, groups, _checked(top_code) if estimate is None else estimate.most)
+    if estimate is None and not is_top_code(top_code):
+        raise _top_code_fault(
+            "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
+            " sizes count as it",
+            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
+        )
+    frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
     _refuse_unusable(frame)
     used = chosen(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
     return GroupSizePlan(frame, unit, budget, used, _steps(frame, unit, budget, used, estimate), estimate, acceptance)
@@ -304,10 +272,13 @@ def _steps(
     if estimate is not None:
         share = estimate.share * rest
         rest -= share
-        steps.append(LaplaceStep(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, SENSITIVITY_OF_LARGEST / share, share))
+        steps.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
     levels, sensitivity = measured_levels(frame, mechanism), SENSITIVITY[mechanism.query] * unit.differing_units
-    epsilon = rest / len(levels)
-    return (*steps, *(LaplaceStep(level, sensitivity, sensitivity / epsilon, epsilon) for level in levels))
+    return (*steps, *(_step(level, sensitivity, rest / len(levels)) for level in levels))
+
+
+def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
+    return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))
 
 
 def _refuse_unusable(frame: Frame) -> None:
@@ -326,16 +297,3 @@ def _refuse_unusable(frame: Frame) -> None:
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
     """Return the levels that the mechanism measures, top first: all levels of the table, or the leaf level alone."""
     return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)
-
-
-def _checked(top_code: object) -> int:
-    """Return a public top code as an integer. Raises OdError if the value is not a valid top code."""
-    known = as_top_code(top_code)
-    if known is None:
-        raise OdError(
-            "OD-GROUPS-TOP-CODE",
-            "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
-            " sizes count as it",
-            next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
-        )
-    return known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, starmap, takewhile
+from itertools import chain, starmap, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +22,16 @@ from od_core.group_sizes.plan import (
     MEASURED,
     MISSED,
     GroupSizePlan,
-    LaplaceStep,
     TopCodeEstimate,
     margin,
     plan_group_sizes,
 )
-from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan, widths
+from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.plan import Step
+from od_core.privacy.plan import LaplaceStep, Step
 from od_core.privacy.stability import laplace_reach
 from od_core.publication import columns
 from od_core.publication.certificate import Certificate, confidence, has_intervals
@@ -110,7 +109,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != widths(frame_of(plan, measured), plan.mechanism.query, step.level).sum():
+        if len(noisy) != frame_of(plan, measured).widths(plan.mechanism.query, step.level).sum():
             raise changed("noisy measurements")
         measured.append((step, NoisyVector.in_memory([noisy])))
     release = estimated(plan, measured, spent=stated_spent(plan, stated), noise=stated["noise"])
@@ -135,7 +134,6 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, vers
 
 # Report. The words and the layout are in the templates.
 
-
 MOST_AREAS = 24
 """Largest number of areas that the report shows one by one."""
 
@@ -150,24 +148,23 @@ def group_size_report(
     release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
 ) -> str:
     """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    interval, whole = confidence(certificate), release.histograms_of(0)[0]
+    interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
     groups = int(release.frame.groups.sum())
     middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
-    has_bounds = interval is not None and middle < release.frame.top_code
+    names, ends, classed = _classes(whole)
     return filled(
         "group_sizes_report.html",
         certificate=certificate,
         interval=interval,
         groups=groups,
-        top_code=release.frame.top_code,
+        top_code=top_code,
         members=[int(values[0]) for values in release.bounds_of_members(0)],
         middle=middle,
-        up_to_middle=_up_to(release, [middle])[0] if has_bounds else None,
-        classes=_distribution(release, intervals=interval is not None),
+        up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
+        classes=list(zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))),
         band=None if interval is None else _band(release),
         band_title=BAND,
-        areas=None if interval is None else _members_by_area(release),
-        heat=_by_area(release),
+        areas=_by_area(release),
         measured=MEASURED[release.plan.mechanism.query],
         geography=release.frame.geography,
         errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
@@ -177,9 +174,9 @@ def group_size_report(
 
 def group_size_pictures(release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
     """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
-    title, classed = "Groups by their size", _classed(release.histograms_of(0)[0])
-    most = max(classed.values()) or 1
-    rows = [(name, groups, _LONGEST_BAR * groups / most) for name, groups in classed.items()]
+    title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
+    lengths = _LONGEST_BAR * classed / (classed.max() or 1)
+    rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
     drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
     return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
 
@@ -216,15 +213,16 @@ def _band(release: GroupSizeRelease) -> Markup:
     )
 
 
-def _classes(top_code: int) -> list[tuple[int, int]]:
-    """Return the first and last size of each class: 0, 1, 2 to 3, 4 to 10 and so on, up to the top code."""
-    return [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
+def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
+    """Return the name and the last size of each class of sizes, and the groups in each; shape (areas, classes).
 
-
-def _classed(histogram: Counts) -> dict[str, int]:
-    """Return the number of groups in each class of sizes, by the name of the class."""
-    summed = np.concatenate([[0], np.cumsum(histogram)])
-    return {class_text(low, high): int(summed[high + 1] - summed[low]) for low, high in _classes(len(histogram) - 1)}
+    The classes are 0, 1, 2 to 3, 4 to 10 and so on, up to the top code.
+    """
+    top_code = histograms.shape[1] - 1
+    classes = [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
+    ends = [high for _, high in classes]
+    groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
+    return [class_text(*ends) for ends in classes], ends, groups
 
 
 def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -232,54 +230,30 @@ def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, 
     return list(zip(*(values[0].tolist() for values in release.bounds_at_most(0, np.array(sizes))), strict=True))
 
 
-def _distribution(release: GroupSizeRelease, *, intervals: bool) -> list[dict[str, Any]]:
-    """Return the groups of each class of sizes; with ``intervals``, also those of all sizes up to there."""
-    top_code = release.frame.top_code
-    ends = [high for _, high in _classes(top_code) if high < top_code]
-    up_to = dict(enumerate(_up_to(release, ends) if intervals else []))
-    return [
-        {"size": name, "groups": groups, "up_to": up_to.get(k)}
-        for k, (name, groups) in enumerate(_classed(release.histograms_of(0)[0]).items())
-    ]
-
-
-def _members_by_area(release: GroupSizeRelease) -> dict[str, Any]:
-    """Return the members of the groups of each area, with intervals."""
-    geography = release.frame.geography
-    level = level_up_to(geography, MOST_AREAS)
-    bounds, groups = release.bounds_of_members(level), release.frame.totals(level)
-    return {
-        "name": geography.level_names[level],
-        "rows": [
-            {
-                "area": geography.labels[level][area],
-                "groups": int(groups[area]),
-                "members": [int(values[area]) for values in bounds],
-            }
-            for area in places_of_largest(bounds[0], MOST_AREAS)
-        ],
-        "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
-    }
-
-
 def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
-    """Return the groups by area and size, for the lowest level with at most ``MOST_AREAS`` areas.
+    """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
 
-    If every level has more areas, these are the ``MOST_AREAS`` areas of level 1 that have the most groups.
+    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 that have the most groups, or the
+    most members.
     """
     geography = release.frame.geography
     level = level_up_to(geography, MOST_AREAS)
-    histograms = release.histograms_of(level)
-    classed = {area: _classed(histograms[area]) for area in places_of_largest(histograms.sum(axis=1), MOST_AREAS)}
+    labels, histograms, groups = geography.labels[level], release.histograms_of(level), release.frame.totals(level)
+    bounds, shown = release.bounds_of_members(level), places_of_largest(histograms.sum(axis=1), MOST_AREAS)
+    names, _, classed = _classes(histograms[shown])
     return {
         "name": geography.level_names[level],
-        "columns": list(_classed(histograms[0])),
-        "rows": [
-            (geography.labels[level][area], [(groups, False) for groups in own.values()], int(histograms[area].sum()))
-            for area, own in classed.items()
+        "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
+        "members": [
+            (labels[area], int(groups[area]), [int(values[area]) for values in bounds])
+            for area in places_of_largest(bounds[0], MOST_AREAS)
         ],
-        "scale": Scale.up_to(max(groups for own in classed.values() for groups in own.values())),
-        "most": MOST_AREAS if len(histograms) > MOST_AREAS else None,
+        "columns": names,
+        "rows": [
+            (labels[area], [(number, False) for number in row.tolist()], int(row.sum()))
+            for area, row in zip(shown, classed, strict=True)
+        ],
+        "scale": Scale.up_to(int(classed.max())),
     }
 
 

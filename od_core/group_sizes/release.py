@@ -17,13 +17,13 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
-from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, LaplaceStep, TopCodeEstimate, plan_group_sizes
+from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.draw_release import charged_to, draw_release, locked
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.plan import PlannedRelease, Step
+from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -142,7 +142,7 @@ class GroupSizeRelease(PlannedRelease):
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
         query, scale = self.plan.mechanism.query, self.plan.level_steps[0].scale
         measured = [
-            (step.level, rows(self.frame, query, noisy.values()))
+            (step.level, self.frame.rows(query, noisy.values()))
             for step, noisy in self.measured
             if step.level != TOP_CODE_LEVEL
         ]
@@ -170,7 +170,7 @@ class GroupSizeRelease(PlannedRelease):
         """
         query, tables = self.plan.mechanism.query, []
         for step, noisy in self.measured:
-            width = widths(self.frame, query, step.level)
+            width = self.frame.widths(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
             position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
@@ -292,7 +292,7 @@ def estimated(
 ) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
     frame, query = frame_of(plan, measured), plan.mechanism.query
-    noisy = [rows(frame, query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
+    noisy = [frame.rows(query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
     histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
@@ -343,7 +343,7 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
     ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # the groups of an area are contiguous
-    starts = _pieces(widths(frame, query, level))
+    starts = _pieces(frame.widths(query, level))
     for first, last in pairwise(starts):
         members = sizes[ends[first] : ends[last]]
         area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
@@ -353,21 +353,6 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         cells = np.bincount(area * (frame.top_code + 1) + members, minlength=(last - first) * (frame.top_code + 1))
         histogram = cells.reshape(last - first, frame.top_code + 1)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
-
-
-def widths(frame: Frame, query: Query, level: int) -> Counts:
-    """Return the number of query values of every area of a level; shape (areas,). Level 0, the whole space, has 1."""
-    if level == TOP_CODE_LEVEL:
-        return np.ones(1, dtype=np.int64)
-    totals = frame.totals(level)
-    return totals if query == "sizes" else np.full(len(totals), frame.top_code + (query == "histogram"))
-
-
-def rows(frame: Frame, query: Query, flat: Counts) -> Counts:
-    """Reshape the flat query values of a level to one row per area. The values of the query ``sizes`` stay flat."""
-    if query == "sizes":
-        return flat
-    return flat.reshape(-1, frame.top_code + (query == "histogram"))
 
 
 def _pieces(cells: Counts) -> list[int]:

@@ -17,7 +17,7 @@ import html
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,6 +85,43 @@ class Step(ABC):
         return {"level": self.level, **self.noise_facts, **self.charge.facts()}
 
 
+@dataclass(frozen=True)
+class LaplaceStep(Step):
+    """A query that is measured with discrete Laplace noise, and costs a pure epsilon (delta is 0).
+
+    Attributes:
+        sensitivity: L1 sensitivity of the query.
+        epsilon: the exact charge.
+        scales: purpose and exact scale of each noise distribution that is fixed before the first draw. The probability
+            of k is proportional to exp(-|k| / scale). If there is only one purpose, it is empty text.
+    """
+
+    sensitivity: int
+    epsilon: Fraction
+    scales: tuple[tuple[str, Fraction], ...]
+
+    @property
+    def scale(self) -> Fraction:
+        """Scale of the first noise distribution."""
+        return self.scales[0][1]
+
+    @property
+    def charge(self) -> Charge:
+        """The charge that the ledger reserves for one draw: ``epsilon``."""
+        return Charge(epsilon=self.epsilon)
+
+    @property
+    def largest_variance(self) -> Fraction:
+        """Upper bound of the variance of the noise in ``scales``: 2 scale^2 for the largest scale."""
+        return 2 * max(scale for _, scale in self.scales) ** 2
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """Sensitivity and exact scales of the noise by name, ready for JSON."""
+        scales = {f"scale_of_{name}" if name else "scale": str(scale) for name, scale in self.scales}
+        return {"sensitivity": self.sensitivity, **scales}
+
+
 class Mechanism(Protocol):
     """The part of a mechanism that every plan publishes: its name and its options."""
 
@@ -95,8 +132,9 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate."""
-        ...
+        """Options by name, as public text for plan and certificate: by default, the fields of the dataclass."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
 
 
 class Plan(ABC):

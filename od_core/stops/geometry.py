@@ -596,40 +596,23 @@ def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, 
     for query in range(len(ranges)):
         total = 0.0
         for block in range(len(block_sums)):
-            if _are_apart(block_lower, block_upper, block, ranges, query):
-                continue
-            if _lies_in(block_lower, block_upper, block, ranges, query):
+            covered = _share(block_lower, block_upper, block, ranges, query)
+            if covered == 1:
                 total += block_sums[block]
-                continue
-            for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
-                if not _are_apart(lower, upper, box, ranges, query):
-                    total += _share(lower, upper, box, ranges, query) * counts[box]
+            elif covered >= 0:
+                for box in range(block * _BLOCK, min((block + 1) * _BLOCK, len(counts))):
+                    total += max(_share(lower, upper, box, ranges, query), 0.0) * counts[box]
         answers[query] = total
 
 
 @kernel
-def _are_apart(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Return whether no cell of the box lies in the query."""
-    for i in range(lower.shape[1]):
-        if lower[box, i] > ranges[query, i, 1] or upper[box, i] < ranges[query, i, 0]:
-            return True
-    return False
-
-
-@kernel
-def _lies_in(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Return whether all cells of the box lie in the query."""
-    for i in range(lower.shape[1]):
-        if lower[box, i] < ranges[query, i, 0] or upper[box, i] > ranges[query, i, 1]:
-            return False
-    return True
-
-
-@kernel
 def _share(lower, upper, box, ranges, query):  # type: ignore[no-untyped-def]  # compiled
-    """Return the share of the box's cells that lie in the query, which must overlap the box."""
+    """Return the share of the box's cells that lie in the query: 1 only if all do, and -1 if none does."""
     share = 1.0
     for i in range(lower.shape[1]):
         low, high = np.int64(lower[box, i]), np.int64(upper[box, i])
-        share *= (min(high, ranges[query, i, 1]) - max(low, ranges[query, i, 0]) + 1) / (high - low + 1)
+        inside = min(high, ranges[query, i, 1]) - max(low, ranges[query, i, 0]) + 1
+        if inside <= 0:
+            return -1.0
+        share *= inside / (high - low + 1)
     return share

@@ -32,7 +32,6 @@ from od_core.registry import Registry, refuse_unknown
 from od_core.stops.cuts import choice_scale, equal_parts, heterogeneity, noisy_minimum, random_parts
 from od_core.stops.geometry import (
     MAX_BOXES,
-    Bounds,
     Boxes,
     Counts,
     Grid,
@@ -71,12 +70,7 @@ class Path:
     def measured(self, counts: Counts, epsilon: Fraction) -> tuple[Counts, Path]:
         """Return the counts of disjoint boxes plus discrete Laplace noise, and the path after it is charged.
 
-        Args:
-            counts: confidential counts; shape (boxes,).
-            epsilon: the charge; the noise has scale sensitivity / epsilon.
-
-        Raises:
-            OdError: the charge is not above 0 or exceeds the remaining budget, or the noise source fails.
+        ``counts`` are confidential; shape (boxes,). The noise has scale sensitivity / epsilon.
         """
         paid = self.charged(epsilon)
         noisy = self.noise(self.sensitivity / epsilon, len(counts))
@@ -86,8 +80,7 @@ class Path:
     def noise(self, scale: Fraction, size: int) -> Counts:
         """Return ``size`` draws of discrete Laplace noise. The caller charges them first, with :meth:`charged`.
 
-        Raises:
-            OdError: the noise source fails: it does not return ``size`` integers, or an integer is too large.
+        Raises OdError if the noise source does not return ``size`` integers, or if one is too large.
         """
         drawn = self.source.draw_laplace(scale, size) if size else np.zeros(0, dtype=np.int64)
         return checked_noise(self.source, drawn, size)
@@ -95,10 +88,7 @@ class Path:
     def charged(self, epsilon: Fraction) -> Path:
         """Return a copy of the path with ``epsilon`` moved from the remaining to the spent budget.
 
-        This method draws nothing. The caller draws the noise with :meth:`noise`.
-
-        Raises:
-            OdError: the charge is not above 0 or exceeds the remaining budget.
+        Raises OdError if the charge is not above 0 or exceeds the remaining budget.
         """
         if not 0 < epsilon <= self.left:
             raise OdError(
@@ -111,15 +101,9 @@ class Path:
 
 
 def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fraction]:
-    """Split the budget below the root among the depths i = 1 to d in proportion to m0^(i / 3), and return the shares.
+    """Split the budget ``left`` among the depths i = 1 to d, in proportion to m0^(i / 3), and return the shares.
 
-    Args:
-        left: budget that remains below the root.
-        root_parts: m0, the number of parts of the root.
-        dimensions: d, the number of dimensions.
-
-    References:
-        [shaham2022stops, equation 32]
+    m0 is ``root_parts``, the number of parts of the root, and d is ``dimensions`` [shaham2022stops, equation 32].
     """
     weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
     return [left * Fraction(weight, sum(weights)) for weight in weights]
@@ -136,11 +120,6 @@ def _cube_root(number: int) -> int:
 @runtime_checkable
 class StopsMechanism(Mechanism, Protocol):
     """The interface of a mechanism, which cuts the grid into boxes and draws a noisy count of each box."""
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text; none by default."""
-        return {}
 
     def refuse(self, grid: Grid) -> None:
         """Raise OdError if the grid is too large for this mechanism. Plans are tested before anything is charged.
@@ -168,10 +147,7 @@ class StopsMechanism(Mechanism, Protocol):
         The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
         the boxes, a published count is the true count plus discrete Laplace noise of at most this scale.
 
-        Args:
-            boxes: the boxes, as drawn.
-            grid: the public grid.
-            epsilon, sensitivity: as in :meth:`scales`.
+        ``epsilon`` and ``sensitivity`` are those of :meth:`scales`.
         """
         return list(self.scales(epsilon, sensitivity).values())[-1]
 
@@ -266,24 +242,14 @@ class EqualGrid(StopsMechanism, ABC):
         return {"total": sensitivity / total, "boxes": sensitivity / (epsilon - total)}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`.
-
-        Raises:
-            OdError: the noisy total leads to more than ``MAX_BOXES`` boxes, or the noise source fails.
-        """
+        """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
         total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
         refuse_boxes(self.name, parts, spent=TOTAL_SPENT)
         return draw_equal_boxes(points, grid, parts, path)
 
     def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
-        """Return the number of parts of each dimension for a noisy total.
-
-        Args:
-            total: N, the noisy total number of trips.
-            rate: epsilon of the boxes divided by the sensitivity, the inverse of their noise scale.
-            grid: the public grid.
-        """
+        """Return the number of parts of each dimension of a grid for N and the inverse of the boxes' noise scale."""
         if total <= 1:
             return (1,) * grid.dimensions
         m = self.fan_out(float(total), float(rate), grid.dimensions)
@@ -291,81 +257,7 @@ class EqualGrid(StopsMechanism, ABC):
 
     @abstractmethod
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the unrounded number of parts m, which is the same for all dimensions.
-
-        Args:
-            total: N, the noisy total number of trips, above 1.
-            rate: inverse of the noise scale of the boxes.
-            dimensions: number of dimensions of the grid.
-        """
-
-
-def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
-    """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. The message states how many.
-
-    Args:
-        name: name of the mechanism.
-        parts: number of parts of each dimension.
-        spent: text that tells the user which part of the budget is spent.
-    """
-    boxes = math.prod(parts)
-    if boxes > MAX_BOXES:
-        raise OdError(
-            "OD-STOPS-TOO-MANY-BOXES",
-            f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
-            next_step="choose a coarser grid, or a mechanism whose boxes follow the trips",
-            spent=spent,
-        )
-
-
-def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
-    """Measure one box for each combination of parts with the whole remaining budget. The result is public.
-
-    Args:
-        points: confidential cells of the trips.
-        grid: the public grid.
-        parts: number of parts of each dimension, from 1 to its number of cells. The product is at most ``MAX_BOXES``.
-        path: path to the boxes before they are measured.
-    """
-    counts = np.zeros(math.prod(parts), dtype=np.int64)
-    _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
-    noisy, paid = path.measured(counts, path.left)
-    lower, upper = _bounds(grid, parts)
-    return Drawn(Boxes(lower, upper, noisy), (paid,))
-
-
-def _bounds(grid: Grid, parts: Parts) -> tuple[Bounds, Bounds]:
-    """Return the first and last cell of each box; shape (boxes, dimensions) each. The last dimension varies fastest."""
-    boxes = math.prod(parts)
-    lower, upper = (np.empty((boxes, grid.dimensions), dtype=np.int32) for _ in range(2))
-    inner = boxes
-    for dimension, (size, number) in enumerate(zip(grid.sizes, parts, strict=True)):
-        inner //= number
-        ends = _ends(size, number)
-        lower[:, dimension] = np.tile(np.repeat(ends[:-1], inner), boxes // (number * inner))
-        upper[:, dimension] = np.tile(np.repeat(ends[1:] - 1, inner), boxes // (number * inner))
-    return lower, upper
-
-
-def _ends(size: int, parts: int) -> NDArray[np.int64]:
-    """Return the first cell of each part of a dimension, then ``size``; shape (parts + 1,).
-
-    The entries are floor(k size / parts) for k = 0, ..., ``parts``.
-    """
-    return np.arange(parts + 1, dtype=np.int64) * size // parts
-
-
-@kernel
-def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
-    """Add the number of points in each box to ``counts``.
-
-    In each dimension, cell x lies in the last part k with floor(k size / parts) <= x.
-    """
-    for point in range(len(points)):
-        box = 0
-        for i in range(len(sizes)):
-            box = box * parts[i] + ((points[point, i] + 1) * parts[i] - 1) // sizes[i]
-        counts[box] += 1
+        """Return the unrounded m for N, which is above 1, and the inverse of the noise scale of the boxes."""
 
 
 class FixedGrid(StopsMechanism, ABC):
@@ -384,13 +276,56 @@ class FixedGrid(StopsMechanism, ABC):
         return {"boxes": sensitivity / epsilon}
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
-        """Draw a noisy count of every box; see :class:`StopsMechanism`.
-
-        Raises:
-            OdError: there are more than ``MAX_BOXES`` boxes, or the noise source fails.
-        """
+        """Draw a noisy count of every box; see :class:`StopsMechanism`."""
         self.refuse(grid)
         return draw_equal_boxes(points, grid, self.parts(grid), path)
+
+
+def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
+    """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. ``spent`` says what was spent by then."""
+    boxes = math.prod(parts)
+    if boxes > MAX_BOXES:
+        raise OdError(
+            "OD-STOPS-TOO-MANY-BOXES",
+            f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
+            next_step="choose a coarser grid, or a mechanism whose boxes follow the trips",
+            spent=spent,
+        )
+
+
+def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Drawn:
+    """Measure one box for each combination of parts with the whole remaining budget. The result is public.
+
+    Part k of a dimension with n cells and m parts begins at cell floor(k n / m).
+
+    Args:
+        points: confidential cells of the trips.
+        grid: the public grid.
+        parts: number of parts of each dimension, from 1 to its number of cells. The product is at most ``MAX_BOXES``.
+        path: path to the boxes before they are measured.
+    """
+    counts = np.zeros(math.prod(parts), dtype=np.int64)
+    _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
+    noisy, paid = path.measured(counts, path.left)
+    lower, upper = (np.empty((len(counts), grid.dimensions), dtype=np.int32) for _ in range(2))
+    box = np.arange(len(counts))
+    for dimension, (size, number) in reversed(list(enumerate(zip(grid.sizes, parts, strict=True)))):
+        box, part = np.divmod(box, number)  # the last dimension varies fastest
+        lower[:, dimension], upper[:, dimension] = part * size // number, (part + 1) * size // number - 1
+    return Drawn(Boxes(lower, upper, noisy), (paid,))
+
+
+@kernel
+def _count(points, sizes, parts, counts):  # type: ignore[no-untyped-def]  # compiled
+    """Add the number of points in each box to ``counts``.
+
+    In each dimension, cell x lies in the last part k with floor(k size / parts) <= x.
+    """
+    for point in range(len(points)):
+        box = 0
+        for i in range(len(sizes)):
+            box = box * parts[i] + ((points[point, i] + 1) * parts[i] - 1) // sizes[i]
+        counts[box] += 1
 
 
 @dataclass(frozen=True)
@@ -435,7 +370,7 @@ class EUG(EqualGrid):
     name: ClassVar[str] = "eug"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 13]."""
+        """Return m, the unrounded number of parts per dimension."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
@@ -456,7 +391,7 @@ class EBP(EqualGrid):
     name: ClassVar[str] = "ebp"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return m, the unrounded number of parts per dimension [shaham2022stops, equation 19]."""
+        """Return m, the unrounded number of parts per dimension."""
         return float(parts_of(np.array(total), rate, dimensions))
 
 
@@ -472,7 +407,7 @@ class MKM(EqualGrid):
     name: ClassVar[str] = "mkm"
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
-        """Return the unrounded number of parts per dimension, m = (``total`` / sqrt(ln ``total``))^(2 / (d + 2))."""
+        """Return m, the unrounded number of parts per dimension."""
         m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
         return m
 
@@ -509,11 +444,6 @@ class DAFEntropy(StopsMechanism):
     def __post_init__(self) -> None:
         step = "correct the mechanism's options"
         refuse_unknown("rounding", self.rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"rounding": self.rounding}
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
@@ -570,10 +500,7 @@ class DAFEntropy(StopsMechanism):
     def choosing(self, depth: int, share: Fraction) -> Fraction:
         """Return the epsilon that the choice of cuts costs at a depth. By default, it is 0: there is no choice.
 
-        Args:
-            depth: depth of the nodes that are cut.
-            share: budget of this depth. Below the root, the choice is paid from this share. At the root, it is paid in
-                addition.
+        Below the root, it is paid from ``share``, the budget of the depth. At the root, it is paid in addition.
         """
         return Fraction(0)
 
@@ -582,8 +509,7 @@ class DAFEntropy(StopsMechanism):
     ) -> NDArray[np.int32]:
         """Return where to cut the nodes in dimension ``depth``: the first cell of every part; shape (sum of parts,).
 
-        The parts of the first node come first, then the parts of the second node, and so on. By default, the parts of a
-        node are nearly equal.
+        The parts of the first node come first. By default, the parts of a node are nearly equal.
 
         Args:
             rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
@@ -591,7 +517,7 @@ class DAFEntropy(StopsMechanism):
             depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
             parts: number of parts of each node; shape (nodes,).
             length: number of cells of the dimension.
-            choosing: epsilon that the path was charged for the choice of cuts. If ``length`` is 1, it was not charged.
+            choosing: epsilon of the choice of cuts, which the path was charged unless ``length`` is 1.
             path: path of the nodes after this charge.
         """
         return equal_parts(parts, length)
@@ -638,12 +564,6 @@ class DAFHomogeneity(DAFEntropy):
                 next_step="correct the mechanism's options",
             )
         object.__setattr__(self, "candidates", candidates)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        more = {"candidates": str(self.candidates), "choosing_share": str(self.choosing_share)}
-        return super().options | more
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the total number of trips and of the root's scores; see ``StopsMechanism``."""
@@ -713,11 +633,6 @@ class PrivTree(StopsMechanism):
                 next_step="correct the mechanism's options",
             )
         object.__setattr__(self, "theta", theta)
-
-    @property
-    def options(self) -> dict[str, str]:
-        """Options of the mechanism by name, as public text."""
-        return {"tree_share": str(self.tree_share), "theta": str(self.theta)}
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`.

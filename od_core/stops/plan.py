@@ -9,58 +9,27 @@ from typing import Any
 import pandas as pd
 
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Charge
+from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import Plan, Step, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, plan_defect
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Grid, MapGrid
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 
 
-@dataclass(frozen=True)
-class StopsStep(Step):
-    """The only step of a release of trips with stops, which draws the whole tree of boxes and their noisy counts.
-
-    Every path from the root of the tree to a leaf costs epsilon. Each trip is on one path only, so the whole step costs
-    epsilon.
-
-    Attributes:
-        level: 1, because there is no other step.
-        sensitivity: largest total change of the counts of one depth of the tree if one trip is added or removed
-            (unbounded neighbours) or replaced (bounded neighbours).
-        epsilon: the exact charge.
-        scales: purpose and scale of each noise distribution that is fixed before the first draw; see
-            :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
-    """
-
-    sensitivity: int
-    epsilon: Fraction
-    scales: tuple[tuple[str, Fraction], ...]
-
-    @property
-    def charge(self) -> Charge:
-        """The charge that the ledger reserves for one draw: ``epsilon``."""
-        return Charge(epsilon=self.epsilon)
-
-    @property
-    def largest_variance(self) -> Fraction:
-        """Upper bound of the variance of the noise in ``scales``: 2 scale^2 for the largest scale."""
-        return 2 * max(scale for _, scale in self.scales) ** 2
-
-    @property
-    def noise_facts(self) -> dict[str, int | str]:
-        """Sensitivity and exact scales of the noise by name, ready for JSON."""
-        return {"sensitivity": self.sensitivity} | {f"scale_of_{name}": str(scale) for name, scale in self.scales}
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class StopsPlan(Plan):
-    """The single step of a release of trips with stops, with the public facts that determine it.
+    """The only step of a release of trips with stops, with the public facts that determine it.
+
+    The step draws the whole tree of boxes and their noisy counts. Every path from the root of the tree to a leaf costs
+    epsilon. Each trip is on one path only, so the whole step costs epsilon.
 
     Attributes:
         grid, unit, budget, mechanism: see :func:`plan_stops`.
-        steps: the single step.
+        steps: the single step, of level 1. Its sensitivity is the largest total change of the counts of one depth of
+            the tree if one trip is added or removed (unbounded neighbours) or replaced (bounded neighbours). Its scales
+            are those of :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
         map: the map, if the dimensions of the grid are the coordinates of places on a map; otherwise None.
         acceptance: see :func:`plan_stops`.
 
@@ -72,7 +41,7 @@ class StopsPlan(Plan):
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
-    steps: tuple[StopsStep, ...]
+    steps: tuple[LaplaceStep, ...]
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
@@ -81,7 +50,7 @@ class StopsPlan(Plan):
             raise plan_defect("the step does not match the unit, the budget and the mechanism")
 
     @property
-    def step(self) -> StopsStep:
+    def step(self) -> LaplaceStep:
         """The single step, which measures all boxes."""
         return self.steps[0]
 
@@ -136,14 +105,14 @@ def plan_stops(
     unit.refuse_weights("trips with stops")
     epsilon = budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
-    of_space = grid.grid if isinstance(grid, MapGrid) else grid
-    space = of_space if isinstance(of_space, Grid) else Grid(of_space)
+    given = grid.grid if isinstance(grid, MapGrid) else grid
+    space = given if isinstance(given, Grid) else Grid(given)
     used = MECHANISMS.make(mechanism)
     used.refuse(space)
     return StopsPlan(space, unit, budget, used, (_step(unit, epsilon, used),), on_map, acceptance)
 
 
-def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> StopsStep:
+def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> LaplaceStep:
     """Return the single step of a plan. Raises OdError if the mechanism's noise would cost more than epsilon."""
     sensitivity = unit.differing_units  # a replaced trip leaves one box and enters another
-    return StopsStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
+    return LaplaceStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))

@@ -164,18 +164,15 @@ def stops_pictures(release: StopsRelease, certificate: Certificate) -> dict[str,
 def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
     boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
-    rows = []
-    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
-        least, greatest = boxes.lower[box], boxes.upper[box]
-        rows.append(
-            {
-                "cells": list(zip(least.tolist(), greatest.tolist(), strict=True)),
-                "degrees": None if on_map is None else on_map.degrees(least, greatest),
-                "trips": int(release.counts[box]),
-                "reach": (int(lower[box]), int(upper[box])),
-            }
-        )
-    return rows
+    return [
+        {
+            "cells": list(zip(boxes.lower[box].tolist(), boxes.upper[box].tolist(), strict=True)),
+            "degrees": None if on_map is None else on_map.degrees(boxes.lower[box], boxes.upper[box]),
+            "trips": int(release.counts[box]),
+            "reach": (int(lower[box]), int(upper[box])),
+        }
+        for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist()
+    ]
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
@@ -184,28 +181,30 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
     scale = Scale.up_to(max(float(density.max()) for density in densities))
     pixels = len(densities[0])
     wide, high = (on_map.east - on_map.west) / pixels, (on_map.north - on_map.south) / pixels
-    fields = []
+    middle = math.radians((on_map.south + on_map.north) / 2)
+    height = _WIDTH / ((on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south))
+    pictures, fields = {}, []
     for name, density in zip(on_map.places, densities, strict=True):
+        title = f"Map of released trips by their {name}"
+        pictures[title] = filled_markup(
+            "boxes_map.svg",
+            title=title,
+            width=_WIDTH,
+            height=f"{height:.1f}",
+            field=(_WIDTH / pixels, height / pixels),
+            drawn=list(_rectangles(density, scale)),
+        )
         for field in np.argsort(-density.ravel(), kind="stable")[:_LISTED_FIELDS].tolist():
             x, y = divmod(field, pixels)
-            west, south = on_map.west + x * wide, on_map.south + y * high
-            ends = {
-                "longitude": (west, on_map.west + (x + 1) * wide),
-                "latitude": (south, on_map.south + (y + 1) * high),
-            }
-            fields.append({"place": name, "trips": round(float(density[x, y]))} | ends)
-    middle = math.radians((on_map.south + on_map.north) / 2)
-    shape = (on_map.east - on_map.west) * max(math.cos(middle), 0.1) / (on_map.north - on_map.south)
-    titles = [f"Map of released trips by their {name}" for name in on_map.places]
-    return {
-        "pictures": {
-            title: _picture(title, density, scale, _WIDTH / shape)
-            for title, density in zip(titles, densities, strict=True)
-        },
-        "scale": scale,
-        "pixels": pixels,
-        "fields": fields,
-    }
+            fields.append(
+                {
+                    "place": name,
+                    "trips": round(float(density[x, y])),
+                    "longitude": (on_map.west + x * wide, on_map.west + (x + 1) * wide),
+                    "latitude": (on_map.south + y * high, on_map.south + (y + 1) * high),
+                }
+            )
+    return {"pictures": pictures, "scale": scale, "pixels": pixels, "fields": fields}
 
 
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
@@ -238,18 +237,6 @@ def _shares(lower: Bounds, upper: Bounds, side: int, pixels: int) -> NDArray[np.
     overlap = np.minimum(end, edges[1:]) - np.maximum(first, edges[:-1])
     shares: NDArray[np.float64] = np.maximum(overlap, 0) / (end - first)
     return shares
-
-
-def _picture(title: str, density: NDArray[np.float64], scale: Scale, height: float) -> Markup:
-    """Draw the number of trips per field as an SVG map."""
-    return filled_markup(
-        "boxes_map.svg",
-        title=title,
-        width=_WIDTH,
-        height=f"{height:.1f}",
-        field=(_WIDTH / len(density), height / len(density)),
-        drawn=list(_rectangles(density, scale)),
-    )
 
 
 def _rectangles(density: NDArray[np.float64], scale: Scale) -> Iterator[dict[str, Any]]:

@@ -17,12 +17,12 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.plan import PlannedRelease
+from od_core.privacy.plan import LaplaceStep, PlannedRelease
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, MapGrid, Range, checked_ranges, query_fault
 from od_core.stops.mechanisms import Path, StopsMechanism
-from od_core.stops.plan import StopsPlan, StopsStep, plan_stops
+from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.trajectories import Trajectories
 
 
@@ -192,7 +192,7 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
 
 def measure_plan(
     plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
-) -> list[tuple[StopsStep, NoisyVector]]:
+) -> list[tuple[LaplaceStep, NoisyVector]]:
     """Return the step of a plan with its noisy values, in the layout of :func:`measure`. The result is public.
 
     The values are drawn from the confidential trips, unless ``measurements`` already contains them.
@@ -229,7 +229,7 @@ def flat_boxes(boxes: Boxes) -> Counts:
 
 
 def estimated(
-    plan: StopsPlan, measured: Sequence[tuple[StopsStep, NoisyVector]], *, spent: Spent, noise: str | None
+    plan: StopsPlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> StopsRelease:
     """Compute the estimates from a plan and its noisy values, and return the release. All inputs are public.
 

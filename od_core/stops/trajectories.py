@@ -51,8 +51,7 @@ class Trajectories:
             raise _dimensions(self.grid)
         if len(self.points) > MAX_TRIPS:
             raise _fault("OD-STOPS-TRIPS", f"there are more than {MAX_TRIPS} trips")
-        if not _on_grid(self.points, self.grid):
-            raise _off_grid()
+        _refuse_off_grid(self.points, self.grid)
 
     def __repr__(self) -> str:
         return "Trajectories(confidential)"
@@ -98,13 +97,14 @@ class Trajectories:
             OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid;
                 or nothing states what a row is.
         """
-        table = _whole_floats(_table(_given(points, columns, one_row_a_trip=one_row_a_trip), grid), points)
-        if len(table) == 0:
-            return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
+        given = _given(points, columns, one_row_a_trip=one_row_a_trip)
+        table = _table(given, grid)
+        if isinstance(given, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
+            whole = np.rint(table)
+            table = whole.astype(np.int64) if (whole == table).all() else table  # numbers of a CSV file are floats
         if not np.issubdtype(table.dtype, np.integer):
             raise _fault("OD-STOPS-CELL", "a cell is missing or is not a whole number")
-        if not _on_grid(table, grid):
-            raise _off_grid()
+        _refuse_off_grid(table, grid)
         return cls(np.ascontiguousarray(table, dtype=np.int32), grid)
 
     @classmethod
@@ -135,8 +135,6 @@ class Trajectories:
         if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
         table = _table(_given(coordinates, columns, one_row_a_trip=one_row_a_trip), grid)
-        if len(table) == 0:
-            return cls(np.empty((0, grid.dimensions), dtype=np.int32), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is not a number")
         values = table.astype(np.float64)
@@ -192,20 +190,18 @@ def _given(
 ) -> ArrayLike | pd.DataFrame:
     """Return the named columns of a table or a file as a data frame, and an array as it is.
 
-    ``numbers`` says whether columns of a CSV file are numbers instead of text.
-
-    Raises:
-        OdError: the file cannot be read, a column is missing or named twice, names are given for an array, or none for
-            a file, or a row might be several trips.
+    ``numbers`` says whether columns of a CSV file are numbers instead of text. Raises OdError if the columns cannot be
+    read, or if a row might be several trips.
     """
     if isinstance(columns, str):
         raise _fault("OD-STOPS-DIMENSIONS", f"columns is the single text {columns!r}, not a list of names")
-    if not _is_table(values):
+    is_file = isinstance(values, (str, Path))
+    if not (is_file or isinstance(values, pd.DataFrame) or hasattr(values, "__arrow_c_stream__")):
         if columns is not None:
             raise _fault("OD-STOPS-DIMENSIONS", "columns names columns, but the trips are not a table")
-        return values  # type: ignore[return-value]  # no table is left
+        return cast("ArrayLike", values)
     if columns is None:
-        if isinstance(values, (str, Path)):
+        if is_file:
             raise _fault("OD-STOPS-DIMENSIONS", "a file of trips needs columns=[...], one name for each dimension")
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
@@ -219,21 +215,10 @@ def _given(
     return table.frame[list(columns)]
 
 
-def _is_table(values: object) -> bool:
-    return isinstance(values, (str, Path, pd.DataFrame)) or hasattr(values, "__arrow_c_stream__")
-
-
-def _whole_floats(table: NDArray[np.generic], points: object) -> NDArray[np.generic]:
-    """Return the cells of a table as integers if they are whole: the numbers of a CSV file are read as floats."""
-    is_whole = _is_table(points) and table.dtype == np.float64 and bool((table == np.rint(table)).all())
-    return table.astype(np.int64) if is_whole and np.isfinite(table.astype(np.float64)).all() else table
-
-
 def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
-    """Return the values as an array of shape (trips, dimensions).
+    """Return the values as an array of shape (trips, dimensions); of whole numbers, if there are no trips.
 
-    Raises:
-        OdError: a value of a table is missing, or the values do not have one column per dimension.
+    Raises OdError if a value of a table is missing, or the values do not have one column per dimension.
     """
     if isinstance(values, pd.DataFrame):
         if values.isna().any(axis=None):
@@ -249,28 +234,22 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
         table = np.asarray(values)
     except ValueError:  # rows of unequal length
         raise _dimensions(grid) from None
+    none = np.empty((0, grid.dimensions), dtype=np.int64)
     if table.size == 0 and table.ndim < 2:
-        table = table.reshape(0, grid.dimensions)
+        return none
     if table.ndim != 2 or table.shape[1] != grid.dimensions:
         raise _dimensions(grid)
-    return table
+    return table if len(table) else none
 
 
-def _on_grid(points: NDArray[np.generic], grid: Grid) -> bool:
-    if len(points) == 0:
-        return True
-    return all(
-        points[:, dimension].min() >= 0 and int(points[:, dimension].max()) < size
-        for dimension, size in enumerate(grid.sizes)
-    )
+def _refuse_off_grid(points: NDArray[np.generic], grid: Grid) -> None:
+    beyond = (column.min() < 0 or column.max() >= size for column, size in zip(points.T, grid.sizes, strict=True))
+    if len(points) and any(beyond):
+        raise _fault("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
 
 
 def _dimensions(grid: Grid) -> OdError:
     return _fault("OD-STOPS-DIMENSIONS", f"trips must be rows of {grid.dimensions} whole numbers, one per dimension")
-
-
-def _off_grid() -> OdError:
-    return _fault("OD-STOPS-OFF-GRID", "a trip has a cell that is not on the grid")
 
 
 def _fault(code: str, message: str, advice: str = "") -> OdError:
@@ -333,12 +312,11 @@ class PlaceList:
             raise _list_fault("a place is listed twice", f"place {codes[codes.duplicated()].iloc[0]!r}")
         check_case(list(codes), columns.code)
         longitude, latitude = places[columns.longitude], places[columns.latitude]
-        on_map = MapGrid.around(longitude, latitude, side, stages)
-        if edges is not None:
+        if edges is None:
+            on_map = MapGrid.around(longitude, latitude, side, stages)
+        else:
             on_map = MapGrid(*edges, side, tuple(stages))
-        cells = on_map.cells(longitude, latitude)
-        listed = places[list(columns)].reset_index(drop=True)
-        return cls(listed, columns, on_map, cells)
+        return cls(places[list(columns)].reset_index(drop=True), columns, on_map, on_map.cells(longitude, latitude))
 
     @property
     def codes(self) -> list[str]:

@@ -20,7 +20,6 @@ import od_core.ledger.measurements
 import od_core.stops.release
 from od_assets.series.series import Series
 from od_core.group_sizes.groups import Frame, Query
-from od_core.group_sizes.release import widths
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import bundle_faults
@@ -261,7 +260,7 @@ def test_neighbouring_groups_leave_the_same_traces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
 ) -> None:
     def injected_sizes(frame: Frame, query: Query, step: Any, groups: Any, noise: Any) -> list[np.ndarray]:
-        return [np.random.default_rng(step.level).integers(0, 1000, int(widths(frame, query, step.level).sum()))]
+        return [np.random.default_rng(step.level).integers(0, 1000, int(frame.widths(query, step.level).sum()))]
 
     monkeypatch.setattr(od_core.group_sizes.release, "measure", injected_sizes)
     changes = DOMAINS[protected]

@@ -245,7 +245,7 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     Raises:
         OdError: the solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
     """
-    flat, target = _flat(histograms), _flat(noisy)
+    flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
     while True:
         more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # costs of adding and removing a unit
@@ -257,24 +257,14 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
             options={"mip_rel_gap": 0.0},
         )
         if not result.success:
-            raise OdError(
-                "OD-SOLVER-FAILED",
-                f"the solver found no optimum: {result.message}",
-                next_step="report this",
-                spent="draws already made stay charged",
-            )
+            raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
         taken = np.rint(result.x).astype(np.int64)
         change = taken[: len(flat)] - taken[len(flat) :]
         if int(more @ taken[: len(flat)] + less @ taken[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
         if np.any(conditions @ taken) or np.any(flat + change < 0):
-            raise OdError(
-                "OD-SOLVER-INEXACT",
-                "the solver's optimum is not valid in whole numbers",
-                next_step="report this",
-                spent="draws already made stay charged",
-            )
+            raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 
 
@@ -303,8 +293,8 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     return scipy.sparse.hstack([more, -more], format="csc")
 
 
-def _flat(levels: Sequence[Counts]) -> Counts:
-    return np.concatenate([values.ravel() for values in levels])
+def _solver_fault(code: str, message: str) -> OdError:
+    return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 
 MOST_EXACT_CELLS = 10_000

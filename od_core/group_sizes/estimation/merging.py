@@ -95,9 +95,7 @@ def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Cou
 def tables(frame: Frame, leaves: Runs) -> list[Counts]:
     """Round ``leaves``, the sizes of the groups of the leaf areas, half up, and return the histograms of all levels.
 
-    Returns:
-        Histograms of levels 1 to L, top first; shape (areas, K + 1) each. Those above the leaf level are sums of the
-        leaf areas' histograms.
+    The histograms above the leaf level are sums of those of the leaf areas.
     """
     histograms = np.zeros((len(frame.groups), frame.top_code + 1), dtype=np.int64)
     sizes = (2 * leaves.totals + leaves.weights) // (2 * leaves.weights)
@@ -105,30 +103,19 @@ def tables(frame: Frame, leaves: Runs) -> list[Counts]:
     return frame.every_level(histograms)
 
 
-def _first(area: NDArray[np.int64], areas: int) -> Counts:
-    """Return the first run of each area, then the number of runs; shape (areas + 1,).
-
-    ``area`` has the area of each run, in ascending order.
-    """
+def _first(area: Counts, areas: int) -> Counts:
+    """Return the first run of each area from the ascending ``area`` of each run; see :class:`Runs`."""
     return np.searchsorted(area, np.arange(areas + 1)).astype(np.int64)
 
 
 def merge(frame: Frame, levels: Sequence[Runs]) -> Runs:
-    """Merge the estimates of all levels, and return the sizes of the groups of the leaf areas.
+    """Merge the estimates of all measured ``levels``, top first, and return the sizes of the groups of the leaf areas.
 
-    Args:
-        frame: the public facts of the table.
-        levels: sizes that were estimated from each measured level alone, top first, down to the leaf level. Every area
-            has its public number of groups.
-
-    Raises:
-        OdError: an area does not have its public number of groups, so that the matching would not end.
+    Raises OdError if an area does not have its public number of groups, so that the matching would not end.
     """
     measured = frame.levels[-len(levels) :]
     for level, runs in zip(measured, levels, strict=True):
-        groups = np.zeros(len(runs.first) - 1, dtype=np.int64)
-        np.add.at(groups, runs.areas, runs.groups)
-        if not np.array_equal(groups, frame.totals(level)):
+        if not np.array_equal(np.diff(np.append(0, np.cumsum(runs.groups))[runs.first]), frame.totals(level)):
             raise OdError(
                 "OD-GROUPS-TOTALS",
                 "an area does not have its public number of groups before the merging",
@@ -228,17 +215,9 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
 
 
 def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
-    """Raise OdError if noisy values do not have the shape, type and size that a mechanism can process.
+    """Raise OdError if a table is too large, or if noisy values do not fit a query of the ``levels``, top first.
 
-    Args:
-        frame: the public facts of the table.
-        query: the measured query.
-        levels: the measured levels, top first.
-        noisy: noisy values of each measured level.
-
-    Raises:
-        OdError: the values do not have the shape of the query at these levels, their sums may exceed 64 bits, or the
-            table is too large.
+    Noisy values do not fit if they have another shape or type, or if their sums may exceed 64 bits.
     """
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:
         raise OdError(
@@ -246,27 +225,19 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
             "the number of groups times the number of levels, and the top code, must each be below 2^31",
             next_step="release parts of the geography separately, or choose a smaller top code",
         )
-    if len(noisy) != len(levels):
-        raise _shape()
-    for level, values in zip(levels, noisy, strict=True):
-        totals = frame.totals(level)
-        cells = {"histogram": frame.top_code + 1, "cumulative": frame.top_code}
-        expected = (int(totals.sum()),) if query == "sizes" else (len(totals), cells[query])
-        if values.shape != expected or values.dtype != np.int64:
-            raise _shape()
-        longest = int(totals.max(initial=1)) if query == "sizes" else cells[query]
-        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * longest >= 1 << 60:
+    widths = [frame.widths(query, level) for level in levels]
+    expected = [(int(own.sum()),) if query == "sizes" else (len(own), int(own[0])) for own in widths]
+    if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
+        raise OdError(
+            "OD-GROUPS-SHAPE",
+            "the noisy values do not have the shape of what the mechanism measures",
+            next_step="give 64-bit whole numbers, with one array per measured level, top first",
+        )
+    for own, values in zip(widths, noisy, strict=True):
+        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(own.max(initial=1)) >= 1 << 60:
             raise OdError(
                 "OD-GROUPS-OVERFLOW",
                 "the noisy values are too large for 64-bit sums",
                 next_step="use a larger share of the budget, or a smaller top code",
                 spent="draws already made stay charged",
             )
-
-
-def _shape() -> OdError:
-    return OdError(
-        "OD-GROUPS-SHAPE",
-        "the noisy values do not have the shape of what the mechanism measures",
-        next_step="give 64-bit whole numbers, with one array per measured level, top first",
-    )

@@ -29,9 +29,10 @@ each area is processed by one thread, so the results have the same bits on every
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
+from functools import cached_property, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,14 +79,14 @@ def powers(scale: Fraction, most: int) -> Reals:
 
 
 @kernel
-def _smooth_all(noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
-    """Write the posterior means of every area with groups into ``means``, and add to ``chances`` and ``events``."""
-    for area in range(len(totals)):
+def _smooth_all(areas, noisy, guess, offsets, totals, of_sizes, decay, classes, chain, means, chances, events):  # type: ignore[no-untyped-def]  # compiled
+    """Write the posterior means of some areas into ``means``, and add to ``chances`` and ``events``."""
+    for i, area in enumerate(areas):
         if totals[area] > 0:
             own = noisy[offsets[area] : offsets[area + 1]]
             near = guess[offsets[area] : offsets[area + 1]]
             kept = _forward(own, near, totals[area], of_sizes, decay, classes, chain)
-            _backward(own, totals[area], of_sizes, decay, classes, chain, kept, means[area], chances, events)
+            _backward(own, totals[area], of_sizes, decay, classes, chain, kept, means[i], chances, events)
 
 
 @kernel
@@ -98,7 +99,10 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
         arrays. The bands end before the first size at which the count is certainly G, or at size K - 1.
     """
     sizes = len(classes) - 1
-    expected = _expected(guess, total, of_sizes, sizes)
+    if of_sizes:  # a cumulative count at every size, guessed from the noisy values, up to which all counts are kept
+        expected = np.searchsorted(guess, np.arange(sizes), side="right")
+    else:
+        expected = np.minimum(np.maximum(guess, 0), total)
     before = np.zeros(total + 1), np.zeros(total + 1)
     before_busy, before_quiet = before
     busy, quiet = np.zeros(total + 1), np.zeros(total + 1)
@@ -143,25 +147,6 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
         if low == total:
             return bands[:size], kept_busy, kept_quiet
     return bands, kept_busy, kept_quiet
-
-
-@kernel
-def _expected(guess, total, of_sizes, sizes):  # type: ignore[no-untyped-def]  # compiled
-    """Return a cumulative count from 0 to G at every size, guessed from the noisy values; shape (sizes,).
-
-    :func:`_step` keeps the probabilities of all counts up to the guess.
-    """
-    expected = np.zeros(sizes, dtype=np.int64)
-    if not of_sizes:
-        for size in range(sizes):
-            expected[size] = min(max(guess[size], 0), total)
-        return expected
-    for value in guess:
-        if value < sizes:
-            expected[value] += 1
-    for size in range(1, sizes):
-        expected[size] += expected[size - 1]
-    return expected
 
 
 @kernel
@@ -361,42 +346,36 @@ class NoisyAreas:
                 chain = events / chances
         return chain
 
-    def smooth(self, decay: Reals, classes: Counts, chain: Reals) -> Smoothed:
-        """Return the posterior of the cumulative histograms of all areas.
-
-        Args:
-            decay: :func:`powers` of the noise scale.
-            classes: class of every size 0 to K; shape (K + 1,).
-            chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
-        """
-        means, chances = np.zeros((len(self.totals), self.top_code)), np.zeros((len(chain), 4))
-        guess, events = self.noisy, np.zeros((len(chain), 4))
-        if self.of_sizes:
-            bounds = np.zeros_like(self.totals), np.full_like(self.totals, self.top_code)
-            guess = least_absolute(self.noisy, self.offsets, *bounds)[0]
-        given = self.noisy, guess, self.offsets, self.totals, self.of_sizes, decay, classes, chain
-        _smooth_all(*given, means, chances, events)
-        return Smoothed(means, chances, events)
-
-    def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """Yield the posterior of the cumulative histograms of some areas, in consecutive pieces of areas.
+    def smooth(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
+        """Return the posterior of the cumulative histograms of some areas.
 
         Args:
             areas: numbers of the areas; shape (selected areas,).
-            chain: probabilities of the Markov chain by class of sizes; shape (classes, 4).
+            classes: class of every size 0 to K; shape (K + 1,).
+            chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
         """
-        decay, classes = powers(self.scale, int(self.totals.max(initial=0))), classes_of_sizes(self.top_code)
+        means, (chances, events) = np.zeros((len(areas), self.top_code)), np.zeros((2, len(chain), 4))
+        given = self.noisy, self._guess, self.offsets, self.totals, self.of_sizes, self._decay, classes, chain
+        _smooth_all(areas, *given, means, chances, events)
+        return Smoothed(means, chances, events)
+
+    @cached_property
+    def _decay(self) -> Reals:
+        return powers(self.scale, int(self.totals.max(initial=0)))
+
+    @cached_property
+    def _guess(self) -> Counts:
+        """Ascending sizes near the noisy ones, or the noisy cumulative counts as they are."""
+        if not self.of_sizes:
+            return self.noisy
+        return least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]
+
+    def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
+        """Yield the posterior of some areas, in consecutive pieces of areas; see :meth:`smooth`."""
+        classes = classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
-
-        def of_some(begin: int) -> Smoothed:
-            some = areas[begin : begin + rows]
-            first, last = self.offsets[some], self.offsets[some + 1]
-            noisy = np.concatenate([self.noisy[a:b] for a, b in zip(first, last, strict=True)])
-            offsets = np.concatenate([[0], np.cumsum(last - first)])
-            piece = replace(self, noisy=noisy, offsets=offsets, totals=self.totals[some])
-            return piece.smooth(decay, classes, chain)
-
-        yield from in_order(of_some, range(0, len(areas), rows))
+        pieces = [areas[begin : begin + rows] for begin in range(0, len(areas), rows)]
+        yield from in_order(partial(self.smooth, classes=classes, chain=chain), pieces)
 
 
 def _rounded(means: Reals, totals: Counts) -> Counts:

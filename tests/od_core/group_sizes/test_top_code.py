@@ -17,7 +17,6 @@ from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, plan
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin, measured_levels
-from od_core.group_sizes.release import rows as rows_of
 from od_core.group_sizes.release import run_plan, true_values
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
@@ -203,7 +202,7 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     mechanism, frame = release.plan.mechanism, release.frame
     levels = measured_levels(frame, mechanism)
     scale = SENSITIVITY[mechanism.query] * len(levels) * Fraction(100)
-    noisy = [rows_of(frame, mechanism.query, values.values()) for _, values in release.measured[1:]]
+    noisy = [frame.rows(mechanism.query, values.values()) for _, values in release.measured[1:]]
     for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
         np.testing.assert_array_equal(table, expected)
 
