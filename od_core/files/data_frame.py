@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from numbers import Real
@@ -30,6 +31,8 @@ Table: TypeAlias = pd.DataFrame | ArrowStream
 
 TableOrFile: TypeAlias = Table | str | Path
 """A table, or the path of a Parquet or CSV file."""
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 _SHOWN_COLUMNS = 10
 """Largest number of columns that a message lists, each with the first 40 characters of its name."""
@@ -92,6 +95,29 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
             return column.to_numpy()
         return whole
     return column.to_numpy()
+
+
+def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
+    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
+
+    Values of the types ``written_out``, but no Booleans, are written as text.
+    """
+    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
+        return pa.array(column)
+
+    def text(value: object) -> str | None:
+        if isinstance(value, written_out) and not isinstance(value, bool):
+            return str(value)
+        is_text = isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
+        return str(value) if is_text else None
+
+    return pa.array(map(text, column.astype(object)), pa.large_string())
+
+
+def may_hold_text(column: pd.Series) -> bool:
+    """Return whether the type of a column allows text."""
+    kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))
 
 
 def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:

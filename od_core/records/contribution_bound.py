@@ -15,22 +15,11 @@ See ``docs/explanation/privacy.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from od_core.errors import OdError, base_name, nearest_only, raise_alone
-from od_core.files.duckdb_session import memory_database
-from od_core.ledger.user_counters import USER, Allowances, UserCounters
+from od_core.errors import OdError, nearest_only
+from od_core.ledger.user_counters import USER, Allowances
 from od_core.privacy.unit import PrivacyUnit, whole_match
-from od_core.records.faults import not_counted, reading_errors
-
-if TYPE_CHECKING:
-    import duckdb
 
 IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
 """Regular expression, for RE2 and Java, for one visible character. A valid user id has at least one."""
@@ -60,7 +49,7 @@ _SEGMENT_HMAC = _record_hmac("'segment ' || CAST(segment AS STRING)")
 """SQL that orders equal trips by segment. The word keeps it independent of ``_HMAC``: with equal hashes of occurrence 1
 and segment 1, of two trips the one in segment 1 would always be counted."""
 
-_SPARK_FUNCTIONS = """
+SPARK_FUNCTIONS = """
     CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
     CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
 """
@@ -149,83 +138,9 @@ def secret_table(key: bytes, period: str) -> pa.Table:
     return pa.table({**fields, "period": [period]})
 
 
-def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs."""
-    connection.execute(_SPARK_FUNCTIONS)
-    connection.register("secret", secret_table(key, period))
-
-
-def bounded_counts(
-    records: pa.Table, max_trips: int, key: bytes, period: str, counters: UserCounters | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
-
-    Args:
-        records: table in memory, without faulty records; columns person, origin, destination (text) and rank, the
-            position of the record's leaf pair (origin zone, destination zone) in tree order. It may have a column
-            segment (int32), to count each leaf pair by segment.
-        max_trips: the contribution bound m.
-        key, period: as for :func:`secret_table`.
-        counters: for unit ``user_year``, the counters of users, which are read and stored.
-
-    Returns:
-        The ranks of the leaf pairs, in any order, the trips of each, and its segment; shape (pairs,) each. A leaf pair
-        occurs once for each of its segments. Without a column segment, the segment is 0.
-
-    Raises:
-        OdError: the key has a wrong length, DuckDB could not count the records, or a method of ``counters`` raised it.
-    """
-    by_segment = "segment" in records.column_names
-    placed, with_users = "SELECT *, false AS faulty FROM records", counters is not None
-    chosen = bounded(placed, max_trips, by_segment=by_segment, with_users=with_users)
-    segment = "segment" if by_segment else "0::INTEGER"
-    query = f"""
-        SELECT rank, count(*) AS trips, {segment} AS segment FROM ({chosen}) WHERE rank >= 0 GROUP BY ALL
-    """  # noqa: S608  # a query of our own
-    try:
-        with memory_database() as connection:
-            set_secret(connection, key, period)
-            connection.register("records", records)
-            if counters is not None:
-                set_users(connection, placed, counters.allowances())
-            counts = connection.sql(query).to_arrow_table()
-            if counters is not None:
-                keep_counters(connection, counters)
-    except reading_errors() as error:
-        raise_alone(not_counted(error))
-    rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
-    return rank.copy(), trips, code  # a copy, because the caller sorts it in place
-
-
-def set_users(connection: duckdb.DuckDBPyConnection, placed: str, allowances: Allowances) -> None:
-    """Create the relation ``users`` of :func:`users_of` in a DuckDB session that has the relation ``secret``."""
-    connection.register("allowances", allowances.table)
-    connection.execute(f"CREATE TEMP TABLE users AS {users_of(placed, allowances)}")
-
-
-def keep_counters(connection: duckdb.DuckDBPyConnection, counters: UserCounters) -> None:
-    """Store the counters of a DuckDB session that has the relation ``users``. Raises OdError as ``keep`` does."""
-    counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
-
-
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
     return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))
-
-
-def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Return the user id of each record as text, and whether it is valid for the unit; shape (records,) each.
-
-    Raises OdError if the column contains neither text nor whole numbers.
-    """
-    if pd.api.types.is_integer_dtype(column.dtype):
-        ids = pa.array(column).cast(pa.large_string())
-    elif column.notna().any() and not may_hold_text(column):
-        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
-    else:
-        ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
-    valid = [pc.fill_null(pc.match_substring_regex(ids, pattern), False) for pattern in id_patterns(unit)]
-    return ids, np.all([one.to_numpy(zero_copy_only=False) for one in valid], axis=0)
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:
@@ -254,22 +169,3 @@ def no_user_ids(what: str) -> OdError:
         f"{what}; user ids are text or whole numbers",
         next_step="read or write the user ids as text",
     )
-
-
-def texts(column: pd.Series) -> pa.Array:
-    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL."""
-    return pa.array([value if _is_text(value) else None for value in column.astype(object)], pa.large_string())
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def may_hold_text(column: pd.Series) -> bool:
-    """Return whether the type of a column allows text."""
-    kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
-    return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))

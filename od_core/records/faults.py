@@ -38,15 +38,13 @@ def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows:
     )
 
 
-def usual_length(codes: Sequence[str]) -> int:
-    """Return the most frequent length of the codes. If several lengths are equally frequent, return the largest."""
-    lengths = Counter(map(len, codes))
-    return max(lengths, key=lambda length: (lengths[length], length))
-
-
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
-    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL."""
-    length = usual_length(codes)
+    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL.
+
+    The usual length is the most frequent one, or the largest of those that are equally frequent.
+    """
+    lengths = Counter(map(len, codes))
+    length = max(lengths, key=lambda length: (lengths[length], length))
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
 

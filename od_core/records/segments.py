@@ -19,11 +19,10 @@ from math import isfinite, prod
 from typing import Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
-from od_core.geography.codes import caseless, may_be_formula, positions
+from od_core.geography.codes import caseless, may_be_formula
 from od_core.registry import refuse_unknown
 
 MOST_CATEGORIES = 64
@@ -177,22 +176,6 @@ def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
 
 def _fault(message: str, next_step: str) -> OdError:
     return OdError("OD-SEGMENT-LIST", message, next_step=next_step)
-
-
-def segment_codes(columns: Sequence[pd.Series], breakdowns: Sequence[Breakdown], records: int) -> NDArray[np.int32]:
-    """Return the code of each record, or -1 if a category is missing or not listed; shape (records,).
-
-    If its breakdown has a category ``unknown``, such a record has this category instead. ``columns`` are the categories
-    of the records for each breakdown.
-    """
-    code, is_listed = np.zeros(records, dtype=np.int32), np.ones(records, dtype=np.bool_)
-    for column, breakdown in zip(columns, breakdowns, strict=True):
-        category = positions(column, breakdown.categories)
-        if breakdown.unknown is not None:
-            category[category < 0] = breakdown.categories.index(breakdown.unknown)
-        is_listed &= category >= 0
-        code = code * np.int32(len(breakdown.categories)) + category
-    return np.where(is_listed, code, np.int32(-1))
 
 
 def by_category(
