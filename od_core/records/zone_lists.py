@@ -14,7 +14,7 @@ import pyarrow as pa
 from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import absence, file_digest
-from od_core.geography.codes import COORDINATES, check_codes, check_named_levels, name_column, no_column
+from od_core.geography.codes import COORDINATES, check_codes, check_columns, check_named_levels, name_column
 from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
 from od_core.records.open_file import (
@@ -161,11 +161,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 
     A blank parent (as in CSV files) becomes None.
     """
-    needed = (area, parent, *names.values())
-    missing = [name for name in needed if name not in areas.columns]
-    if missing:
-        columns = list(map(str, areas.columns))
-        raise no_column("the area list", missing[0], columns, needed)
+    check_columns(areas, "the area list", (area, parent, *names.values()))
     named = {name_column(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **named})
