@@ -296,9 +296,9 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
         paths[area] = (*paths[parent_of[area]], area)
     inner = set(parent_of.values())
     zone_paths = [paths[area] for area in parent_of if area not in inner]
-    first, other = zone_paths[0], next((path for path in zone_paths if len(path) != len(zone_paths[0])), None)
-    if other is not None:
-        detail = f"zone {other[-1]!r} is at depth {len(other)}, zone {first[-1]!r} at depth {len(first)}"
+    first, uneven = zone_paths[0], next((path for path in zone_paths if len(path) != len(zone_paths[0])), None)
+    if uneven is not None:
+        detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
         message = "the zones lie at different depths; all zones must lie at the same depth"
         raise geography_fault("OD-GEOGRAPHY-DEPTH", message, detail)
     return zone_paths

@@ -33,15 +33,6 @@ def sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no
 
 
 @kernel
-def running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Write the running total of the areas' numbers of children to ``ends``."""
-    total = np.int64(0)
-    for i in range(len(areas)):
-        total += first_child[areas[i] + 1] - first_child[areas[i]]
-        ends[i] = total
-
-
-@kernel
 def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
     """Write each child that has trips to three arrays: both areas and the trips.
 
@@ -172,9 +163,7 @@ class Expansion:
         same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         whole = self.destination if self.splits_origin else self.origin
         keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
-        if self.splits_origin:
-            return Nodes(self.level, divided, same, counts)
-        return Nodes(self.level, same, divided, counts)
+        return Nodes(self.level, *((divided, same) if self.splits_origin else (same, divided)), counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -322,10 +311,9 @@ class FlowTree:
         splits_origin = self.refines_origin(level)
         split = parents.origin if splits_origin else parents.destination
         geography, above = self._sides(parents.level)[0 if splits_origin else 1]
-        ends = np.empty(len(split), dtype=np.int64)
-        running_fan_out(geography.first_child[above], split, ends)
-        if len(ends) == 0:
+        if len(split) == 0:
             return
+        ends = np.cumsum(np.diff(geography.first_child[above])[split], dtype=np.int64)
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
             first = int(ends[start - 1]) if start else 0

@@ -18,18 +18,20 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
+from jinja2 import Environment, StrictUndefined
 from numpy.typing import NDArray
 
 from od_core.files.duckdb_session import quoted_text
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
-from od_core.ledger.user_counters import UserCounters
+from od_core.ledger.user_counters import USER, Allowances, UserCounters
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.contribution_bound import COUNTERS, SPARK_FUNCTIONS, bounded, id_patterns, secret_table, users_of
+from od_core.records.contribution_bound import id_patterns, secret_table
 from od_core.records.faults import filled_with_zeros, refuse_too_many_faults
 from od_core.records.segments import Breakdown, loaded_column
 from od_core.records.weights import WEIGHT, counted_trips
@@ -47,14 +49,32 @@ occurs once for each of its codes.
 """
 
 
+_SQL: Any = (
+    Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
+    .from_string(
+        Path(__file__).with_name("count.sql").read_text(encoding="utf-8"), {"filled_with_zeros": filled_with_zeros}
+    )
+    .module
+)
+
+COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
+"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation :meth:`CountQuery.users`."""
+
+SPARK_FUNCTIONS = """
+    CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
+    CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
+"""
+"""Statements for DuckDB that define functions under their names in Spark, so that both run the same SQL."""
+
+
 @dataclass(frozen=True)
 class CountQuery:
-    """The SQL of the count of records, and the public relations that it reads.
+    """The SQL of the count of records, in ``count.sql``, and the public relations that it reads.
 
     Attributes:
         tree, unit, breakdowns: as in :func:`od_core.records.trip_counts.count_trips`.
         is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
-        with_users: as in :func:`od_core.records.contribution_bound.bounded`.
+        with_users: whether some users are allowed fewer trips, as the relation ``users`` states.
     """
 
     tree: FlowTree
@@ -70,89 +90,42 @@ class CountQuery:
         ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
         and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its
         destination's factors; see :meth:`FlowTree.rank_terms`. Each breakdown has a relation of its categories, and the
-        position of each in the list.
+        digit of each in the code of :mod:`od_core.records.segments`.
         """
         zones = {
             f"{side}_zones": pa.table(
                 {"code": geography.code_arrays[geography.depth]}
                 | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
             )
-            for side, geography, terms in self._sides
+            for side, geography, terms in self.sides
         }
         return zones | {
             f"{loaded_column(one.name)}_list": pa.table(
-                {"category": one.categories, "position": np.arange(len(one.categories), dtype=np.int32)}
+                {"category": one.categories, "digit": np.arange(len(one.categories), dtype=np.int32) * size}
             )
-            for one in self.breakdowns
+            for one, size in self._sizes
         }
 
     @property
     def ranked(self) -> str:
-        """SQL whose result has one row per record: its rank, whether it is faulty, and its trips.
+        """SQL with one row per record: its rank, whether it is faulty, and its trips."""
+        return str(_SQL.ranked(self))
 
-        The rank is the position, in tree order, of the leaf pair to which the record counts, or -1 if the record is not
-        counted. Unlisted zones and categories are treated as in :func:`od_core.records.trip_counts.count_trips`. The
-        column trips exists only for flows and for records with weights. With breakdowns, the column segment is the code
-        of :mod:`od_core.records.segments`, and 0 for a record without one.
-        """
-        if self.unit.kind == "trip":
-            return self.placed
-        bound, by_segment = self.unit.contribution_bound, bool(self.breakdowns)
-        return bounded(self.placed, bound, by_segment=by_segment, with_users=self.with_users)
-
-    @property
-    def placed(self) -> str:
-        """The same SQL before the contribution bound of a user unit, with the columns person, origin, destination."""
-        records, fields, conditions = "records", "", ["records.in_period"]
-        if self.unit.max_weight is not None:
-            records = f"(SELECT *, {counted_trips(self.unit.max_weight)} AS trips FROM records) AS records"  # noqa: S608  # our own
-            fields = ", trips"
-            conditions.append("records.trips IS NOT NULL")
-        elif self.unit.kind != "trip":
-            fields = ", person, records.origin, records.destination"
-            conditions.append("records.person IS NOT NULL")
-        elif self.is_flows:
-            fields = ", trips"
-        digits, joins, size = [], [], prod(len(one.categories) for one in self.breakdowns)
-        for one in self.breakdowns:
-            column, size = loaded_column(one.name), size // len(one.categories)
-            joins.append(f"LEFT JOIN {column}_list AS {column} ON records.{column} = {column}.category")
-            if one.unknown is None:
-                conditions.append(f"{column}.category IS NOT NULL")
-            otherwise = 0 if one.unknown is None else one.categories.index(one.unknown)
-            digits.append(f"coalesce({column}.position, {otherwise}) * {size}")
-        if digits:
-            fields += f", CAST({' + '.join(digits)} AS INTEGER) AS segment"
-        is_valid = " AND ".join(conditions)
-        listed = [f"{side}s.code IS NOT NULL" for side, geography, _ in self._sides if geography.unknown is None]
-        small = ", ".join(["origins", "destinations", *(loaded_column(one.name) for one in self.breakdowns)])
-        # The hint makes Spark send the zones and categories to all executors, so that it does not move the records.
-        return f"""
-            SELECT /*+ BROADCAST({small}) */
-                coalesce(CASE WHEN {" AND ".join([is_valid, *listed])} THEN {self._rank} END, -1) AS rank,
-                origins.code IS NULL OR destinations.code IS NULL OR ({is_valid}) IS NOT TRUE AS faulty
-                {fields}
-            FROM {records}
-            LEFT JOIN origin_zones AS origins ON records.origin = origins.code
-            LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
-            {" ".join(joins)}
-        """  # noqa: S608  # numbers, and names of our own
+    def users(self, allowances: Allowances) -> str:
+        """Return SQL with one row per user of whom a record may be counted."""
+        return str(_SQL.users(self, allowances.others))
 
     def by_rank(self, ranked: str) -> str:
-        """Return SQL whose result has one row per rank, in any order: rank, trips, and the number of faulty trips.
+        """Return SQL with one row per rank, in any order: rank, trips, and the number of faulty trips.
 
-        If the unit bounds weights, ``faulty`` is the number of faulty records, and a further column ``counted`` is the
-        number of all records. With breakdowns, there is one row per rank and segment, with both. ``ranked`` is the SQL
-        :attr:`ranked` in brackets, or the name of a relation with its result.
+        ``ranked`` is the SQL :attr:`ranked` in brackets, or the name of a relation with its result.
         """
-        each = "CAST(trips AS BIGINT)" if self.is_flows or self.unit.max_weight is not None else "1"
-        trips = f"CAST(coalesce(sum({each}), 0) AS BIGINT)" if each != "1" else "count(*)"
-        faulty = "count(CASE WHEN faulty THEN 1 END)"
-        if self.is_flows:
-            faulty = f"CAST(coalesce(sum(CASE WHEN faulty THEN {each} END), 0) AS BIGINT)"
-        counted = ", count(*) AS counted" if self.unit.max_weight is not None else ""
-        key = self.key
-        return f"SELECT {key}, {trips} AS trips, {faulty} AS faulty{counted} FROM {ranked} GROUP BY {key}"  # noqa: S608  # our own
+        return str(_SQL.by_rank(self, ranked))
+
+    @property
+    def lost_zeros(self) -> str:
+        """SQL that tells whether most unlisted zone codes have probably lost their leading zeros."""
+        return str(_SQL.lost_zeros(self))
 
     @property
     def key(self) -> str:
@@ -160,53 +133,55 @@ class CountQuery:
         return "rank, segment" if self.breakdowns else "rank"
 
     @property
-    def lost_zeros(self) -> str:
-        """SQL that tells whether most unlisted zone codes have probably lost their leading zeros.
-
-        A code has probably lost them if it is listed after it is padded with zeros to the usual length of the codes.
-        The result is one row with the column ``lost``.
-        """
-        unlisted = " UNION ALL ".join(
-            f"""
-            SELECT listed.code AS listed FROM (
-                SELECT {filled_with_zeros(f"records.{side}", geography.zones)} AS filled
-                FROM records LEFT JOIN {side}_zones AS zones ON records.{side} = zones.code
-                WHERE records.{side} IS NOT NULL AND zones.code IS NULL
-            ) AS unlisted LEFT JOIN {side}_zones AS listed ON unlisted.filled = listed.code
-            """  # noqa: S608  # our own
-            for side, geography, _ in self._sides
-        )
-        return f"SELECT 2 * count(listed) > count(*) AS lost FROM ({unlisted}) AS both_sides"  # noqa: S608  # our own
+    def counted_trips(self) -> str | None:
+        """SQL for the trips that a record with a weight counts; None if records have no weights."""
+        return None if self.unit.max_weight is None else counted_trips(self.unit.max_weight)
 
     @property
-    def _sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
+    def counts_trips(self) -> bool:
+        """Whether records have a number of trips, so that a record is not one trip."""
+        return self.is_flows or self.unit.max_weight is not None
+
+    @property
+    def sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
         """Name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
         origins, destinations = self.tree.rank_terms(self.tree.depth)
         return ("origin", self.tree.origin, origins), ("destination", self.tree.destination, destinations)
 
     @property
-    def _rank(self) -> str:
-        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone."""
-        products = zip(*(_factors(f"{side}s", geography, terms) for side, geography, terms in self._sides), strict=True)
-        terms = [f"CAST({one} AS BIGINT) * {other}" for one, other in products if "0" not in (one, other)]
-        return " + ".join(terms) or "CAST(0 AS BIGINT)"
+    def rank(self) -> str:
+        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone.
 
+        It has those factors of :attr:`relations` that are equal for all zones as numbers. An unlisted zone has the
+        factors of the ``unknown`` zone.
+        """
+        factors = []
+        for side, geography, terms in self.sides:
+            unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
+            names = [f"{side}s.term_{step}" for step in range(1, terms.shape[1] + 1)]
+            if unknown is not None:
+                names = [f"coalesce({name}, {terms[unknown, step]})" for step, name in enumerate(names)]
+            is_same = np.all(terms == terms[0], axis=0)
+            factors.append([str(terms[0, step]) if is_same[step] else name for step, name in enumerate(names)])
+        products = [
+            f"CAST({one} AS BIGINT) * {other}" for one, other in zip(*factors, strict=True) if "0" not in (one, other)
+        ]
+        return " + ".join(products) or "CAST(0 AS BIGINT)"
 
-def _factors(table: str, geography: Geography, terms: Numbers) -> list[str]:
-    """Return SQL for each factor of a record's zone in the record's rank (see :attr:`CountQuery.relations`).
+    @property
+    def digits(self) -> list[str]:
+        """SQL for the digit of each breakdown in the code of a record's segments, 0 for a category that is faulty."""
+        others = [0 if one.unknown is None else one.categories.index(one.unknown) for one in self.breakdowns]
+        return [
+            f"coalesce({loaded_column(one.name)}.digit, {position * size})"
+            for position, (one, size) in zip(others, self._sizes, strict=True)
+        ]
 
-    A factor that is equal for all zones is a number in the SQL. An unlisted zone has the factors of the ``unknown``
-    zone. Without an ``unknown`` zone, its record has no rank.
-    """
-    unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
-    factors = []
-    for step, column in enumerate(terms.T, start=1):
-        name = f"{table}.term_{step}"
-        if np.all(column == column[0]):
-            factors.append(str(column[0]))
-        else:
-            factors.append(name if unknown is None else f"coalesce({name}, {column[unknown]})")
-    return factors
+    @property
+    def _sizes(self) -> list[tuple[Breakdown, int]]:
+        """Each breakdown, and the number by which its positions are multiplied in the code of segments."""
+        numbers = [len(one.categories) for one in self.breakdowns]
+        return [(one, prod(numbers[at + 1 :])) for at, one in enumerate(self.breakdowns)]
 
 
 class Tally:
@@ -274,7 +249,7 @@ def counted(
     if counters is not None:
         allowances = counters.allowances()
         connection.register("allowances", allowances.table)
-        connection.execute(f"CREATE TEMP TABLE users AS {users_of(query.placed, allowances)}")
+        connection.execute(f"CREATE TEMP TABLE users AS {query.users(allowances)}")
     pairs, tally = connection.sql(f"{query.by_rank(f'({query.ranked})')} ORDER BY {query.key}"), Tally()
     counts = take(tally.take(pairs.to_arrow_reader(_BATCH)))
 

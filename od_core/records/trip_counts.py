@@ -119,12 +119,13 @@ class TripCounts:
     @classmethod
     def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
         """Count leaf pairs given by zone numbers and trips, shape (pairs,), in any order. Equal pairs are summed."""
-        return cls.from_ranks(tree, tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
+        return cls.from_ranks(tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
 
     @classmethod
-    def from_ranks(cls, tree: FlowTree, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
-        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs. ``rank`` is overwritten."""
-        return cls._merged(*_sorted_by_rank(rank, trips, tree.cells(tree.depth)))
+    def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
+        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs."""
+        order = np.argsort(rank, kind="stable")
+        return cls._merged(rank[order], trips[order])
 
     @classmethod
     def of_rows(cls, rows: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
@@ -145,11 +146,11 @@ class TripCounts:
         trips: NDArray[np.int64],
         by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
     ) -> TripCounts:
-        """Return the counts of ascending ranks. Equal ranks are summed. Both arrays are overwritten."""
-        pairs = _merge_equal(rank, trips)
-        before = np.zeros(pairs + 1, dtype=np.int64)
-        np.cumsum(trips[:pairs], out=before[1:])
-        return cls(rank[:pairs], before, by_segment or {})
+        """Return the counts of ascending ranks. Equal ranks are summed, and those without trips left out."""
+        rank, trips = rank[trips != 0], trips[trips != 0]
+        starts = np.flatnonzero(np.diff(rank, prepend=-1))
+        before = np.concatenate(([0], np.cumsum(trips)))
+        return cls(rank[starts], before[np.append(starts, len(rank))], by_segment or {})
 
 
 def count_trips(
@@ -224,59 +225,9 @@ def count_trips(
         raise_alone(not_counted(error))
 
 
-def _sorted_by_rank(
-    rank: NDArray[np.int64], trips: NDArray[np.int64], ranks: int
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return both arrays in order of rank. ``rank`` may be overwritten; ``ranks`` is the number of possible ranks.
-
-    If they fit, a rank and its position are packed into one 64-bit word, because NumPy sorts words several times as
-    fast as it computes a sort order. The words overwrite ``rank`` to save memory: an array for a nation is half a
-    gigabyte.
-    """
-    bits = len(rank).bit_length()
-    if (ranks - 1).bit_length() + bits > 63:
-        order = np.argsort(rank, kind="stable")
-        return rank[order], trips[order]
-    _append_position(rank, bits)
-    rank.sort()
-    sorted_trips = np.empty_like(trips)
-    _gather_by_position(rank, bits, trips, sorted_trips)
-    return rank, sorted_trips
-
-
 def _ascends(values: NDArray[np.int64]) -> bool:
     """Return whether every value is larger than the one before it."""
     return bool(np.all(values[1:] > values[:-1]))
-
-
-@kernel
-def _append_position(rank, bits):  # type: ignore[no-untyped-def]  # compiled
-    """Replace each rank by a word that combines the rank and its position in the array."""
-    for i in range(len(rank)):
-        rank[i] = (rank[i] << bits) | i
-
-
-@kernel
-def _gather_by_position(words, bits, trips, trips_out):  # type: ignore[no-untyped-def]  # compiled
-    """Write the trips at each word's position to ``trips_out``, and replace the words by their ranks."""
-    for i in range(len(words)):
-        trips_out[i] = trips[words[i] & ((1 << bits) - 1)]
-        words[i] >>= bits
-
-
-@kernel
-def _merge_equal(rank, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Sum the trips of equal ranks, and move pairs with trips to the front, in place. Return the number of pairs."""
-    pairs = 0
-    for i in range(len(rank)):
-        if trips[i] == 0:
-            continue
-        if pairs > 0 and rank[pairs - 1] == rank[i]:
-            trips[pairs - 1] += trips[i]
-        else:
-            rank[pairs], trips[pairs] = rank[i], trips[i]
-            pairs += 1
-    return pairs
 
 
 @kernel

@@ -32,9 +32,9 @@ from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import COUNTERS, check_user_column, id_patterns, secret_table, users_of
+from od_core.records.contribution_bound import check_user_column, id_patterns, secret_table
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.count_query import CountQuery, Tally
+from od_core.records.count_query import COUNTERS, CountQuery, Tally
 from od_core.records.faults import (
     MAX_COUNT,
     MISSING,
@@ -258,7 +258,7 @@ def count_in_spark(
             if counters is not None:
                 allowances = counters.allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _asked(session, relations, users_of(count.placed, allowances))
+                relations["users"] = _asked(session, relations, count.users(allowances))
             ranked = _asked(session, relations, count.ranked).repartitionByRange("rank")
             counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
             files, tally = _counts(counts, store, folder)
