@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -44,9 +45,8 @@ def data_frame(table: Table) -> pd.DataFrame:
     Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
     missing, and objects of decimals.
 
-    Raises:
-        OdError: the object is not such a table, its rows cannot be read, as those of a query that fails, memory does
-            not suffice, or pandas cannot represent its values. The message quotes none of them.
+    Raises OdError if the object is not such a table, its rows cannot be read, as those of a query that fails, memory
+    does not suffice, or pandas cannot represent its values. The message quotes none of them.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -89,11 +89,9 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
     if pd.api.types.is_float_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64)
     if isinstance(column.dtype, pd.ArrowDtype):
-        try:
+        with suppress(pa.ArrowInvalid):  # a fraction, or a number beyond 64 bits
             whole: NDArray[np.int64] = pa.array(column).cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid:  # a fraction, or a number beyond 64 bits
-            return column.to_numpy()
-        return whole
+            return whole
     return column.to_numpy()
 
 

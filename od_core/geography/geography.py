@@ -67,12 +67,10 @@ _HALF_AROUND, _POLE = 180, 90
 
 
 def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
-    """Return the boundaries in a file by the codes of their zones.
+    """Return the boundaries in a file by the codes of their zones, which are texts in the property ``column``.
 
-    Args:
-        path: GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
-            reads, in WGS 84 (EPSG:4326).
-        column: name of the property that holds the code of the zone, as text.
+    The file is GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
+    reads, in WGS 84 (EPSG:4326).
 
     Raises:
         OdError: the extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
@@ -120,7 +118,7 @@ _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 
 
 def _layer(path: Path, column: str) -> _Read:
-    """Read a file of boundaries with GDAL; see :func:`read_boundaries`."""
+    """Read a file of boundaries with GDAL."""
     import pyogrio  # slow to import, and needed only here
 
     try:
@@ -134,7 +132,7 @@ def _layer(path: Path, column: str) -> _Read:
 
 
 def _geoparquet(path: Path, column: str) -> _Read:
-    """Read a file of boundaries in GeoParquet 1.1; see :func:`read_boundaries`."""
+    """Read a file of boundaries in GeoParquet 1.1."""
     try:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])

@@ -19,13 +19,10 @@ JOINT = " / "
 
 
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """Return a zone list with an additional column for each level whose area codes are prefixes of the zone codes.
+    """Return a zone list with a further column for each level whose area codes are prefixes of the zone codes.
 
-    The arguments are those of :func:`check_prefixes`; the last level is the column of the zone codes.
-
-    Raises:
-        OdError: as in :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, occurs
-            twice or has an invalid code; or a code is shorter than a prefix.
+    The arguments are those of :func:`check_prefixes`. Raises OdError as it does; or if a level is also a column; the
+    column of zone codes is missing, occurs twice or has an invalid code; or a code is shorter than a prefix.
     """
     if not prefixes:
         return zones
@@ -117,10 +114,9 @@ def _fault(message: str, detail: str | None = None) -> OdError:
 
 
 def with_unknown_area(geography: Geography, code: str) -> Geography:
-    """Return a geography with an additional area at every level, all with the same code, for unlisted places.
+    """Return a geography with a further area at every level, all with the same code, for records from unlisted places.
 
-    Records from places outside the geography are assigned to the additional zone. Raises OdError if the geography has
-    an area with that code or a zone for unlisted places, or the code is not valid.
+    Raises OdError if the geography has an area with that code or a zone for unlisted places, or the code is not valid.
     """
     faults = []
     if geography.unknown is not None:
@@ -146,10 +142,10 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
     """Return both geographies with as many levels as the deeper of the two.
 
-    Copies of the first level are inserted below the first level of the other geography, as ``<level>_2``, ``<level>_3``
-    and so on. Each area of a copy is the only child of the same area in the level above. Copies cost no budget under
-    the rule of shares ``geography``. The coarsest level is copied, because a copied fine level would cause small cells
-    high in the flow tree. Raises OdError if a level with the name of a copy exists already.
+    Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
+    the only child of the same area in the level above. Copies cost no budget under the rule of shares ``geography``.
+    The coarsest level is copied, because a copied fine level would cause small cells high in the flow tree. Raises
+    OdError if a level with the name of a copy exists already.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)

@@ -60,13 +60,9 @@ class CountFile:
 
 @dataclass(frozen=True, repr=False)
 class CountFiles:
-    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files.
+    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files of a folder.
 
     The object refers to the files and contains no counts until they are read. It can be sent to another process.
-
-    Attributes:
-        store: store that contains the files.
-        folder: folder of the files in the store.
     """
 
     store: Store

@@ -187,8 +187,6 @@ class CountQuery:
 class Tally:
     """Confidential: the sums from which the share of faults is computed.
 
-    :meth:`take` updates them while it reads the result of :meth:`CountQuery.by_rank`.
-
     Attributes:
         counted: number of trips read so far; for records with weights, number of records.
         faulty: number of faulty trips or records among them.
@@ -198,9 +196,9 @@ class Tally:
         self.counted = self.faulty = 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Yield, for each batch, the ranks that have trips, the trips of each and, if there is one, its segment.
+        """Add the result of :meth:`CountQuery.by_rank` to the sums, and yield it in batches.
 
-        Add the batch to the sums.
+        A batch has the ranks that have trips, the trips of each and, if there is one, its segment.
         """
         for batch in batches:
             columns = {name: batch[name].to_numpy() for name in batch.schema.names}

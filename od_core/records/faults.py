@@ -58,15 +58,9 @@ def refuse_too_many_faults(
 ) -> None:
     """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
-    The message names no record.
-
-    Args:
-        faulty: number of faulty trips; of faulty records if records have weights.
-        trips: number of all trips or records.
-        fault_threshold: the allowed share.
-        lost_zeros: function that returns whether most unlisted codes have probably lost their leading zeros. It is
-            called only if the error is raised.
-        advice: end of the next step, from public facts alone.
+    ``faulty`` and ``trips`` are numbers of records if these have weights. ``lost_zeros`` returns whether most unlisted
+    codes have probably lost their leading zeros; it is called only if the error is raised. ``advice`` ends the next
+    step, and follows from public facts alone.
     """
     if faulty <= fault_threshold * trips:
         return

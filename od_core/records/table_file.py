@@ -84,8 +84,7 @@ def read_table(
     Args:
         table: a table, or the path of a file: Parquet if its name ends in .parquet, else CSV with commas, in UTF-8,
             compressed by gzip if its name ends in .gz.
-        needed: names of columns that the table must have.
-        optional: names of further columns, which are read if the table has them.
+        needed, optional: names of columns that the table must have, and of those that are read if it has them.
         numbers: columns whose text is converted to numbers. Text that is not a number becomes NaN.
         named: name of a table in memory for messages, a plural such as ``the records``.
         code: code of the error for a column that is missing or occurs twice.
@@ -227,15 +226,10 @@ def _user_ids(column: pd.Series) -> pa.Array:
 
 
 def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
-    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has.
+    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
 
-    Args:
-        column: the column; shape (rows,).
-        fault: function that returns the error for a description of a fault, such as ``MISSING``, and the mask of the
-            faulty rows, None for the whole column.
-
-    Raises:
-        OdError: the error of ``fault``.
+    Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the mask of the
+    faulty rows, None for the whole column.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)

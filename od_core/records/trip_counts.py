@@ -55,7 +55,9 @@ class TripCounts:
     by_segment: Mapping[str, tuple[TripCounts, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if len(self.before) != len(self.rank) + 1 or not (_ascends(self.rank) and _ascends(self.before)):
+        if len(self.before) != len(self.rank) + 1 or any(
+            (np.diff(each) <= 0).any() for each in (self.rank, self.before)
+        ):
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
         for name, segments in self.by_segment.items():
             if sum(one.total for one in segments) != self.total:
@@ -170,11 +172,9 @@ def count_trips(
 
     If the unit is a user, a record without a valid user id (missing, blank, or not matching ``id_pattern``) is a fault
     and is dropped. Of the remaining records of a user, at most m (the contribution bound) are counted. If the unit
-    bounds weights, :mod:`od_core.records.weights` defines how many trips a record counts.
-
-    Zones are numbers of the geographies. A record whose zone is not listed is assigned to the geography's ``unknown``
-    zone. If there is no such zone, the record is dropped. The treatment of a record depends on no other record
-    (``docs/explanation/privacy.md``).
+    bounds weights, :mod:`od_core.records.weights` defines how many trips a record counts. A record whose zone is not
+    listed is assigned to the geography's ``unknown`` zone, and dropped if there is none. The treatment of a record
+    depends on no other record (``docs/explanation/privacy.md``).
 
     Args:
         flows: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with text columns
@@ -183,13 +183,13 @@ def count_trips(
             unit is a user: one row per trip, with the unit's column of user ids (text or whole numbers). If the unit
             bounds weights: one row per record, with column ``weight``.
         tree: the public flow tree.
-        fault_threshold: largest share of the trips that may be faulty.
-        columns: names of the columns in ``flows``, by these names.
         unit: the privacy unit.
         key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
         period: period of the records. Other trips of a user are chosen in another period.
-        one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights,
-            a table with columns that are not read is refused.
+        fault_threshold: largest share of the trips that may be faulty.
+        one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights, a
+            table with columns that are not read is refused.
+        columns: names of the columns in ``flows``, by these names.
         breakdowns: breakdowns by which trips are also counted. Each has a text column with its name, which ``columns``
             may change. A record whose category is missing or not listed goes to the breakdown's ``unknown`` category.
             If there is none, the record is a fault and is dropped. The contribution bound chooses trips of the same
@@ -197,11 +197,8 @@ def count_trips(
         counters: for unit ``user_year``, the counters of users, by which M is kept, and which this call stores.
 
     Raises:
-        OdError: a column is missing or not text; a count is negative, fractional, not finite or above 2^53; too many
-            trips are faulty; the unit is a user, and its column is missing or contains neither text
-            nor whole numbers, the records have a column of trips, or the key has a wrong length; the records have
-            weights and the unit has no ``max_weight``, or the reverse; nothing states what a row is; a
-            column of categories contains no text, or is also another column; or a method of ``counters`` raised it.
+        OdError: as in :func:`od_core.records.table_file.loaded_trips`; too many trips are faulty; the key has a wrong
+            length; or a method of ``counters`` raised it.
     """
     records = loaded_trips(flows, unit, columns, breakdowns, one_row_a_trip=one_row_a_trip)
     categories = [category for one in breakdowns for category in one.categories]
@@ -223,11 +220,6 @@ def count_trips(
             )
     except reading_errors() as error:
         raise_alone(not_counted(error))
-
-
-def _ascends(values: NDArray[np.int64]) -> bool:
-    """Return whether every value is larger than the one before it."""
-    return bool(np.all(values[1:] > values[:-1]))
 
 
 @kernel
