@@ -154,11 +154,10 @@ def one_memory_database() -> Iterator[None]:
     To open a database takes 25 milliseconds.
     """
     from od_core.files.duckdb_session import memory_database
-    from od_core.records import contribution_bound, weights
+    from od_core.records import trip_counts
 
     with memory_database() as database, pytest.MonkeyPatch.context() as patch:
-        for module in (contribution_bound, weights):
-            patch.setattr(module, "memory_database", lambda: closing(database.cursor()))
+        patch.setattr(trip_counts, "memory_database", lambda: closing(database.cursor()))
         yield
 
 

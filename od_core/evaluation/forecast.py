@@ -195,9 +195,7 @@ def on_plan(table: KnownFlows, plan: ReleasePlan) -> TripCounts:
     for breakdown in plan.breakdowns:
         categories = len(breakdown.categories)
         divided = generator.multinomial(counts, [1 / categories] * categories)
-        by_segment[breakdown.name] = tuple(
-            TripCounts.from_ranks(plan.tree, trips.rank.copy(), divided[:, k]) for k in range(categories)
-        )
+        by_segment[breakdown.name] = tuple(TripCounts.from_ranks(trips.rank, divided[:, k]) for k in range(categories))
     return TripCounts(trips.rank, trips.before, by_segment)
 
 

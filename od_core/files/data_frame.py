@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from numbers import Real
 from pathlib import Path
@@ -31,6 +33,8 @@ Table: TypeAlias = pd.DataFrame | ArrowStream
 TableOrFile: TypeAlias = Table | str | Path
 """A table, or the path of a Parquet or CSV file."""
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 _SHOWN_COLUMNS = 10
 """Largest number of columns that a message lists, each with the first 40 characters of its name."""
 
@@ -41,9 +45,8 @@ def data_frame(table: Table) -> pd.DataFrame:
     Whole numbers and decimals keep their Arrow type. pandas' own types would make floats of whole numbers if one is
     missing, and objects of decimals.
 
-    Raises:
-        OdError: the object is not such a table, its rows cannot be read, as those of a query that fails, memory does
-            not suffice, or pandas cannot represent its values. The message quotes none of them.
+    Raises OdError if the object is not such a table, its rows cannot be read, as those of a query that fails, memory
+    does not suffice, or pandas cannot represent its values. The message quotes none of them.
     """
     if isinstance(table, pd.DataFrame):
         return table
@@ -86,12 +89,33 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
     if pd.api.types.is_float_dtype(column.dtype):
         return column.to_numpy(dtype=np.float64)
     if isinstance(column.dtype, pd.ArrowDtype):
-        try:
+        with suppress(pa.ArrowInvalid):  # a fraction, or a number beyond 64 bits
             whole: NDArray[np.int64] = pa.array(column).cast(pa.int64()).to_numpy()
-        except pa.ArrowInvalid:  # a fraction, or a number beyond 64 bits
-            return column.to_numpy()
-        return whole
+            return whole
     return column.to_numpy()
+
+
+def texts(column: pd.Series, written_out: tuple[type, ...] = ()) -> pa.Array:
+    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL.
+
+    Values of the types ``written_out``, but no Booleans, are written as text.
+    """
+    if isinstance(column.dtype, pd.StringDtype) and column.dtype.storage == "pyarrow":
+        return pa.array(column)
+
+    def text(value: object) -> str | None:
+        if isinstance(value, written_out) and not isinstance(value, bool):
+            return str(value)
+        is_text = isinstance(value, str) and (value.isascii() or not _SURROGATE.search(value))
+        return str(value) if is_text else None
+
+    return pa.array(map(text, column.astype(object)), pa.large_string())
+
+
+def may_hold_text(column: pd.Series) -> bool:
+    """Return whether the type of a column allows text."""
+    kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))
 
 
 def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:

@@ -29,19 +29,13 @@ _CLOSE_ACCESS = "SET enable_external_access = false; SET lock_configuration = tr
 def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     """Open an in-memory database that may write temporary files to a confidential folder.
 
-    It can access only the sources and its own :func:`spill_folder`, and no query can change that. So a query with names
-    that another person chose, or a view that another person wrote, cannot read or write any other file, not even in the
-    confidential folder. The spill folder is removed at the end of the context.
+    It can access only the files ``sources`` and its own :func:`spill_folder`, and no query can change that. So a query
+    with names that another person chose, or a view that another person wrote, cannot read or write any other file, not
+    even in the confidential folder. The spill folder is removed at the end of the context.
 
     The order of rows is preserved. With ``preserve_insertion_order = false``, which would save little memory here, an
-    ordered result could arrive in batches that are out of order.
-
-    Args:
-        folder: the confidential folder.
-        sources: files that may be read.
-
-    Yields:
-        The connection.
+    ordered result could arrive in batches that are out of order. Statistics of a file are not used, as the least and
+    greatest value that Parquet states leave out NaN: DuckDB would conclude that no value is NaN.
     """
     import duckdb  # takes a third of a second, and a release in memory rarely needs it
 
@@ -54,7 +48,8 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
     try:
         with duckdb.connect(config=config) as connection:
             spill.mkdir(mode=0o700, exist_ok=True)
-            connection.execute(_closed(spill, sources))
+            allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
+            connection.execute(f"SET disabled_optimizers = 'statistics_propagation'; {allowed}; {_CLOSE_ACCESS}")
             yield connection
     finally:
         shutil.rmtree(spill, ignore_errors=True)
@@ -83,19 +78,6 @@ def spill_folder(folder: Path) -> Path:
     return folder / "spill"
 
 
-_BY_VALUE_ALONE = "SET disabled_optimizers = 'statistics_propagation'"
-"""Statement after which a condition is computed from each value, and never concluded from statistics of a file.
-
-The least and greatest value that Parquet states leave out NaN. DuckDB concludes from them that no value is NaN.
-"""
-
-
-def _closed(spill: Path, sources: tuple[Path, ...]) -> str:
-    """Return the statements that restrict an open session to its spill folder and its sources."""
-    allowed = f"SET allowed_directories = [{quoted_text(str(spill))}]; SET allowed_paths = [{_names(sources)}]"
-    return f"{_BY_VALUE_ALONE}; {allowed}; {_CLOSE_ACCESS}"
-
-
 def _names(sources: Iterable[Path]) -> str:
     """Return the paths of files as SQL literals, both as they are and as DuckDB reads them."""
     return ", ".join(quoted_text(name) for source in sources for name in (str(source), file_name(source)))
@@ -109,9 +91,7 @@ def file_name(path: Path) -> str:
 def parquet_rows(path: Path, *, numbered: bool = False) -> str:
     """Return the SQL table expression for a Parquet file. Folder names such as ``origin=x`` do not become columns.
 
-    Args:
-        path: path of the file.
-        numbered: True to add a column ``file_row_number``, the position of each row from 0.
+    ``numbered`` adds a column ``file_row_number``, the position of each row from 0.
     """
     numbers = ", file_row_number = true" if numbered else ""
     return f"read_parquet({quoted_text(file_name(path))}, hive_partitioning = false{numbers})"
@@ -136,41 +116,29 @@ _OF_MACHINE = {
 def of_machine(error: Exception, what: str) -> OdError | None:
     """Return the OdError for a fault of the machine, such as a full disk; None if the fault is one of the file.
 
-    Arrow passes on an exception of DuckDB as an OSError without a number. Then its kind is in the text, which quotes
-    no record if it begins with one of these two kinds.
-
-    Args:
-        error: exception of reading or writing.
-        what: what the machine could not do, such as "trips.csv cannot be read".
+    Arrow passes on an exception of DuckDB as an OSError without a number. Then its kind is in the text, which quotes no
+    record if it begins with one of these two kinds. ``what`` is what the machine could not do, such as "trips.csv
+    cannot be read".
     """
     said = str(error)
-    kept = "nothing was lost, and the records are unchanged"
     if isinstance(error, MemoryError) or said.startswith("Out of Memory Error"):
-        return OdError(
-            "OD-SYSTEM-MEMORY",
-            f"{what}: the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}; {kept}",
-            next_step="free memory, then run again; a Parquet file needs less memory if its row groups are smaller",
-            confidential_detail=said,
-        )
-    number = error.errno if isinstance(error, OSError) else None
-    if number is None and said.startswith("IO Error"):
-        unknown = errno.ENOSPC if "Could not write" in said else None
-        number = next((one for one in (*_FULL, *_OF_MACHINE) if os.strerror(one) in said), unknown)
-    if number in _FULL:
-        return OdError(
-            "OD-DISK-WRITE",
-            f"{what}: the disk of the confidential folder, or of temporary files, is full or cannot be written; {kept}",
-            next_step="free space on it, up to twice the unpacked size of the file of records, then run again",
-            confidential_detail=said,
-        )
-    if number in _OF_MACHINE:
-        return OdError(
-            "OD-SYSTEM",
-            f"{what}: the system reports {os.strerror(number)!r}; {kept}",
-            next_step=_OF_MACHINE[number],
-            confidential_detail=said,
-        )
-    return None
+        code, why = "OD-SYSTEM-MEMORY", f"the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}"
+        step = "free memory, then run again; a Parquet file needs less memory if its row groups are smaller"
+    else:
+        number = error.errno if isinstance(error, OSError) else None
+        if number is None and said.startswith("IO Error"):
+            unknown = errno.ENOSPC if "Could not write" in said else None
+            number = next((one for one in (*_FULL, *_OF_MACHINE) if os.strerror(one) in said), unknown)
+        if number in _FULL:
+            code = "OD-DISK-WRITE"
+            why = "the disk of the confidential folder, or of temporary files, is full or cannot be written"
+            step = "free space on it, up to twice the unpacked size of the file of records, then run again"
+        elif number in _OF_MACHINE:
+            code, why, step = "OD-SYSTEM", f"the system reports {os.strerror(number)!r}", _OF_MACHINE[number]
+        else:
+            return None
+    message = f"{what}: {why}; nothing was lost, and the records are unchanged"
+    return OdError(code, message, next_step=step, confidential_detail=said)
 
 
 def quoted_name(name: str) -> str:

@@ -44,14 +44,9 @@ _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
-    """Create a folder and its missing parents durably.
+    """Create a folder and its missing parents durably, all with this mode, which the umask does not change.
 
-    A new folder is durable when the folder that contains it is synced, so this function syncs the parent of each new
-    folder. Existing folders stay unchanged.
-
-    Args:
-        folder: path of the folder.
-        mode: mode of all new folders. The umask does not change it.
+    A new folder is durable when the folder that contains it is synced. Existing folders stay unchanged.
     """
     if folder.is_dir():
         return
@@ -66,15 +61,10 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 
 
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
-    """Write a file durably. An existing file is replaced in one step.
+    """Write a file durably, and return what ``write`` returns. An existing file is replaced in one step.
 
-    Args:
-        path: path of the file.
-        write: function that writes the content to the path of a temporary file, which is then renamed.
-        mode: mode of the file. The umask does not change it.
-
-    Returns:
-        The return value of ``write``.
+    ``write`` writes the content to the path of a temporary file, which is then renamed. The umask does not change the
+    mode.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -96,11 +86,10 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
 
 
 def replace_folder(folder: Path, by: Path, aside: Path) -> None:
-    """Rename the folder ``by`` to ``folder``, and the old ``folder`` to ``aside``.
+    """Rename the folder ``by`` to ``folder``, and the old ``folder`` to ``aside``; all on the same file system.
 
-    All three paths must be on the same file system. The two folders are exchanged in one step if the file system can do
-    so. Otherwise, the old folder is renamed first. A crash may then leave no folder at ``folder``, but never one with
-    only a part of its content.
+    The two folders are exchanged in one step if the file system can do so. Otherwise, a crash may leave no folder at
+    ``folder``, but never one with only a part of its content.
     """
     if _exchanged(folder, by):
         by.rename(aside)
@@ -183,10 +172,9 @@ def rights(path: Path) -> str:
 
 
 def _user(number: int) -> str:
-    try:
+    with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
-    except KeyError:
-        return f"user {number}"
+    return f"user {number}"
 
 
 def of_system(error: OSError) -> OdError:
@@ -219,13 +207,10 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
     Args:
         path: path of the file. An existing file is overwritten. The caller must make the name of the file durable.
-        write: function that writes the content to an open file, from beginning to end.
+        write: function that writes the content from beginning to end.
         mode: mode of the file. The umask does not change it.
         from_disk: True to read the file back from the disk instead of the system's cache, which takes longer. Use it
             for published files, so that damage is found before readers find it.
-
-    Returns:
-        Digest and size of the bytes that ``write`` wrote.
 
     Raises:
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.
@@ -243,7 +228,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
                 os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
             file.seek(0)
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        written = sink.written()
+        written = Written(sink.digest.hexdigest(), sink.tell())
         if digest != written.digest:
             raise OdError(
                 "OD-DISK-DAMAGED",
@@ -276,7 +261,7 @@ class _Sink(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         super().__init__()
         self._descriptor = descriptor
-        self._digest = hashlib.sha256()
+        self.digest = hashlib.sha256()
         self._size = 0
         self._failure: OSError | None = None
 
@@ -290,7 +275,7 @@ class _Sink(io.RawIOBase):
         self.raise_failure()
         rest = memoryview(content).cast("B")
         size = len(rest)
-        self._digest.update(rest)
+        self.digest.update(rest)
         try:
             while rest:  # one call may write only a part
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -304,10 +289,6 @@ class _Sink(io.RawIOBase):
         """Raise the first error again, if there was one. The writer may have suppressed it."""
         if self._failure is not None:
             raise self._failure
-
-    def written(self) -> Written:
-        """Return the digest and size of the bytes written so far."""
-        return Written(self._digest.hexdigest(), self._size)
 
 
 def is_locked(file: Path) -> bool:
@@ -329,15 +310,9 @@ def is_locked(file: Path) -> bool:
 
 @contextmanager
 def locked(file: Path, held: OdError, *, seconds: float) -> Iterator[None]:
-    """Lock a file while this context lasts. Create the file if it is missing; its folder must exist.
+    """Lock a file, which has no content and is never removed, while this context lasts. Its folder must exist.
 
-    Args:
-        file: the file, which has no content and is never removed.
-        held: error to raise if another process, or another context of this one, keeps the lock for too long.
-        seconds: longest time to wait.
-
-    Raises:
-        OdError: ``held``.
+    Raises OdError ``held`` if another process, or another context of this one, keeps the lock longer than ``seconds``.
     """
     deadline = time.monotonic() + seconds
     lock = os.open(file, os.O_CREAT | os.O_WRONLY, CONFIDENTIAL_FILE_MODE)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from graphlib import CycleError, TopologicalSorter
 from typing import Any
 from unicodedata import normalize
 
@@ -33,9 +34,6 @@ for "elsewhere" can be assigned to the ``unknown`` zone.
 READ_AS_TEXT = "pandas.read_csv(path, dtype=str, keep_default_na=False)"
 """How pandas reads every code of a CSV file, as a message says it."""
 
-_ROUNDED = re.compile(r"\d(\.\d+)?[Ee]\+\d+")
-"""A long number as spreadsheets and R write it, which has lost its last digits, such as ``1.2E+11``."""
-
 _MISSING_TO_PANDAS = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "<NA>")
 
 TEXT = pd.StringDtype(na_value=np.nan)
@@ -52,6 +50,35 @@ def text_codes(column: pd.Series, name: str) -> list[str]:
     return codes
 
 
+_FAULTS: tuple[tuple[Callable[[str], object], str, str], ...] = (
+    (lambda text: not text.strip(), "OD-GEOGRAPHY-BLANK-CODE", "has a blank {what}"),
+    (
+        lambda text: text != text.strip(),
+        "OD-GEOGRAPHY-PADDED-CODE",
+        "contains a {what} with leading or trailing spaces",
+    ),
+    (
+        lambda text: len(text) > MAX_CODE_LENGTH,
+        "OD-GEOGRAPHY-LONG-CODE",
+        f"contains a {{what}} of more than {MAX_CODE_LENGTH} characters",
+    ),
+    (
+        re.compile(
+            r"\d(\.\d+)?[Ee]\+\d+"
+        ).fullmatch,  # as spreadsheets and R write a long number, without its last digits
+        "OD-GEOGRAPHY-NOT-TEXT",
+        "contains a {what} in scientific notation, such as 1E+05: a program has read it as a number, and may have"
+        " rounded it",
+    ),
+    (
+        lambda text: may_be_formula(text) or not text.isprintable(),
+        "OD-GEOGRAPHY-FORMULA",
+        "contains a {what} that a spreadsheet could run as a formula or that is unprintable",
+    ),
+)
+"""Faults of a code: what finds it, the end of its error's code, and what the message says of the column."""
+
+
 def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     """Check the codes, or other texts, in the column ``name`` of a public list. Messages call them ``what``.
 
@@ -61,43 +88,25 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                raise OdError(
-                    "OD-GEOGRAPHY-MISSING-CODE",
-                    f"column {name!r} has a missing {what}",
-                    next_step=f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing",
+                step = f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing"
+                raise geography_fault(
+                    "OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}", next_step=step
                 )
-            raise _fault(
-                "OD-GEOGRAPHY-NOT-TEXT",
+            message = (
                 f"column {name!r} contains a {what} that is not text;"
-                " codes read as numbers lose their leading zeros, so read the column as text",
-                f"{what} {value!r}",
+                " codes read as numbers lose their leading zeros, so read the column as text"
             )
-        if not value.strip():
-            raise _fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank {what}")
-        if value != value.strip():
-            message = f"column {name!r} contains a {what} with leading or trailing spaces"
-            raise _fault("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
-        if len(value) > MAX_CODE_LENGTH:
-            raise _fault(
-                "OD-GEOGRAPHY-LONG-CODE",
-                f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters",
-                f"the {what} that begins with {value[:20]!r} has {len(value)} characters",
-            )
-        if _ROUNDED.fullmatch(value):
-            raise OdError(
-                "OD-GEOGRAPHY-NOT-TEXT",
-                f"column {name!r} contains a {what} in scientific notation, such as 1E+05: a program has read it as a"
-                " number, and may have rounded it",
-                next_step=f"take the {what}s from their source again, and give the column the type text before they are"
-                " read or entered",
-                confidential_detail=f"{what} {value!r}",
-            )
-        if may_be_formula(value) or not value.isprintable():
-            raise _fault(
-                "OD-GEOGRAPHY-FORMULA",
-                f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",
-                f"{what} {value!r}",
-            )
+            raise geography_fault("OD-GEOGRAPHY-NOT-TEXT", message, f"{what} {value!r}")
+        for is_faulty, code, says in _FAULTS:
+            if is_faulty(value):
+                step = "correct the public geography"
+                if code == "OD-GEOGRAPHY-NOT-TEXT":
+                    step = (
+                        f"take the {what}s from their source again, and give the column the type text before they are"
+                        " read or entered"
+                    )
+                message, detail = f"column {name!r} {says.format(what=what)}", f"{what} {value[:MAX_CODE_LENGTH]!r}"
+                raise geography_fault(code, message, detail, next_step=step)
 
 
 def may_be_formula(text: str) -> bool:
@@ -121,7 +130,7 @@ def check_case(codes: Sequence[str], name: str) -> None:
         other = seen.setdefault(caseless(code), code)
         if other != code:
             message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
-            raise _fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
+            raise geography_fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
 
 
 def lost_to_pandas(codes: Sequence[str]) -> str:
@@ -130,25 +139,42 @@ def lost_to_pandas(codes: Sequence[str]) -> str:
     return "" if lost is None else f"; {lost!r} is a code, and only {READ_AS_TEXT} does not read it as missing"
 
 
-def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
-    """Return the OdError for a column that a public list lacks.
+def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None:
+    """Raise OdError if a public list lacks an expected column, or has two columns of the same name.
 
     The message names columns of the list only if the list has at least one of the expected columns. Otherwise, the
     names go into the confidential detail: they may be the first row of a list without a header, or, if the path is
-    wrong, a record. ``table`` is the name of the list, in words.
+    wrong, a record. ``of`` is the name of the list, in words. Columns without a name, which are not used, may be alike.
     """
+    names = [str(column) for column in table.columns]
+    missing = next((name for name in expected if name not in names), None)
+    if missing is not None:
+        raise no_column(of, missing, names, expected)
+    twice = first_repeated([name for name in names if name.strip()])
+    if twice is not None:
+        places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
+        message = f"the list has a column more than once: its columns {places} have the same name"
+        raise geography_fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
+
+
+def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
+    """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
+    message, known = f"{table} has no column {name!r}", nearest_known(name, tuple(columns))
     if any(one in columns for one in expected):
-        return _fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({nearest_known(name, tuple(columns))})")
-    message = f"{table} has no column {name!r} and none of the other expected columns"
-    return _fault("OD-GEOGRAPHY-COLUMN", message, f"its columns: {list(columns)!r}")
+        return geography_fault("OD-GEOGRAPHY-COLUMN", f"{message} ({known})")
+    return geography_fault(
+        "OD-GEOGRAPHY-COLUMN", f"{message} and none of the other expected columns", f"its columns: {list(columns)!r}"
+    )
 
 
-def _fault(code: str, message: str, detail: str | None = None) -> OdError:
+def geography_fault(
+    code: str, message: str, detail: str | None = None, *, next_step: str = "correct the public geography"
+) -> OdError:
     """Return the OdError for a faulty public list.
 
     The detail quotes the list. It is confidential, because a wrong path may lead to records.
     """
-    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
+    return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 
 # Coordinates of zones in degrees, used only for maps.
@@ -171,20 +197,19 @@ def degrees(column: pd.Series, name: str) -> Degrees:
         return np.array([math.nan if pd.isna(value) or value == "" else float(value) for value in column])
     except (TypeError, ValueError):
         message = f"column {name!r} has a value that is not a number of degrees"
-        raise _fault("OD-GEOGRAPHY-COORDINATES", message) from None
+        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message) from None
 
 
 def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
     """Raise OdError unless each zone has a latitude and a longitude in degrees, or NaN for both; shape (zones, 2)."""
     if coordinates.shape != (len(zones), 2):
-        message = "the coordinates do not have exactly one latitude and one longitude for each zone"
-        raise _fault("OD-GEOGRAPHY-SHAPE", message)
-    absent = np.isnan(coordinates).all(axis=1)
-    wrong = ~(absent | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1))
-    if wrong.any():
-        zone = zones[int(np.flatnonzero(wrong)[0])]
+        raise geography_fault(
+            "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
+        )
+    fits = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
+    if not fits.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
-        raise _fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zone!r}")
+        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(fits))]!r}")
 
 
 # Names of levels, and areas with their parents.
@@ -197,41 +222,20 @@ WHOLE_SPACE = "all"
 def check_level_names(names: tuple[str, ...]) -> None:
     """Raise OdError unless there are levels, with names that differ, are valid codes, and are not ``WHOLE_SPACE``."""
     if not names:
-        raise _fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
+        raise geography_fault("OD-GEOGRAPHY-LEVELS", "a geography needs at least one level")
     for name in names:
         if not isinstance(name, str) or not name.strip() or name != name.strip():
-            raise _fault(
+            raise geography_fault(
                 "OD-GEOGRAPHY-LEVELS", f"level name {name!r} is not text, is blank, or has leading or trailing spaces"
             )
         check_codes([name], "level names")
         if name == WHOLE_SPACE:
-            raise _fault("OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space")
+            raise geography_fault(
+                "OD-GEOGRAPHY-LEVELS", f"the level name {WHOLE_SPACE!r} is reserved for the whole space"
+            )
     twice = first_repeated(list(names))
     if twice is not None:
-        raise _fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
-
-
-def check_named_once(table: pd.DataFrame) -> None:
-    """Raise OdError if two columns of a list have the same name. Columns without a name, which are not used, may be."""
-    names = [str(column) for column in table.columns]
-    twice = first_repeated([name for name in names if name.strip()])
-    if twice is not None:
-        places = " and ".join(str(place) for place, name in enumerate(names, start=1) if name == twice)
-        message = f"the list has a column more than once: its columns {places} have the same name"
-        raise _fault("OD-GEOGRAPHY-COLUMN", message, f"column {twice!r}")
-
-
-def check_one_parent(names: tuple[str, str], columns: tuple[Sequence[str], Sequence[str]]) -> None:
-    """Raise OdError if an area has two parents. Both arguments are of the parents' level and of the areas' level."""
-    parent_of: dict[str, str] = {}
-    for parent, area in zip(*columns, strict=True):
-        if parent_of.setdefault(area, parent) != parent:
-            both = sorted({above for above, below in zip(*columns, strict=True) if below == area})
-            raise _fault(
-                "OD-GEOGRAPHY-TWO-PARENTS",
-                f"an area of level {names[1]!r} lies in two areas of level {names[0]!r}",
-                f"{names[1]} {area!r} lies in {both[0]!r} and {both[1]!r}",
-            )
+        raise geography_fault("OD-GEOGRAPHY-LEVELS", f"level {twice!r} is named twice")
 
 
 def first_repeated(codes: Sequence[str]) -> str | None:
@@ -267,42 +271,36 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
         if area == WHOLE_SPACE:
             if listed:
                 message = f"the whole space {area!r} lies within another area"
-                raise _fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
-            continue
-        if area in parent_of:
-            if parent_of[area] == parent:
-                raise _fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {area!r}")
-            detail = f"area {area!r} lies in {parent_of[area]!r} and {parent!r}"
-            raise _fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
-        parent_of[area] = parent
+                raise geography_fault("OD-GEOGRAPHY-CYCLE", message, f"area {parent!r}")
+        elif (other := parent_of.setdefault(area, parent)) != parent:
+            detail = f"area {area!r} lies in {other!r} and {parent!r}"
+            raise geography_fault("OD-GEOGRAPHY-TWO-PARENTS", "an area lies in two areas", detail)
     if not parent_of:
-        raise _fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+        raise geography_fault("OD-GEOGRAPHY-EMPTY", "the area list has no rows")
+    if (twice := first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
+        raise geography_fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
     check_case(list(parent_of), "area")
-
-    listed_parents = {WHOLE_SPACE, *parent_of}
-    orphan = next((area for area, parent in parent_of.items() if parent not in listed_parents), None)
+    known = {WHOLE_SPACE, *parent_of}
+    orphan = next((area for area, parent in parent_of.items() if parent not in known), None)
     if orphan is not None:
         detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
-        raise _fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
+        raise geography_fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
+    try:
+        from_the_top = list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())
+    except CycleError as error:
+        raise geography_fault(
+            "OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {error.args[1][0]!r}"
+        ) from None
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
-    waiting = parent_of
-    while waiting:
-        paths |= {area: (*paths[parent], area) for area, parent in waiting.items() if parent in paths}
-        below = {area: parent for area, parent in waiting.items() if area not in paths}
-        if len(below) == len(waiting):
-            area = next(iter(waiting))
-            for _ in waiting:  # the area may only lie below one that lies within itself
-                area = parent_of[area]
-            raise _fault("OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {area!r}")
-        waiting = below
+    for area in from_the_top[1:]:
+        paths[area] = (*paths[parent_of[area]], area)
     inner = set(parent_of.values())
     zone_paths = [paths[area] for area in parent_of if area not in inner]
-    depth = len(zone_paths[0])
-    for path in zone_paths:
-        if len(path) != depth:
-            detail = f"zone {path[-1]!r} is at depth {len(path)}, zone {zone_paths[0][-1]!r} at depth {depth}"
-            message = "the zones lie at different depths; all zones must lie at the same depth"
-            raise _fault("OD-GEOGRAPHY-DEPTH", message, detail)
+    first, uneven = zone_paths[0], next((path for path in zone_paths if len(path) != len(zone_paths[0])), None)
+    if uneven is not None:
+        detail = f"zone {uneven[-1]!r} is at depth {len(uneven)}, zone {first[-1]!r} at depth {len(first)}"
+        message = "the zones lie at different depths; all zones must lie at the same depth"
+        raise geography_fault("OD-GEOGRAPHY-DEPTH", message, detail)
     return zone_paths
 
 
@@ -340,52 +338,41 @@ def check_named_levels(levels: Sequence[str], named: Iterable[str]) -> None:
     """Raise OdError if something in ``named`` is no level, or if a level is called like a column of names."""
     strange = [level for level in named if level not in levels]
     if strange:
-        raise _fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
+        raise geography_fault("OD-GEOGRAPHY-NAMES", f"names are declared for {strange[0]!r}, which is not a level")
     if {name_column(level) for level in levels} & {*levels}:
         message = "a level has the name of another level followed by ': name', so it cannot have names"
-        raise _fault("OD-GEOGRAPHY-NAMES", message)
+        raise geography_fault("OD-GEOGRAPHY-NAMES", message)
 
 
 def named_areas(
-    codes: Sequence[Sequence[str]],
-    levels: Sequence[str],
-    listed: Mapping[str, tuple[str, Iterable[tuple[str, Any]]]],
+    codes: Sequence[Sequence[str]], levels: Sequence[str], zones: pd.DataFrame, columns: Mapping[str, str]
 ) -> AreaNames:
-    """Return the names of all areas.
+    """Return the names of all areas, whose ``codes`` begin with that of the whole space.
 
-    Args:
-        codes, levels: as in :func:`check_names`, but without the name of the whole space.
-        listed: for each level that has names, the column of the names, and pairs of an area's code and its name. Blank
-            and missing names are ignored. White space within a name becomes one space, and that around it is dropped.
+    ``columns`` are the columns of names in a zone list, by level. Blank and missing names are ignored. White space
+    within a name becomes one space, and that around it is dropped.
 
     Raises:
-        OdError: as in :func:`check_named_levels`; an area has two names; a name is not text; or
-            :func:`od_core.geography.codes.check_codes` refuses it.
+        OdError: as in :func:`check_named_levels`; an area has two names; a name is not text; or :func:`check_codes`
+            refuses it.
     """
-    check_named_levels(levels, listed)
+    check_named_levels(levels, columns)
     names: list[tuple[str, ...]] = [("",) * len(codes[0])]
     for level, areas in zip(levels, codes[1:], strict=True):
         name_of: dict[str, str] = {}
-        column, pairs = listed.get(level, ("", ()))
-        for code, name in pairs:
-            if isinstance(name, str) or not pd.isna(name):
-                given = _text(name, column)
+        if (column := columns.get(level)) is not None:
+            for code, name in zip(zones[level], zones[column], strict=True):
+                if not isinstance(name, str) and not pd.isna(name):
+                    message = f"column {column!r} contains a name that is not text; read the column as text"
+                    raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
+                given = " ".join(name.split()) if isinstance(name, str) else ""
                 if given and name_of.setdefault(code, given) != given:
-                    raise _fault("OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}")
-        check_codes(list(name_of.values()), column, what="name")
+                    raise geography_fault(
+                        "OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}"
+                    )
+            check_codes(list(name_of.values()), column, what="name")
         names.append(tuple(name_of.get(area, "") for area in areas))
     return tuple(names)
-
-
-def check_names(names: AreaNames, codes: Sequence[Sequence[str]], levels: Sequence[str]) -> None:
-    """Raise OdError if the names are not one for each code, or :func:`check_codes` refuses one.
-
-    All arguments are by level, the whole space first.
-    """
-    if [len(level) for level in names] != [len(level) for level in codes]:
-        raise _fault("OD-GEOGRAPHY-NAMES", "the names do not have exactly one text for each area")
-    for level, own in zip(levels, names, strict=True):
-        check_codes([name for name in own if name != ""], level, what="name")
 
 
 def labels_of(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
@@ -405,14 +392,3 @@ def labels_of(codes: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
         ]
     shared = Counter(texts)
     return tuple(code if shared[text] > 1 else text for code, text in zip(codes, texts, strict=True))
-
-
-def _text(name: object, column: str) -> str:
-    """Return a name with single spaces. Raises OdError if it is not text."""
-    if not isinstance(name, str):
-        raise _fault(
-            "OD-GEOGRAPHY-NAMES",
-            f"column {column!r} contains a name that is not text; read the column as text",
-            f"name {name!r}",
-        )
-    return " ".join(name.split())

@@ -33,15 +33,6 @@ def sum_of_products(left, right, rows_left, rows_right, out):  # type: ignore[no
 
 
 @kernel
-def running_fan_out(first_child, areas, ends):  # type: ignore[no-untyped-def]  # compiled
-    """Write the running total of the areas' numbers of children to ``ends``."""
-    total = np.int64(0)
-    for i in range(len(areas)):
-        total += first_child[areas[i] + 1] - first_child[areas[i]]
-        ends[i] = total
-
-
-@kernel
 def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, trips_out):  # type: ignore[no-untyped-def]
     """Write each child that has trips to three arrays: both areas and the trips.
 
@@ -172,9 +163,7 @@ class Expansion:
         same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
         whole = self.destination if self.splits_origin else self.origin
         keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
-        if self.splits_origin:
-            return Nodes(self.level, divided, same, counts)
-        return Nodes(self.level, same, divided, counts)
+        return Nodes(self.level, *((divided, same) if self.splits_origin else (same, divided)), counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,26 +234,21 @@ class FlowTree:
         return int(np.diff(geography.first_child[above]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
-        """Return two tables of factors from which the rank of a node's first leaf pair is computed.
+        """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
 
-        The rank is the scalar product of two rows: that of the node's origin in the first table and that of its
-        destination in the second. Each column is for one step of the path from the root to the node, and its product is
-        the number of leaf pairs below the preceding siblings. For a step that refines the destination of (o, d) to d',
-        this number is zones(o) * (first(d') - first(d)), where zones(o) is the number of zones in o and first(d) the
-        number of the first zone in d. For a step that refines the origin to o', it is zones(d) * (first(o') -
-        first(o)).
-
-        Returns:
-            The factors of the level's origin areas and of its destination areas; shape (areas, level) each.
+        The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
+        column is for one step of the path from the root, and its product is the number of leaf pairs below the
+        preceding siblings. For a step that refines the destination of (o, d) to d', this is zones(o) * (first(d') -
+        first(d)), where zones(o) is the number of zones in o and first(d) the number of the first zone in d; and
+        likewise for the origin.
         """
         if level not in self._terms:
             sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
             for step in range(1, level + 1):
-                split = 0 if self.refines_origin(step) else 1
+                split, above = 0 if self.refines_origin(step) else 1, self.level_pair(step)
                 for side, (geography, at) in enumerate(self._sides(level)):
                     column = geography.zones_below if side != split else geography.zones_skipped
-                    area = geography.ancestors_at(at, self.level_pair(step)[side])
-                    sides[side][:, step - 1] = column(self.level_pair(step)[side])[area]
+                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(at, above[side])]
             self._terms[level] = (sides[0], sides[1])
         return self._terms[level]
 
@@ -292,8 +276,8 @@ class FlowTree:
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        For leaves, this inverts :meth:`first_rank`. Each step down the tree finds the child that contains the rank,
-        then continues with the rank within this child.
+        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then goes on with the rank
+        within it.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank
@@ -327,10 +311,9 @@ class FlowTree:
         splits_origin = self.refines_origin(level)
         split = parents.origin if splits_origin else parents.destination
         geography, above = self._sides(parents.level)[0 if splits_origin else 1]
-        ends = np.empty(len(split), dtype=np.int64)
-        running_fan_out(geography.first_child[above], split, ends)
-        if len(ends) == 0:
+        if len(split) == 0:
             return
+        ends = np.cumsum(np.diff(geography.first_child[above])[split], dtype=np.int64)
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
             first = int(ends[start - 1]) if start else 0
@@ -348,8 +331,8 @@ class FlowTree:
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
         """Return the positions of each parent's children in ``children``, which has nodes of the next level.
 
-        Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape
-        (parents + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
+        Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
+        + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
         side = 0 if self.refines_origin(children.level) else 1
         geography, level = self._sides(children.level)[side]
@@ -367,9 +350,8 @@ class FlowTree:
         """
         at = Pairs(parents.level + 1, children.origin, children.destination)
         runs = self.child_runs(parents, at)
-        if runs[-1] != len(children) or np.any(np.diff(runs) == 0):
-            return False
-        return bool(np.array_equal(run_sums(children.trips, runs), parents.trips))
+        is_whole = runs[-1] == len(children) and bool(np.all(np.diff(runs) > 0))
+        return is_whole and np.array_equal(run_sums(children.trips, runs), parents.trips)
 
     def sums_at(
         self, leaves: Nodes, origin_level: int, destination_level: int
@@ -384,9 +366,8 @@ class FlowTree:
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the sums of values of leaf nodes, shape (leaves, ...), between the areas of two levels.
 
-        Returns:
-            Origins and destinations of the pairs that contain a leaf, sorted by origin and then destination, shape
-            (pairs,) each; and their sums, shape (pairs, ...).
+        These are the origins and destinations of the pairs that contain a leaf, sorted by origin and then destination,
+        shape (pairs,) each; and their sums, shape (pairs, ...).
         """
         width = self.destination.size(destination_level)
         pair = self.origin.ancestors(origin_level)[leaves.origin].astype(np.int64) * width
@@ -404,9 +385,7 @@ class FlowTree:
         above = self.level_pair(level)
         origin = origins.ancestors_at(origin_level, above[0])[cells.origin]
         destination = destinations.ancestors_at(destination_level, above[1])[cells.destination]
-        if len(cells) == 0:
-            return Pairs(level, origin, destination)
-        first = np.append(True, (np.diff(origin) != 0) | (np.diff(destination) != 0))
+        first = (np.diff(origin, prepend=-1) != 0) | (np.diff(destination, prepend=-1) != 0)
         return Pairs(level, origin[first], destination[first])
 
     def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:

@@ -38,14 +38,13 @@ from od_core.geography.codes import (
     Degrees,
     check_case,
     check_codes,
+    check_columns,
     check_coordinates,
     check_level_names,
     check_named_levels,
-    check_named_once,
-    check_names,
-    check_one_parent,
     degrees,
     first_repeated,
+    geography_fault,
     in_tree_order,
     labels_of,
     name_column,
@@ -68,12 +67,10 @@ _HALF_AROUND, _POLE = 180, 90
 
 
 def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
-    """Return the boundaries in a file by the codes of their zones.
+    """Return the boundaries in a file by the codes of their zones, which are texts in the property ``column``.
 
-    Args:
-        path: GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
-            reads, in WGS 84 (EPSG:4326).
-        column: name of the property that holds the code of the zone, as text.
+    The file is GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
+    reads, in WGS 84 (EPSG:4326).
 
     Raises:
         OdError: the extra ``boundaries`` is not installed; the file is missing or unreadable, is in another coordinate
@@ -121,7 +118,7 @@ _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 
 
 def _layer(path: Path, column: str) -> _Read:
-    """Read a file of boundaries with GDAL; see :func:`read_boundaries`."""
+    """Read a file of boundaries with GDAL."""
     import pyogrio  # slow to import, and needed only here
 
     try:
@@ -135,7 +132,7 @@ def _layer(path: Path, column: str) -> _Read:
 
 
 def _geoparquet(path: Path, column: str) -> _Read:
-    """Read a file of boundaries in GeoParquet 1.1; see :func:`read_boundaries`."""
+    """Read a file of boundaries in GeoParquet 1.1."""
     try:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])
@@ -349,7 +346,7 @@ class Geography:
             if np.any(np.diff(above) < 0):
                 raise _misshapen(f"areas of level {name!r} are not in tree order")
         if self.unknown is not None and self.unknown not in self.codes[-1]:
-            raise _fault(
+            raise geography_fault(
                 "OD-GEOGRAPHY-UNKNOWN-ZONE",
                 f"the zone for unknown places {self.unknown!r} is not in the zone list",
                 nearest_only(self.unknown, self.zones) or None,
@@ -361,7 +358,11 @@ class Geography:
             check_coordinates(self.coordinates, self.zones)
             object.__setattr__(self, "coordinates", _frozen(np.asarray(self.coordinates, dtype=np.float64)))
         if self.names is not None:
-            check_names(self.names, self.codes, self.level_names)
+            if [len(level) for level in self.names] != [len(level) for level in self.codes]:
+                message = "the names do not have exactly one text for each area"
+                raise geography_fault("OD-GEOGRAPHY-NAMES", message)
+            for level_name, names in zip(self.level_names, self.names, strict=True):
+                check_codes([name for name in names if name != ""], level_name, what="name")
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _misshapen("the boundaries do not have exactly one entry for each zone")
 
@@ -409,30 +410,32 @@ class Geography:
         """
         zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
-        check_named_once(zones)
         expected = (*levels, *(coordinates or ()), *names.values(), *([boundaries] if boundaries else []))
-        missing = [name for name in expected if name not in zones.columns]
-        if missing:
-            raise no_column("the zone list", missing[0], list(map(str, zones.columns)), expected)
+        check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
-            raise _fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
+            raise geography_fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
         columns = [text_codes(zones[name], name) for name in levels]
         twice = first_repeated(columns[-1])
         if twice is not None:
             reverse = len(levels) > 1 and first_repeated(columns[0]) is None
             hint = "; name levels coarse to fine: are they the wrong way round?" if reverse else ""
             message = f"column {levels[-1]!r}: a zone is listed twice{hint}"
-            raise _fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
+            raise geography_fault("OD-GEOGRAPHY-DUPLICATE", message, f"zone {twice!r}")
         for name, codes in zip(levels, columns, strict=True):
             check_case(codes, name)
-
-        for two_names, two_columns in zip(pairwise(levels), pairwise(columns), strict=True):
-            check_one_parent(two_names, two_columns)
+        for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
+            parent_of: dict[str, str] = {}
+            for parent, area in zip(parents, areas, strict=True):
+                if parent_of.setdefault(area, parent) != parent:
+                    one, other = sorted({parent_of[area], parent})
+                    raise geography_fault(
+                        "OD-GEOGRAPHY-TWO-PARENTS",
+                        f"an area of level {name!r} lies in two areas of level {above!r}",
+                        f"{name} {area!r} lies in {one!r} and {other!r}",
+                    )
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
-            check_named_levels(levels, names)
-            listed = {each: (column, zip(zones[each], zones[column], strict=True)) for each, column in names.items()}
-            geography = replace(geography, names=named_areas(geography.codes, levels, listed))
+            geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
         row = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
         shapes = None if boundaries is None else boundaries_in(zones[boundaries].iloc[row])
         places = None if shapes is None else points_within(shapes)
@@ -464,11 +467,8 @@ class Geography:
             OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
                 equally deep, or the number of level names is wrong.
         """
-        expected = ("area", "parent", *(names or {}).values())
-        for column in expected:
-            if column not in areas.columns:
-                raise no_column("the area list", column, list(map(str, areas.columns)), expected)
-        check_named_once(areas)
+        names = names or {}
+        check_columns(areas, "the area list", ("area", "parent", *names.values()))
         zone_paths = paths_of_zones(areas)
         depth = len(zone_paths[0])
         levels = tuple(levels) if levels is not None else tuple(f"level_{k}" for k in range(1, depth + 1))
@@ -476,11 +476,13 @@ class Geography:
         if len(levels) != depth:
             message = f"{len(levels)} level names do not match the depth of the area list"
             raise _misshapen(message, f"its depth is {depth}")
-        geography = cls(levels, *in_tree_order(list(zip(*zone_paths, strict=True))), unknown, version=version)
-        if not names:
-            return geography
-        listed = {each: (column, zip(areas["area"], areas[column], strict=True)) for each, column in names.items()}
-        return replace(geography, names=named_areas(geography.codes, levels, listed))
+        check_named_levels(levels, names)
+        zones = pd.DataFrame(zone_paths, columns=list(levels))
+        for level, column in names.items():
+            own = dict(zip(areas["area"], areas[column], strict=True))
+            zones[name_column(level)] = pd.Series([own[area] for area in zones[level]], dtype=object)
+        listed = {level: name_column(level) for level in names}
+        return cls.from_frame(zones, levels, unknown=unknown, version=version, names=listed)
 
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
@@ -611,13 +613,8 @@ class Geography:
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
-def _fault(code: str, message: str, detail: str | None = None) -> OdError:
-    """Return an OdError. Its detail quotes the public list; it is confidential, as a wrong path may lead to records."""
-    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
-
-
 def _misshapen(message: str, detail: str | None = None) -> OdError:
-    return _fault("OD-GEOGRAPHY-SHAPE", message, detail)
+    return geography_fault("OD-GEOGRAPHY-SHAPE", message, detail)
 
 
 def _frozen(array: NDArray[Any]) -> NDArray[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError, nearest_known
-from od_core.geography.codes import COORDINATES, name_column, no_column, text_codes
+from od_core.geography.codes import COORDINATES, geography_fault, name_column, no_column, text_codes
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import BOUNDARY, Geography
 
@@ -18,46 +18,23 @@ JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
 
-def geography_of_codes(
-    codes: Sequence[str], levels: Sequence[str], prefixes: Mapping[str, int], *, unknown: str | None = None
-) -> Geography:
-    """Return a geography of zones in which the codes of all other areas are prefixes of the zone codes.
-
-    Args:
-        codes: zone codes, each once.
-        levels: names of the levels, coarse to fine; the last one is the level of the zones.
-        prefixes: length of the area codes in characters, by level, for each level except the last.
-        unknown: code of a listed zone for records from unlisted places, or None.
-
-    Raises:
-        OdError: as in :func:`with_prefixes` and :meth:`od_core.geography.geography.Geography.from_frame`.
-    """
-    check_prefixes(levels, prefixes)
-    zones = pd.DataFrame({levels[-1]: pd.Series(list(codes), dtype=object)})
-    return Geography.from_frame(with_prefixes(zones, levels, prefixes), levels, unknown=unknown)
-
-
 def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """Return a zone list with an additional column for each level whose area codes are prefixes of the zone codes.
+    """Return a zone list with a further column for each level whose area codes are prefixes of the zone codes.
 
-    The arguments are those of :func:`check_prefixes`; the last level is the column of the zone codes.
-
-    Raises:
-        OdError: as in :func:`check_prefixes`; a level is also a column; the column of zone codes is missing, occurs
-            twice or has an invalid code; or a code is shorter than a prefix.
+    The arguments are those of :func:`check_prefixes`. Raises OdError as it does; or if a level is also a column; the
+    column of zone codes is missing, occurs twice or has an invalid code; or a code is shorter than a prefix.
     """
     if not prefixes:
         return zones
     check_prefixes(levels, prefixes)
-    _refuse_columns(zones, prefixes, "a prefix of the zone's code")
     codes = _codes(zones, levels[-1], levels)
     longest = max(prefixes, key=lambda level: prefixes[level])
     short = next((code for code in codes if len(code) < prefixes[longest]), None)
     if short is not None:
         message = f"a zone's code is shorter than the {prefixes[longest]} characters of level {longest!r}"
         raise _fault(message, f"zone {short!r}")
-    made = {level: pd.Series([code[:size] for code in codes], zones.index) for level, size in prefixes.items()}
-    return zones.assign(**made)
+    made = {level: [code[:size] for code in codes] for level, size in prefixes.items()}
+    return _with_levels(zones, made, "a prefix of the zone's code")
 
 
 def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
@@ -95,7 +72,6 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
     or is refused by :func:`od_core.geography.codes.check_codes`.
     """
     check_joined(joined)
-    _refuse_columns(zones, joined, "a level joined from several columns")
     made = {}
     for level, columns in joined.items():
         parts = [_codes(zones, column, columns) for column in columns]
@@ -104,8 +80,8 @@ def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.
             if holding is not None:
                 message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
                 raise _fault(message, f"code {holding!r}")
-        made[level] = pd.Series([JOINT.join(row) for row in zip(*parts, strict=True)], zones.index)
-    return zones.assign(**made)
+        made[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
+    return _with_levels(zones, made, "a level joined from several columns")
 
 
 def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
@@ -115,39 +91,42 @@ def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
             raise _fault(f"level {level!r} must be joined from at least two columns, each named once")
 
 
-def _refuse_columns(zones: pd.DataFrame, levels: Mapping[str, object], other: str) -> None:
-    both = [level for level in levels if level in zones.columns]
-    if both:
-        raise _fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
-
-
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
     """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
     names = [str(name) for name in zones.columns]
     if column not in names:
         raise no_column("the zone list", column, names, expected)
     if names.count(column) > 1:
-        raise _fault(f"the list has column {column!r} more than once", code="OD-GEOGRAPHY-COLUMN")
+        raise geography_fault("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
     return text_codes(zones[column], column)
 
 
-def _fault(message: str, detail: str | None = None, *, code: str = "OD-GEOGRAPHY-LEVELS") -> OdError:
-    return OdError(code, message, next_step="correct the public geography", confidential_detail=detail)
+def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
+    """Return a zone list with the codes of further levels. ``other`` says what they are, if one is also a column."""
+    both = [level for level in made if level in zones.columns]
+    if both:
+        raise _fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
+    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
+
+
+def _fault(message: str, detail: str | None = None) -> OdError:
+    return geography_fault("OD-GEOGRAPHY-LEVELS", message, detail)
 
 
 def with_unknown_area(geography: Geography, code: str) -> Geography:
-    """Return a geography with an additional area at every level, all with the same code, for unlisted places.
+    """Return a geography with a further area at every level, all with the same code, for records from unlisted places.
 
-    Records from places outside the geography are assigned to the additional zone. Raises OdError if the geography has
-    an area with that code or a zone for unlisted places, or the code is not valid.
+    Raises OdError if the geography has an area with that code or a zone for unlisted places, or the code is not valid.
     """
+    faults = []
     if geography.unknown is not None:
-        raise _unknown_area_fault(f"the geography already has a zone for unknown places, {geography.unknown!r}")
+        faults.append(f"the geography already has a zone for unknown places, {geography.unknown!r}")
     for level, codes in zip(geography.level_names, geography.codes, strict=True):
         if code in codes:
-            raise _unknown_area_fault(
-                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places"
-            )
+            faults.append(f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places")
+    if faults:
+        step = "choose another code, or name a listed zone"
+        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", faults[0], next_step=step)
     elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
     return Geography.from_frame(
         pd.concat([geography.to_frame(), elsewhere], ignore_index=True),
@@ -160,17 +139,13 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
     )
 
 
-def _unknown_area_fault(message: str) -> OdError:
-    return OdError("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step="choose another code, or name a listed zone")
-
-
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
     """Return both geographies with as many levels as the deeper of the two.
 
-    Copies of the first level are inserted below the first level of the other geography, as ``<level>_2``, ``<level>_3``
-    and so on. Each area of a copy is the only child of the same area in the level above. Copies cost no budget under
-    the rule of shares ``geography``. The coarsest level is copied, because a copied fine level would cause small cells
-    high in the flow tree. Raises OdError if a level with the name of a copy exists already.
+    Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
+    the only child of the same area in the level above. Copies cost no budget under the rule of shares ``geography``.
+    The coarsest level is copied, because a copied fine level would cause small cells high in the flow tree. Raises
+    OdError if a level with the name of a copy exists already.
     """
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)

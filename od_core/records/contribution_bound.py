@@ -15,120 +15,16 @@ See ``docs/explanation/privacy.md``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-import numpy as np
-import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
-from numpy.typing import NDArray
 
-from od_core.errors import OdError, base_name, nearest_only, raise_alone
-from od_core.files.duckdb_session import memory_database
-from od_core.ledger.user_counters import USER, Allowances, UserCounters
+from od_core.errors import OdError, nearest_only
 from od_core.privacy.unit import PrivacyUnit, whole_match
-from od_core.records.faults import not_counted, reading_errors
-
-if TYPE_CHECKING:
-    import duckdb
 
 IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
 """Regular expression, for RE2 and Java, for one visible character. A valid user id has at least one."""
 
 _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
-
-
-def _hmac(message: str) -> str:
-    """Return SQL for the HMAC of a text (RFC 2104). ``message`` is SQL for the text."""
-    inner = f"sha2(secret.inner_key || CAST({message} AS BINARY), 256)"
-    return f"sha2(secret.outer_key || unhex({inner}), 256)"
-
-
-def _record_hmac(last: str) -> str:
-    """Return SQL for the HMAC of a record, which covers its fields and a further text.
-
-    The message states the bytes of each field in hexadecimal, or ``-`` for a missing field, so it is unambiguous.
-    """
-    fields = ("person", "secret.period", "origin", "destination", last)
-    return _hmac(" || ',' || ".join(f"coalesce(hex({field}), '-')" for field in fields))
-
-
-_HMAC = _record_hmac("CAST(occurrence AS STRING)")
-
-_SEGMENT_HMAC = _record_hmac("'segment ' || CAST(segment AS STRING)")
-"""SQL that orders equal trips by segment. The word keeps it independent of ``_HMAC``: with equal hashes of occurrence 1
-and segment 1, of two trips the one in segment 1 would always be counted."""
-
-_SPARK_FUNCTIONS = """
-    CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
-    CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
-"""
-"""Statements for DuckDB that define functions under their names in Spark, so that both run the same SQL."""
-
-
-def bounded(placed: str, max_trips: int, *, by_segment: bool = False, with_users: bool = False) -> str:
-    """Return SQL that applies the contribution bound to records, for DuckDB and Spark.
-
-    The SQL reads the relation ``secret`` of :func:`secret_table`. Its result has one row per record, with the columns
-    faulty (unchanged) and rank. The rank is -1 for a record that the bound drops, and unchanged for all others.
-
-    Args:
-        placed: SQL of the records, with the columns person, origin, destination (text), faulty and rank. The rank is
-            the position, in tree order, of the record's leaf pair (origin zone, destination zone), or -1 if the record
-            was dropped earlier. A dropped record is not one of the m trips of its user.
-        max_trips: the contribution bound m.
-        by_segment: whether the records, and the result, also have a column segment (a number).
-        with_users: whether some users are allowed fewer trips, as the relation ``users`` of :func:`users_of` states.
-    """
-    segment, order = (", segment", f"rank, {_SEGMENT_HMAC}") if by_segment else ("", "rank")
-    keyed = " CROSS JOIN secret" if by_segment else ""
-    allowed, limits = f"{max_trips:d}", ""
-    if with_users:
-        allowed = f"coalesce(allowed, {max_trips:d})"
-        fewer = f"SELECT person AS limited, allowed FROM users WHERE allowed < {max_trips:d}"  # noqa: S608  # a number
-        limits = f"LEFT JOIN ({fewer}) AS limits ON person = limited"
-    return f"""
-        SELECT faulty{segment}, CASE
-            WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {_HMAC}) <= {allowed} THEN rank
-            ELSE -1
-        END AS rank
-        FROM (
-            SELECT placed.*,
-                row_number() OVER (PARTITION BY person, rank < 0, origin, destination ORDER BY {order}) AS occurrence
-            FROM ({placed}) AS placed{keyed}
-        ) AS numbered CROSS JOIN secret {limits}
-    """  # noqa: S608  # a number, and queries of our own
-
-
-def users_of(placed: str, allowances: Allowances) -> str:
-    """Return SQL with one row per user of whom a record may be counted, for DuckDB and Spark.
-
-    The SQL reads the relations ``secret`` and ``allowances``, the table of the same name. Its columns are person, the
-    two columns of :data:`od_core.ledger.user_counters.USER`, allowed (the largest number of trips to count), counted
-    (the number of trips to count) and trips (the number of valid trips). ``placed`` is as for :func:`bounded`.
-    """
-    places = zip(USER, (1, 16), strict=True)
-    digits = [f"CAST(conv(substr(hash, {first}, 15), 16, 10) AS BIGINT) AS {name}" for name, first in places]
-    same = " AND ".join(f"hashed.{name} = allowances.{name}" for name in USER)
-    named = ", ".join(f"hashed.{name}" for name in USER)
-    allowed = f"coalesce(allowances.allowed, {allowances.others:d})"
-    return f"""
-        SELECT person, {named}, {allowed} AS allowed, CAST(least(trips, {allowed}) AS INTEGER) AS counted,
-            CAST(trips AS BIGINT) AS trips
-        FROM (
-            SELECT person, trips, {", ".join(digits)}
-            FROM (
-                SELECT person, trips, {_hmac("'user ' || hex(person)")} AS hash
-                FROM (SELECT person, count(*) AS trips FROM ({placed}) AS placed WHERE rank >= 0 GROUP BY person)
-                    AS counts CROSS JOIN secret
-            ) AS keyed
-        ) AS hashed LEFT JOIN allowances ON {same}
-    """  # noqa: S608  # numbers, names and queries of our own
-
-
-COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
-"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users`` of :func:`users_of`."""
 
 
 def secret_table(key: bytes, period: str) -> pa.Table:
@@ -149,83 +45,9 @@ def secret_table(key: bytes, period: str) -> pa.Table:
     return pa.table({**fields, "period": [period]})
 
 
-def set_secret(connection: duckdb.DuckDBPyConnection, key: bytes, period: str) -> None:
-    """Register the relation ``secret`` and the hash function that the SQL of :func:`bounded` needs."""
-    connection.execute(_SPARK_FUNCTIONS)
-    connection.register("secret", secret_table(key, period))
-
-
-def bounded_counts(
-    records: pa.Table, max_trips: int, key: bytes, period: str, counters: UserCounters | None = None
-) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int32]]:
-    """Count at most ``max_trips`` records of each user, and return the trips of every leaf pair that has any.
-
-    Args:
-        records: table in memory, without faulty records; columns person, origin, destination (text) and rank, the
-            position of the record's leaf pair (origin zone, destination zone) in tree order. It may have a column
-            segment (int32), to count each leaf pair by segment.
-        max_trips: the contribution bound m.
-        key, period: as for :func:`secret_table`.
-        counters: for unit ``user_year``, the counters of users, which are read and stored.
-
-    Returns:
-        The ranks of the leaf pairs, in any order, the trips of each, and its segment; shape (pairs,) each. A leaf pair
-        occurs once for each of its segments. Without a column segment, the segment is 0.
-
-    Raises:
-        OdError: the key has a wrong length, DuckDB could not count the records, or a method of ``counters`` raised it.
-    """
-    by_segment = "segment" in records.column_names
-    placed, with_users = "SELECT *, false AS faulty FROM records", counters is not None
-    chosen = bounded(placed, max_trips, by_segment=by_segment, with_users=with_users)
-    segment = "segment" if by_segment else "0::INTEGER"
-    query = f"""
-        SELECT rank, count(*) AS trips, {segment} AS segment FROM ({chosen}) WHERE rank >= 0 GROUP BY ALL
-    """  # noqa: S608  # a query of our own
-    try:
-        with memory_database() as connection:
-            set_secret(connection, key, period)
-            connection.register("records", records)
-            if counters is not None:
-                set_users(connection, placed, counters.allowances())
-            counts = connection.sql(query).to_arrow_table()
-            if counters is not None:
-                keep_counters(connection, counters)
-    except reading_errors() as error:
-        raise_alone(not_counted(error))
-    rank, trips, code = (counts[name].to_numpy() for name in ("rank", "trips", "segment"))
-    return rank.copy(), trips, code  # a copy, because the caller sorts it in place
-
-
-def set_users(connection: duckdb.DuckDBPyConnection, placed: str, allowances: Allowances) -> None:
-    """Create the relation ``users`` of :func:`users_of` in a DuckDB session that has the relation ``secret``."""
-    connection.register("allowances", allowances.table)
-    connection.execute(f"CREATE TEMP TABLE users AS {users_of(placed, allowances)}")
-
-
-def keep_counters(connection: duckdb.DuckDBPyConnection, counters: UserCounters) -> None:
-    """Store the counters of a DuckDB session that has the relation ``users``. Raises OdError as ``keep`` does."""
-    counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
-
-
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
     return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))
-
-
-def user_ids(column: pd.Series, unit: PrivacyUnit) -> tuple[pa.Array, NDArray[np.bool_]]:
-    """Return the user id of each record as text, and whether it is valid for the unit; shape (records,) each.
-
-    Raises OdError if the column contains neither text nor whole numbers.
-    """
-    if pd.api.types.is_integer_dtype(column.dtype):
-        ids = pa.array(column).cast(pa.large_string())
-    elif column.notna().any() and not may_hold_text(column):
-        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
-    else:
-        ids = texts(column.astype(object).map(lambda value: str(value) if _is_whole(value) else value))
-    valid = [pc.fill_null(pc.match_substring_regex(ids, pattern), False) for pattern in id_patterns(unit)]
-    return ids, np.all([one.to_numpy(zero_copy_only=False) for one in valid], axis=0)
 
 
 def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:
@@ -254,22 +76,3 @@ def no_user_ids(what: str) -> OdError:
         f"{what}; user ids are text or whole numbers",
         next_step="read or write the user ids as text",
     )
-
-
-def texts(column: pd.Series) -> pa.Array:
-    """Return a column as text. A value that is not text, or that UTF-8 cannot encode, becomes NULL."""
-    return pa.array([value if _is_text(value) else None for value in column.astype(object)], pa.large_string())
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and (value.isascii() or not any("\ud800" <= sign <= "\udfff" for sign in value))
-
-
-def _is_whole(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-
-
-def may_hold_text(column: pd.Series) -> bool:
-    """Return whether the type of a column allows text."""
-    kinds = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
-    return bool(pd.api.types.is_object_dtype(kinds.dtype) or pd.api.types.is_string_dtype(kinds.dtype))

@@ -1,7 +1,7 @@
 """Confidential: store true leaf counts in a folder of files that are sorted by rank and written once.
 
 The rank of a leaf pair (origin zone, destination zone) is its position in tree order. A reader can take all counts, the
-counts of a range of ranks, or one row group after another. So a release may be larger than the memory. The files are
+counts of a range of ranks, or one file after another. So a release may be larger than the memory. The files are
 written by one process that runs DuckDB, or by the tasks of a cluster. The result of a release does not depend on how
 the counts are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
 """
@@ -16,13 +16,14 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.ledger.object_store import Store
+from od_core.records.count_query import Ranked
 from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts
 
@@ -31,13 +32,6 @@ PAIRS = 1 << 20
 
 GROUP = 1 << 18
 """Number of leaf pairs per row group. A reader of a few counts decodes at least one row group."""
-
-Ranked = tuple[NDArray[np.int64], ...]
-"""Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each.
-
-If trips are counted by segment, the third array is the code of :mod:`od_core.records.segments`, and a leaf pair
-occurs once for each of its codes.
-"""
 
 _SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64()), ("segment", pa.int32())])
 _MANIFEST = "counted.json"
@@ -66,13 +60,9 @@ class CountFile:
 
 @dataclass(frozen=True, repr=False)
 class CountFiles:
-    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files.
+    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files of a folder.
 
     The object refers to the files and contains no counts until they are read. It can be sent to another process.
-
-    Attributes:
-        store: store that contains the files.
-        folder: folder of the files in the store.
     """
 
     store: Store
@@ -113,74 +103,55 @@ class CountFiles:
     def between(self, first: int, end: int) -> TripCounts:
         """Return the counts of the ranks from ``first`` to ``end`` - 1. Row groups without such ranks are not read."""
         if self.breakdowns:
-            return self._joined(self._rows_between(first, end))
+            return TripCounts.of_rows(self._rows_between(first, end), self.breakdowns)
         most = sum(file.pairs for file in self.files if file.first < end and file.last >= first)
-        return _counts(self._rows_between(first, end), most)
+        rank, before = np.empty(most, dtype=np.int64), np.zeros(most + 1, dtype=np.int64)
+        stop = 0
+        for ranks, trips in self._rows_between(first, end):
+            start, stop = stop, stop + len(ranks)
+            rank[start:stop] = ranks
+            before[start + 1 : stop + 1] = before[start] + np.cumsum(trips)
+        return TripCounts(rank[:stop], before[: stop + 1])
 
     def column_pieces(self) -> Iterator[Ranked]:
         """Yield the arrays of :meth:`TripCounts.column_pieces` for all counts, in consecutive blocks."""
         before = 0
         yield np.empty(0, dtype=np.int64), np.zeros(1, dtype=np.int64)
-        for rank, trips, *code in self._whole_ranks_between(0, self._end):
-            segments: Iterable[NDArray[np.int64]] = ()
-            if code:
-                counts = self._joined([(rank, trips, *code)])
-                rank, trips, segments = counts.rank, np.diff(counts.before), counts.segment_columns()
-            running = before + np.cumsum(trips)
-            before = int(running[-1])
-            yield rank, running, *segments
+        for rows in self._rows_between(0, self._end):
+            counts = TripCounts.of_rows([rows], self.breakdowns)
+            yield counts.rank, before + counts.before[1:], *counts.segment_columns()
+            before += counts.total
 
     def at_level(self, tree: FlowTree, level: int, ranks: tuple[int, int] | None = None) -> TripCounts:
         """Return the trips of the nodes of a level, each stored under the rank of the node's first leaf pair.
 
         The result replaces the leaf counts at this level and above: :meth:`TripCounts.add_to` adds the same trips
-        there. Only one row group of the files and the nodes that have trips are in memory. If the trips are counted by
-        segment, the result also has the trips of each node by segment. ``ranks`` are the first rank, and the last rank
-        plus 1, of the leaf pairs of whole nodes of that level; all by default.
+        there. Only one file and the nodes that have trips are in memory. If the trips are counted by segment, the
+        result also has the trips of each node by segment. ``ranks`` are the first rank, and the last rank plus 1, of
+        the leaf pairs of whole nodes of that level; all by default.
         """
         first, end = (0, self._end) if ranks is None else ranks
-        rows = [self._none]
-        for rank, trips, *code in self._whole_ranks_between(first, end):
-            pairs = _by_rank(rank, trips) if code else (rank, trips)
-            nodes = _nodes_above(_counts([pairs], len(rank)), tree, level)
-            at = tree.first_rank(nodes)
-            if code:
-                of_node = np.searchsorted(at, rank, side="right") - 1
-                rows.append(_by_rank_and_code(at[of_node], trips, code[0]))
-            else:
-                rows.append((at, nodes.trips))
-        rank, trips, *code = _concatenated(rows)  # the leaf pairs of a node may be in two row groups
-        return TripCounts.from_ranks(tree, rank, trips, code[0] if code else None, self.breakdowns)
-
-    def _whole_ranks_between(self, first: int, end: int) -> Iterator[Ranked]:
-        """Yield the rows of a range of ranks in consecutive arrays, cut so that no rank is in two arrays."""
-        rows = self._rows_between(first, end)
-        return _whole_ranks(rows) if self.breakdowns else rows
-
-    @property
-    def _none(self) -> Ranked:
-        none = np.empty(0, dtype=np.int64)
-        return (none, none, none.astype(np.int32)) if self.breakdowns else (none, none)
-
-    def _joined(self, rows: Iterable[Ranked]) -> TripCounts:
-        """Return the counts of consecutive rows, which have segments."""
-        rank, trips, code = _concatenated([self._none, *rows])
-        return TripCounts.from_sorted_segments(rank, trips, code, self.breakdowns)
+        of_nodes = []
+        for rank, *trips_and_code in self._rows_between(first, end):
+            at = tree.first_rank(_nodes_above(TripCounts.of_rows([(rank, trips_and_code[0])]), tree, level))
+            node = at[np.searchsorted(at, rank, side="right") - 1]
+            names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
+            rows = pd.DataFrame(dict(zip(names, (node, *trips_and_code), strict=True)))
+            summed = rows.groupby([name for name in names if name != "trips"], as_index=False)["trips"].sum()
+            of_nodes.append(tuple(summed[name].to_numpy() for name in names))
+        return TripCounts.of_rows(of_nodes, self.breakdowns)
 
     def _rows_between(self, first: int, end: int) -> Iterator[Ranked]:
+        """Yield the rows of a range of ranks, one file at a time. No rank is in two files."""
         for file in self.files:
             if file.first < end and file.last >= first:
-                yield from self._rows_of(file, first, end)
-
-    def _rows_of(self, file: CountFile, first: int, end: int) -> Iterator[Ranked]:
-        with pq.ParquetFile(self.store.read(file.name)) as opened:
-            for number in range(opened.num_row_groups):
-                ranks = opened.metadata.row_group(number).column(0).statistics
-                if ranks.min < end and ranks.max >= first:
-                    table = opened.read_row_group(number, use_threads=False)
-                    rank, *others = (column.to_numpy() for column in table.columns)
-                    start, stop = np.searchsorted(rank, [first, end])
-                    yield rank[start:stop], *(column[start:stop] for column in others)
+                with pq.ParquetFile(self.store.read(file.name)) as opened:
+                    groups = (opened.metadata.row_group(number) for number in range(opened.num_row_groups))
+                    ranks = [group.column(0).statistics for group in groups]
+                    wanted = [number for number, own in enumerate(ranks) if own.min < end and own.max >= first]
+                    rank, *others = map(np.asarray, opened.read_row_groups(wanted, use_threads=False).columns)
+                start, stop = np.searchsorted(rank, [first, end])
+                yield rank[start:stop], *(column[start:stop] for column in others)
 
 
 def write_count_files(store: Store, stem: str, batches: Iterable[Ranked]) -> list[CountFile]:
@@ -236,35 +207,6 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
         yield _concatenated(waiting)
 
 
-def _whole_ranks(pieces: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same rows, cut so that no rank is in two arrays."""
-    waiting: Ranked | None = None
-    for piece in pieces:
-        rows = piece if waiting is None else _concatenated([waiting, piece])
-        if len(rows[0]) == 0:
-            continue
-        last = int(np.searchsorted(rows[0], rows[0][-1]))
-        if last > 0:
-            yield tuple(column[:last] for column in rows)
-        waiting = tuple(column[last:] for column in rows)
-    if waiting is not None:
-        yield waiting
-
-
-def _by_rank(rank: NDArray[np.int64], trips: NDArray[np.int64]) -> Ranked:
-    """Return ascending ranks without repetitions, and the sum of the trips of each; at least one rank."""
-    starts = np.flatnonzero(np.diff(rank, prepend=-1))
-    return rank[starts], np.add.reduceat(trips, starts)
-
-
-def _by_rank_and_code(rank: NDArray[np.int64], trips: NDArray[np.int64], code: NDArray[np.int64]) -> Ranked:
-    """Return ascending pairs of rank and code without repetitions, each with the sum of its trips; at least one."""
-    order = np.lexsort((code, rank))
-    rank, trips, code = rank[order], trips[order], code[order]
-    starts = np.flatnonzero((np.diff(rank, prepend=-1) != 0) | (np.diff(code, prepend=-1) != 0))
-    return rank[starts], np.add.reduceat(trips, starts), code[starts]
-
-
 def _concatenated(pieces: Sequence[Ranked]) -> Ranked:
     return tuple(map(np.concatenate, zip(*pieces, strict=True)))
 
@@ -282,18 +224,6 @@ def _parquet(rows: Ranked) -> pa.Buffer:
         column_encoding={"rank": "DELTA_BINARY_PACKED"},
     )
     return buffer.getvalue()
-
-
-def _counts(pieces: Iterable[Ranked], most: int) -> TripCounts:
-    """Join consecutive counts, which have at most ``most`` leaf pairs together, and return them."""
-    rank, before = np.empty(most, dtype=np.int64), np.empty(most + 1, dtype=np.int64)
-    before[0] = end = 0
-    for ranks, trips in pieces:
-        start, end = end, end + len(ranks)
-        rank[start:end] = ranks
-        np.cumsum(trips, out=before[start + 1 : end + 1])
-        before[start + 1 : end + 1] += before[start]
-    return TripCounts(rank[:end], before[: end + 1])
 
 
 def _nodes_above(counts: TripCounts, tree: FlowTree, level: int) -> Nodes:

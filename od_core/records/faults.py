@@ -38,15 +38,13 @@ def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows:
     )
 
 
-def usual_length(codes: Sequence[str]) -> int:
-    """Return the most frequent length of the codes. If several lengths are equally frequent, return the largest."""
-    lengths = Counter(map(len, codes))
-    return max(lengths, key=lambda length: (lengths[length], length))
-
-
 def filled_with_zeros(column: str, codes: Sequence[str]) -> str:
-    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL."""
-    length = usual_length(codes)
+    """Return SQL that pads shorter codes with leading zeros to the usual length of ``codes``. Others become NULL.
+
+    The usual length is the most frequent one, or the largest of those that are equally frequent.
+    """
+    lengths = Counter(map(len, codes))
+    length = max(lengths, key=lambda length: (lengths[length], length))
     return f"CASE WHEN length({column}) < {length} THEN lpad({column}, {length}, '0') END"
 
 
@@ -60,15 +58,9 @@ def refuse_too_many_faults(
 ) -> None:
     """Raise OdError if more than the allowed share of the trips is faulty (``docs/how-to/zones-and-records.md``).
 
-    The message names no record.
-
-    Args:
-        faulty: number of faulty trips; of faulty records if records have weights.
-        trips: number of all trips or records.
-        fault_threshold: the allowed share.
-        lost_zeros: function that returns whether most unlisted codes have probably lost their leading zeros. It is
-            called only if the error is raised.
-        advice: end of the next step, from public facts alone.
+    ``faulty`` and ``trips`` are numbers of records if these have weights. ``lost_zeros`` returns whether most unlisted
+    codes have probably lost their leading zeros; it is called only if the error is raised. ``advice`` ends the next
+    step, and follows from public facts alone.
     """
     if faulty <= fault_threshold * trips:
         return

@@ -218,11 +218,6 @@ class RecordFormat:
         """Encoding of the text, UTF-8 if the format states none."""
         return self.encoding or "utf-8"
 
-    @property
-    def text_delimiter(self) -> str:
-        """Character that separates the fields of a CSV line, a comma if the format states none."""
-        return self.delimiter or ","
-
     def container_of(self, source: Path) -> Literal["csv", "parquet", "duckdb", "lines"]:
         """Return the kind of a file of this format. It follows from the file's name and the stated options."""
         if self.container != "named":

@@ -11,22 +11,18 @@ from __future__ import annotations
 from pathlib import Path
 
 from od_core.errors import OdError
-from od_core.files.duckdb_session import quoted_name, spill_folder
+from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.formats import TABLE, RecordColumns, RecordFormat, column_in
 from od_core.records.open_file import UNSTATED_TIME, opened, record_schema
-from od_core.records.record_query import FileQuery, local_time_and_day
+from od_core.records.record_query import FileQuery, part_of_time
 
 FIRST_ROWS = 100_000
 """Largest number of rows that commands which declare an input read."""
 
-_MANY_ROWS = 100
-"""Smallest number of rows from which :func:`has_single_pairs` concludes that a file is a table of flows.
-
-In a shorter file, each pair of places may occur only once by chance.
-"""
+_MANY_ROWS = 100  # in a shorter file, each pair of places may occur only once by chance
 
 _NUMBER = r"[\s\p{Z}]*[-+]?\p{Nd}[\p{Nd}\p{Z}\s.,''\x{2019}_]*"
 """RE2 pattern of a number within quotes of SQL: in any digits, possibly padded, grouped or with decimals."""
@@ -39,11 +35,8 @@ def count_columns(source: Path, columns: list[str], form: RecordFormat) -> list[
     """
     texts = [f"nullif(trim({quoted_name(name)}::VARCHAR), '')" for name in columns]
     are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
-    if not columns:
-        return []
-    return [
-        name for name, is_number in zip(columns, _of_first_rows(source, form, are_numbers), strict=True) if is_number
-    ]
+    found = _of_first_rows(source, form, are_numbers) if columns else ()
+    return [name for name, is_number in zip(columns, found, strict=True) if is_number]
 
 
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
@@ -64,10 +57,6 @@ def _of_first_rows(source: Path, form: RecordFormat, asked: list[str]) -> tuple[
     return found
 
 
-_ANY_ZONE = "UTC"
-"""Time zone for times that have one: it changes days, and not whether there is one."""
-
-
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     """Return whether one of the first records of a file has a date in a column, or whether there is no record.
 
@@ -77,10 +66,10 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
     with opened(source, form) as file:
         if file.types[column] == UNSTATED_TIME:
             raise file.unstated_time(column)
-        found = local_time_and_day(quoted_name(column), file.types[column], _ANY_ZONE)
-        if found is None:
+        day = part_of_time("duckdb", "day", quoted_name(column), file.types[column], "UTC", quoted_text)
+        if day is None:
             return False
-        rows, dated = file.relation.limit(FIRST_ROWS).aggregate(f"count(*), count({found[1]})").fetchall()[0]
+        rows, dated = file.relation.limit(FIRST_ROWS).aggregate(f"count(*), count({day})").fetchall()[0]
         return bool(dated or not rows)
 
 

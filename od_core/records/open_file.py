@@ -10,10 +10,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -35,27 +36,9 @@ CORRECT = "correct the file of records, or the columns named in the configuratio
 GZIP_ERRORS = (EOFError, gzip.BadGzipFile, zlib.error)
 """Exceptions that a truncated or damaged gzip file raises."""
 
-_LONGEST_LINE = 2_000_000
-"""Largest number of bytes of a line: DuckDB's limit, which is far above any record."""
+_LONGEST_LINE = 2_000_000  # bytes: DuckDB's limit, which is far above any record
 
 _PIECE = 1 << 20
-
-
-def file_fault(
-    source: Path,
-    form: RecordFormat,
-    code: str,
-    message: str,
-    *,
-    next_step: str = CORRECT,
-    detail: str | None = None,
-) -> OdError:
-    """Return an OdError about a file. ``message`` is the rest of a sentence about it, such as "is empty".
-
-    The sentence begins with the names of the file and of the reader; ``detail`` is the confidential detail.
-    """
-    named = f"{source.name} (reader {form.name!r}) {message}"
-    return OdError(code, named, next_step=next_step, confidential_detail=detail)
 
 
 def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
@@ -83,49 +66,6 @@ _KINDS_OF_FAULT = {
     "state machine": "lines end in different ways (LF, CR LF or CR), or a quote stands where none may",
 }
 """Description of a fault of a text, by the words with which DuckDB names it. They may also occur in a quoted record."""
-
-
-def unreadable(source: Path, form: RecordFormat, error: Exception) -> OdError:
-    """Return the OdError for a file that cannot be read, or for what the machine lacks to read it.
-
-    The text of ``error`` becomes the confidential detail.
-    """
-    if (absent := absence(source)) is not None:
-        step = "leave the file in its place until it is read, or correct the rights to read it"
-        return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
-    if (other := of_machine(error, f"{source.name} cannot be read")) is not None:
-        return other
-    said = str(error)
-    what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
-    message = f"cannot be read as {what.get(form.container_of(source), f'CSV in {form.text_encoding.upper()}')}"
-    next_step = "correct the file of records"
-    if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
-        message += ": it is truncated or damaged"
-        next_step = "download the file again"
-    elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
-        message += ": it contains bytes that are invalid in this encoding"
-        if "encoding" in form.takes:
-            next_step = _other_encoding(source, form)
-    elif form.container_of(source) in ("csv", "lines"):
-        message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
-    return file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step, detail=said)
-
-
-def _other_encoding(source: Path, form: RecordFormat) -> str:
-    """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters from 128 to 159."""
-    if form.text_encoding == "utf-16":
-        return "save the file as UTF-8"
-    if form.text_encoding == "utf-8":
-        with suppress(OSError, *GZIP_ERRORS), open_bytes(source) as text:
-            if not any(map(_NOT_LATIN_1.search, iter(partial(text.read, _PIECE), b""))):
-                return "write encoding: latin-1 next to the path of the files if they are Latin-1, or correct the file"
-    return (
-        "correct the file: save it as UTF-8 or, if it is in Windows-1252, as Western European spreadsheets write it,"
-        " convert it: iconv -f WINDOWS-1252 -t UTF-8"
-    )
-
-
-_NOT_LATIN_1 = re.compile(rb"[\x80-\x9f]")
 
 
 _KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
@@ -168,31 +108,6 @@ def open_bytes(source: Path) -> IO[bytes]:
     return cast("IO[bytes]", gzip.open(source)) if is_compressed(source) else source.open("rb")
 
 
-def refuse_incomplete(source: Path, form: RecordFormat) -> None:
-    """Read a text to its end, and check that nothing is missing that DuckDB would not miss.
-
-    DuckDB drops what stands after the last end of a line once it is larger than its buffer of 32 MB, and version 1
-    reads a truncated gzip file as a shorter one.
-
-    Raises:
-        OdError: the text contains a NUL character, as does a copy that stopped after its space was reserved, or a file
-            with a hole; or what stands after the last end of a line is longer than any record.
-        GZIP_ERRORS: the file is truncated or damaged.
-    """
-    if form.container_of(source) not in ("csv", "lines"):
-        return
-    named, is_wide = f"{source.name} (reader {form.name!r})", form.text_encoding == "utf-16"
-    since_end = 0  # bytes since the last end of a line
-    with open_bytes(source) as text:
-        while piece := text.read(_PIECE):
-            if has_nul(piece, is_wide=is_wide):
-                raise incomplete(f"{named} contains NUL characters")
-            last = piece.rfind(b"\n" if b"\n" in piece else b"\r")
-            since_end = since_end + len(piece) if last < 0 else len(piece) - last - 1
-    if since_end > _LONGEST_LINE:
-        raise incomplete(f"{named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line")
-
-
 def has_nul(text: bytes, *, is_wide: bool = False) -> bool:
     """Return whether a text has a NUL character; ``is_wide`` says whether it is in UTF-16."""
     return not np.frombuffer(text, "<u2", len(text) // 2).all() if is_wide else b"\0" in text
@@ -202,51 +117,6 @@ def incomplete(what: str) -> OdError:
     """Return the OdError for a text whose end is missing; ``what`` begins its message."""
     step = "copy or download it again, and compare its size and checksum; if it is whole, save it as UTF-8"
     return OdError("OD-FILE-INCOMPLETE", f"{what}, so its copy probably stopped part-way", next_step=step)
-
-
-def refuse_other_kinds(source: Path, form: RecordFormat) -> None:
-    """Check by the first bytes that a file has the kind and the encoding of its format.
-
-    Raises:
-        OdError: the kind or the encoding differs, or the format has an option that does not apply to the file.
-        OSError: the file cannot be read.
-        GZIP_ERRORS: the file is compressed and damaged.
-    """
-    form.refuse_options_of_text(source)
-    found = kind_of(source)
-    container = form.container_of(source)
-    wanted = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(container, _GZIP if is_compressed(source) else None)
-    if found != wanted:
-        message = f"is not {wanted}" if found is None else f"is {found}"
-        step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
-        if form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
-            step = "use the file as it is published, or reader: table"
-        raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=step)
-    if container in ("csv", "lines"):
-        with open_bytes(source) as text:
-            _refuse_other_encoding(source, form, text.read(3))
-
-
-def _refuse_other_encoding(source: Path, form: RecordFormat, first: bytes) -> None:
-    """Raise OdError if the byte order mark in the first bytes of a text is not that of the encoding of its format.
-
-    A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report no
-    error.
-    """
-    mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
-    wanted = form.text_encoding
-    if mark == wanted or (mark is None and wanted != "utf-16"):
-        return
-    found = (
-        "does not begin with the byte order mark of little-endian UTF-16"
-        if mark is None
-        else f"has the byte order mark of {mark.upper()}"
-    )
-    next_step = "save the file as UTF-8"
-    if mark in ("utf-8", "utf-16") and "encoding" in form.takes:
-        next_step = f"write encoding: {mark} next to the path of the files"
-    message = f"{found}, but is read as {wanted.upper()}"
-    raise file_fault(source, form, "OD-FILE-UNREADABLE", message, next_step=next_step)
 
 
 _DIALECT = (
@@ -263,9 +133,6 @@ also silently drops everything after a quote that is not closed. With several th
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
 
-_DELIMITERS = (",", ";", "\t", "|", ":")
-"""Delimiters to suggest in the error message if the file has none of the expected columns with the stated delimiter."""
-
 _NO_SUCH_SIGN = "\1"
 """Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
 
@@ -274,19 +141,222 @@ UNSTATED_TIME = "TIMESTAMP OF AN UNSTATED ZONE"
 """Type of a Parquet column of times that may be instants or local times: neither the file nor the format says it."""
 
 
-class OpenFile(NamedTuple):
-    """A file of records that is open in DuckDB.
-
-    Attributes:
-        source: path of the file.
-        form: format of its records.
-        relation: its rows, as a DuckDB relation.
-        connection: the connection that reads them.
-        unstated_times: names of the columns of type ``UNSTATED_TIME``.
-    """
+@dataclass(frozen=True)
+class RecordFile:
+    """A file of records, and the format in which it is read."""
 
     source: Path
     form: RecordFormat
+
+    @property
+    def container(self) -> str:
+        """Kind of the file; see :meth:`RecordFormat.container_of`."""
+        return self.form.container_of(self.source)
+
+    @property
+    def named(self) -> str:
+        """Names of the file and of the reader, with which a message begins."""
+        return f"{self.source.name} (reader {self.form.name!r})"
+
+    def fault(
+        self,
+        message: str,
+        code: str = "OD-FILE-UNREADABLE",
+        *,
+        next_step: str = "correct the file of records",
+        detail: str | None = None,
+    ) -> OdError:
+        """Return an OdError about the file. ``message`` is the rest of a sentence about it, such as "is empty"."""
+        return OdError(code, f"{self.named} {message}", next_step=next_step, confidential_detail=detail)
+
+    def unreadable(self, error: Exception) -> OdError:
+        """Return the OdError for a file that cannot be read, or for what the machine lacks to read it.
+
+        The text of ``error`` becomes the confidential detail.
+        """
+        if (absent := absence(self.source)) is not None:
+            step = "leave the file in its place until it is read, or correct the rights to read it"
+            return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
+        if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
+            return other
+        said, form = str(error), self.form
+        what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
+        message = f"cannot be read as {what.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
+        if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
+            return self.fault(
+                f"{message}: it is truncated or damaged", next_step="download the file again", detail=said
+            )
+        if isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
+            message += ": it contains bytes that are invalid in this encoding"
+            if "encoding" in form.takes:
+                return self.fault(message, next_step=self._other_encoding(), detail=said)
+        elif self.container in ("csv", "lines"):
+            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
+        return self.fault(message, detail=said)
+
+    def _other_encoding(self) -> str:
+        """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
+        if self.form.text_encoding == "utf-16":
+            return "save the file as UTF-8"
+        if self.form.text_encoding == "utf-8":
+            not_latin_1 = re.compile(rb"[\x80-\x9f]").search
+            with suppress(OSError, *GZIP_ERRORS), open_bytes(self.source) as text:
+                if not any(map(not_latin_1, iter(partial(text.read, _PIECE), b""))):
+                    return (
+                        "write encoding: latin-1 next to the path of the files if they are Latin-1, or correct the file"
+                    )
+        return (
+            "correct the file: save it as UTF-8 or, if it is in Windows-1252, as Western European spreadsheets write"
+            " it, convert it: iconv -f WINDOWS-1252 -t UTF-8"
+        )
+
+    def refuse_incomplete(self) -> None:
+        """Read a text to its end, and check that nothing is missing that DuckDB would not miss.
+
+        DuckDB drops what stands after the last end of a line once it is larger than its buffer of 32 MB, and version 1
+        reads a truncated gzip file as a shorter one.
+
+        Raises:
+            OdError: the text contains a NUL character, as does a copy that stopped after its space was reserved, or a
+                file with a hole; or what stands after the last end of a line is longer than any record.
+            GZIP_ERRORS: the file is truncated or damaged.
+        """
+        since_end = 0  # bytes since the last end of a line
+        with open_bytes(self.source) as text:
+            for piece in iter(partial(text.read, _PIECE), b""):
+                if has_nul(piece, is_wide=self.form.text_encoding == "utf-16"):
+                    raise incomplete(f"{self.named} contains NUL characters")
+                last = piece.rfind(b"\n" if b"\n" in piece else b"\r")
+                since_end = since_end + len(piece) if last < 0 else len(piece) - last - 1
+        if since_end > _LONGEST_LINE:
+            raise incomplete(f"{self.named} ends with more than {_LONGEST_LINE:,} bytes without an end of a line")
+
+    def refuse_other_kinds(self) -> None:
+        """Check by the first bytes that the file has the kind and the encoding of its format.
+
+        A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report
+        no error.
+
+        Raises:
+            OdError: the kind or the encoding differs, or the format has an option that does not apply to the file.
+            OSError: the file cannot be read.
+            GZIP_ERRORS: the file is compressed and damaged.
+        """
+        self.form.refuse_options_of_text(self.source)
+        found, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
+        wanted = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
+        if found != wanted:
+            message = f"is not {wanted}" if found is None else f"is {found}"
+            step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
+            if self.form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
+                step = "use the file as it is published, or reader: table"
+            raise self.fault(message, next_step=step)
+        if self.container not in ("csv", "lines"):
+            return
+        with open_bytes(self.source) as text:
+            first = text.read(3)
+        mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
+        encoding = self.form.text_encoding
+        if mark == encoding or (mark is None and encoding != "utf-16"):
+            return
+        message = "does not begin with the byte order mark of little-endian UTF-16"
+        if mark is not None:
+            message = f"has the byte order mark of {mark.upper()}"
+        step = "save the file as UTF-8"
+        if mark in ("utf-8", "utf-16") and "encoding" in self.form.takes:
+            step = f"write encoding: {mark} next to the path of the files"
+        raise self.fault(f"{message}, but is read as {encoding.upper()}", next_step=step)
+
+    def header(self) -> list[str]:
+        """Return the names of the columns as a CSV or Parquet file states them; empty for other files.
+
+        DuckDB gives other names to columns of Parquet files that have none, or that of another one.
+        """
+        if self.container == "parquet":
+            return list(pq.read_schema(self.source).names)
+        return self.first_line(self.form.delimiter or ",") if self.container == "csv" else []
+
+    def first_line(self, delimiter: str) -> list[str]:
+        """Return the fields of the first line of a CSV file."""
+        opened = gzip.open if is_compressed(self.source) else open
+        with opened(self.source, "rt", encoding=_CODECS[self.form.text_encoding], newline="") as file:
+            return next(csv.reader(file, delimiter=delimiter), [])
+
+    def csv_query(self) -> str:
+        """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
+
+        DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how
+        others are read.
+        """
+        names = self.header()
+        if not names:
+            raise self.fault("is empty and has no header line")
+        columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in own_names(names))
+        delimiter = quoted_text(self.form.delimiter or ",")
+        return self._read_csv(columns, f"header = true, delim = {delimiter}, quote = '\"', escape = '\"'")
+
+    def lines_query(self) -> str:
+        """Return a query for the fields of every line. One with more or fewer makes the file unreadable, as in CSV."""
+        whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
+        place = {name: f"fields[{number}]" for number, name in enumerate(self.form.fields, start=1)}
+        joined = {name: " || ".join(place[part] for part in parts) for name, parts in self.form.joined}
+        columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
+        return f"""
+            SELECT {columns} FROM (
+                SELECT CASE WHEN len(fields) = {len(place)} THEN fields ELSE error('a line with other fields: ' || line)
+                    END AS fields
+                FROM (
+                    SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
+                    FROM ({self._read_csv("'line': 'VARCHAR'", whole)}))
+                WHERE len(fields) > 0)
+        """  # noqa: S608  # names of the published layout, and a query of our own
+
+    def _read_csv(self, columns: str, fields: str) -> str:
+        compression = "gzip" if is_compressed(self.source) else "none"
+        how = f"{fields}, {_DIALECT}, encoding = '{self.form.text_encoding}', compression = '{compression}'"
+        return f"SELECT * FROM read_csv({quoted_text(file_name(self.source))}, columns = {{{columns}}}, {how})"  # noqa: S608  # quoted
+
+    def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
+        """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
+
+        Physical type INT96 has no annotation, and the old annotations of timestamps do not tell instants from local
+        times. DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and
+        "Deprecated timestamp ConvertedType".
+        """
+        with pq.ParquetFile(self.source) as file:
+            names, stored = own_names(file.schema_arrow.names), list(file.schema)
+        relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quoted_name, names))})")
+        unstated = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
+        if not unstated or self.form.timestamps is None:
+            return relation, unstated
+        if self.form.timestamps == "utc":
+            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
+            relation = relation.project(f"* REPLACE ({', '.join(instants)})")
+        return relation, ()
+
+    def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
+        """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
+        connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
+        found = connection.sql(
+            "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
+        ).fetchall()
+        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
+        if self.form.table not in tables:
+            known = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
+            raise self.fault(f"has no table {self.form.table!r} ({known})", "OD-TRIPS-TABLE", next_step=CORRECT)
+        schema, name = tables[self.form.table]
+        return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
+
+
+@dataclass(frozen=True)
+class OpenFile(RecordFile):
+    """A file of records that is open in DuckDB.
+
+    Attributes:
+        relation, connection: its rows, and the connection that reads them.
+        unstated_times: names of the columns of type ``UNSTATED_TIME``.
+    """
+
     relation: duckdb.DuckDBPyRelation
     connection: duckdb.DuckDBPyConnection
     unstated_times: tuple[str, ...] = ()
@@ -299,11 +369,9 @@ class OpenFile(NamedTuple):
 
     def unstated_time(self, name: str) -> OdError:
         """Return the OdError for a column of type ``UNSTATED_TIME``, from which dates or hours are needed."""
-        return file_fault(
-            self.source,
-            self.form,
-            "OD-TRIPS-DATE",
+        return self.fault(
             f"column {name!r} holds Parquet timestamps that do not state whether they are instants or local times",
+            "OD-TRIPS-DATE",
             next_step="write timestamps: utc (instants, as Spark writes them) or timestamps: local (local times, as"
             " Impala does) next to the path of the files",
         )
@@ -317,34 +385,28 @@ class OpenFile(NamedTuple):
         columns = self.relation.columns
         if (repeated := self.repeated(name)) is not None:
             return repeated
-        if self.form.container_of(self.source) == "csv" and not _has_any(expected, columns):
-            return self._no_header(name, expected)
-        near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
-        message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
-        return file_fault(self.source, self.form, "OD-TRIPS-COLUMN", message)
+        if self.container != "csv" or _has_any(expected, columns):
+            near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
+            message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
+            return self.fault(message, "OD-TRIPS-COLUMN", next_step=CORRECT)
+        message = f"has no column {shown(name)}: its first line contains none of the expected columns"
+        next_step = "add a header line with the column names, or correct the columns named in the configuration"
+        other = next((one for one in ",;\t|:" if _has_any(expected, self.first_line(one))), None)
+        if other is not None:
+            message += f", but it does if {other!r} separates the fields"
+            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
+            next_step += " next to the path of the files" if "delimiter" in self.form.takes else " with reader: table"
+        detail = f"first line: {self.header()!r}"
+        return self.fault(message, "OD-TRIPS-COLUMN", next_step=next_step, detail=detail)
 
     def repeated(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
         asked = {one.lower() for one in ((name,) if isinstance(name, str) else name)}
-        header = enumerate(_header(self.source, self.form), start=1)
-        places = [str(place) for place, one in header if one.lower() in asked]
+        places = [str(place) for place, one in enumerate(self.header(), start=1) if one.lower() in asked]
         if len(places) < 2:
             return None
         what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
-        step = "give each column that is used a name of its own"
-        return file_fault(self.source, self.form, "OD-FILE-UNREADABLE", what, next_step=step)
-
-    def _no_header(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
-        source, form = self.source, self.form
-        message = f"has no column {shown(name)}: its first line contains none of the expected columns"
-        next_step = "add a header line with the column names, or correct the columns named in the configuration"
-        other = next((one for one in _DELIMITERS if _has_any(expected, _first_line(source, form, one))), None)
-        if other is not None:
-            message += f", but it does if {other!r} separates the fields"
-            next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
-            next_step += " next to the path of the files" if "delimiter" in form.takes else " with reader: table"
-        detail = f"first line: {_header(source, form)!r}"
-        return file_fault(source, form, "OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
+        return self.fault(what, next_step="give each column that is used a name of its own")
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
@@ -365,111 +427,29 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
         OdError: the file is of another kind; it is incomplete; it has no header, or a column twice; the DuckDB file
             lacks the table; the file cannot be read; or memory or disk space does not suffice.
     """
+    file = RecordFile(source, form)
     log = source.with_name(f"{source.name}.wal")  # which a database file may have
     try:
         with (
             nullcontext(folder) if folder else TemporaryDirectory() as scratch,
             scratch_database(Path(scratch), source, log) as connection,
         ):
-            refuse_other_kinds(source, form)
-            if whole:
-                refuse_incomplete(source, form)
+            file.refuse_other_kinds()
+            if whole and file.container in ("csv", "lines"):
+                file.refuse_incomplete()
             unstated: tuple[str, ...] = ()
-            match form.container_of(source):
+            match file.container:
                 case "parquet":
-                    relation, unstated = _parquet(connection, source, form)
+                    relation, unstated = file.rows_of_parquet(connection)
                 case "duckdb":
-                    relation = _table(connection, source, form)
+                    relation = file.rows_of_table(connection)
                 case "lines":
-                    relation = connection.sql(_lines_query(source, form))
-                case "csv":
-                    relation = connection.sql(_csv_query(source, form))
+                    relation = connection.sql(file.lines_query())
+                case _:
+                    relation = connection.sql(file.csv_query())
             yield OpenFile(source, form, relation, connection, unstated)
     except reading_errors() as error:
-        raise_alone(unreadable(source, form, error))
-
-
-def _header(source: Path, form: RecordFormat) -> list[str]:
-    """Return the names of the columns as a CSV or Parquet file states them; empty for other files.
-
-    DuckDB gives other names to columns of Parquet files that have none, or that of another one.
-    """
-    match form.container_of(source):
-        case "csv":
-            return _first_line(source, form, form.text_delimiter)
-        case "parquet":
-            return list(pq.read_schema(source).names)
-        case _:
-            return []
-
-
-def _first_line(source: Path, form: RecordFormat, delimiter: str) -> list[str]:
-    """Return the fields of the first line of a CSV file."""
-    opened = gzip.open if is_compressed(source) else open
-    with opened(source, "rt", encoding=_CODECS[form.text_encoding], newline="") as file:
-        return next(csv.reader(file, delimiter=delimiter), [])
-
-
-def _csv_query(source: Path, form: RecordFormat) -> str:
-    """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
-
-    DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how others
-    are read.
-    """
-    names = _header(source, form)
-    if not names:
-        what = "is empty and has no header line"
-        raise file_fault(source, form, "OD-FILE-UNREADABLE", what, next_step="correct the file of records")
-    columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in own_names(names))
-    fields = f"header = true, delim = {quoted_text(form.text_delimiter)}, quote = '\"', escape = '\"'"
-    return _read_csv(source, form, columns, fields)
-
-
-def _lines_query(source: Path, form: RecordFormat) -> str:
-    """Return a query for the fields of every line of a file of kind ``lines``.
-
-    A line with more or fewer fields makes the file unreadable, as in CSV.
-    """
-    whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
-    place = {name: f"fields[{number}]" for number, name in enumerate(form.fields, start=1)}
-    joined = {name: " || ".join(place[part] for part in parts) for name, parts in form.joined}
-    columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
-    return f"""
-        SELECT {columns} FROM (
-            SELECT CASE WHEN len(fields) = {len(place)} THEN fields ELSE error('a line with other fields: ' || line) END
-                AS fields
-            FROM (
-                SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
-                FROM ({_read_csv(source, form, "'line': 'VARCHAR'", whole)}))
-            WHERE len(fields) > 0)
-    """  # noqa: S608  # names of the published layout, and a query of our own
-
-
-def _read_csv(source: Path, form: RecordFormat, columns: str, fields: str) -> str:
-    compression = "gzip" if is_compressed(source) else "none"
-    how = f"{fields}, {_DIALECT}, encoding = '{form.text_encoding}', compression = '{compression}'"
-    return f"SELECT * FROM read_csv({quoted_text(file_name(source))}, columns = {{{columns}}}, {how})"  # noqa: S608  # quoted
-
-
-def _parquet(
-    connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat
-) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
-    """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
-
-    Physical type INT96 has no annotation, and the old annotations of timestamps do not tell instants from local times.
-    DuckDB reads both as local times. Source: Apache Parquet, LogicalTypes.md, sections "TIMESTAMP" and "Deprecated
-    timestamp ConvertedType".
-    """
-    with pq.ParquetFile(source) as file:
-        names, stored = own_names(file.schema_arrow.names), list(file.schema)
-    relation = connection.sql(f"FROM {parquet_rows(source)} AS t({', '.join(map(quoted_name, names))})")
-    unstated = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
-    if not unstated or form.timestamps is None:
-        return relation, unstated
-    if form.timestamps == "utc":
-        instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
-        relation = relation.project(f"* REPLACE ({', '.join(instants)})")
-    return relation, ()
+        raise_alone(file.unreadable(error))
 
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:
@@ -478,26 +458,11 @@ def _lacks_zone(column: pq.ColumnSchema) -> bool:
     return column.physical_type == "INT96" or (stated["Type"] == "Timestamp" and bool(stated["is_from_converted_type"]))
 
 
-def _table(connection: duckdb.DuckDBPyConnection, source: Path, form: RecordFormat) -> duckdb.DuckDBPyRelation:
-    """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
-    connection.execute(f"ATTACH {quoted_text(str(source))} AS source (TYPE duckdb, READ_ONLY)")
-    found = connection.sql(
-        "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
-    ).fetchall()
-    tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
-    if form.table not in tables:
-        known = nearest_known(form.table, tuple(tables)) if tables else "it has no tables"
-        raise file_fault(source, form, "OD-TRIPS-TABLE", f"has no table {form.table!r} ({known})")
-    schema, name = tables[form.table]
-    return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
-
-
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
-    """Return the DuckDB type of every column, by column name.
+    """Return the DuckDB type of every column by name. Raises OdError if the file cannot be opened in its format.
 
     Treat the names as confidential if the file is CSV. If its header is missing, the names are the values of the first
-    record. They are safe to show once one of them matches an expected column name. Raises OdError if the file cannot be
-    opened in its format.
+    record. They are safe to show once one of them matches an expected column name.
     """
     with opened(source, form) as file:
         return file.types
@@ -506,20 +471,13 @@ def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
 _FIRST_ROWS = 1000
 """Number of rows with which the first line is compared."""
 
-_NAME = re.compile(r"[^\W\d].*", re.DOTALL)
-"""Pattern of a name of a column: it begins with a letter or an underscore."""
-
-_DIGIT = re.compile(r"\d")
-
 
 def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> bool:
-    """Return whether the first line of a file is certainly a header, judging by the rows that follow it.
+    """Return whether the first line of a file is certainly a header, judging by the next rows; None is an empty field.
 
     It is one if each of its fields begins with a letter and is no value of these rows, and if in one column every row
     has a digit, but the first line has none. A first record would have to be written unlike all others to pass. Not
     every header passes.
-
-    ``rows`` are the fields of the next rows; None for an empty one.
 
     >>> is_header(["date", "origin"], [["2001-01-03", "Z00"]])
     True
@@ -528,11 +486,10 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
     """
     values = [[row[place] or "" for row in rows] for place in range(len(first))]
     seen = set().union(*values)
-    if not rows or not all(_NAME.fullmatch(name) and name not in seen for name in first):
+    if not rows or not all(re.match(r"[^\W\d]", name) and name not in seen for name in first):
         return False
-    return any(
-        not _DIGIT.search(name) and all(map(_DIGIT.search, column)) for name, column in zip(first, values, strict=True)
-    )
+    has_digit = re.compile(r"\d").search
+    return any(not has_digit(name) and all(map(has_digit, column)) for name, column in zip(first, values, strict=True))
 
 
 def has_header(source: Path, form: RecordFormat) -> bool:

@@ -1,7 +1,7 @@
 """Write the SQL that reads a row of a table as a record, by fixed rules from its own fields alone.
 
-:class:`RecordQuery` has the rules, and a subclass the types and functions of one database: :class:`FileQuery` those of
-DuckDB, and :class:`od_core.spark.counting.SparkQuery` those of Spark. A value that cannot be converted becomes NULL.
+:class:`RecordQuery` has the rules, and ``dialects.yaml`` the types and functions of DuckDB, in which :class:`FileQuery`
+reads files, and of Spark (:class:`od_core.spark.counting.SparkQuery`). A value that cannot be converted becomes NULL.
 
 If a row stands for 100 trips and is counted as one trip, 99 are lost. What a row is cannot be seen in the records: a
 number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
@@ -13,8 +13,12 @@ where a person answers, looks at the content (:func:`od_core.records.load.count_
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from typing import ClassVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from string import Template
+from typing import ClassVar, Literal
+
+import yaml
 
 from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
@@ -24,7 +28,7 @@ from od_core.periods import Period
 from od_core.records.contribution_bound import IS_USER_ID, no_user_ids
 from od_core.records.faults import MAX_COUNT
 from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, file_fault
+from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 from od_core.records.weights import no_weights
 
@@ -48,8 +52,7 @@ def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
         )
 
 
-Types = tuple[str, ...]
-"""Names of types of columns."""
+_DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(encoding="utf-8"))
 
 
 class RecordQuery(ABC):
@@ -65,37 +68,18 @@ class RecordQuery(ABC):
         table: description of the table, with which a message begins.
 
     Attributes:
-        text, whole, numbers, counts, ids, categories: names of types that hold texts; whole numbers; any numbers;
-            numbers of trips; user ids; and values by which rows are selected.
-        zone_numbers: types of zone codes where they are published as whole numbers, and may be missing.
-        category_texts, looked_up: types whose values are categories as they are, and with a lookup.
-        words: what codes, trips, categories and categories with a lookup must be; and the next step for categories
-            without a lookup.
-        zoned: name of the type of times that have a zone.
-        iso_weekday: SQL of the function from a date to the number of its day in the week, 1 for Monday.
-        match: name of the function that searches a text for a regular expression.
+        dialect: name of the database in ``dialects.yaml``.
         place: beginning of messages on weights and user ids.
     """
 
-    text: Types
-    whole: Types
-    numbers: Types
-    counts: Types
-    ids: Types
-    categories: Types
-    zone_numbers: Types
-    category_texts: Types
-    looked_up: Types
-    words: ClassVar[dict[str, str]]
-    zoned: ClassVar[str]
-    iso_weekday: ClassVar[str]
-    match: ClassVar[str]
+    dialect: ClassVar[str]
     place: str = ""
 
     def __init__(
         self, types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, time_zone: str | None, table: str
     ) -> None:
         self._types, self._columns, self._form, self._time_zone = types, columns, form, time_zone
+        self._rules = _DIALECTS[self.dialect]
         expected = (*columns.names, *(column for column, _ in form.categories))
         for name in expected:
             if column_in(name, list(types)) is None:
@@ -159,16 +143,26 @@ class RecordQuery(ABC):
         """Return the SQL of a text."""
 
     @abstractmethod
-    def _day(self, name: ColumnName) -> str:
-        """Return SQL for the day of a column of dates or times. Raises OdError if it has another type."""
-
-    @abstractmethod
-    def _hour(self, name: str) -> str:
-        """Return SQL for the hour of a column of times, "00" to "23". Raises OdError if it has another type."""
+    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        """Raise OdError if nothing says whether the times of a column are instants or local times."""
 
     def matches(self, text: str, pattern: str) -> str:
         """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
-        return f"{self.match}({text}, {self._text(pattern)})"
+        return Template(self._rules["matches"]).substitute(column=text, pattern=self._text(pattern))
+
+    def _of_time(self, what: TimePart, name: ColumnName) -> str:
+        """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
+        column, found, kind = self._column(name)
+        self._refuse_unclear_times(found, kind)
+        if what == "hour" and kind == self._rules["date"]:
+            raise self._fault("OD-TRIPS-DATE", f"column {found!r} holds {kind}, which has no hour")
+        sql = part_of_time(self.dialect, what, column, kind, self._time_zone, self._text)
+        if sql is None:
+            is_zoned = kind == self._rules["zoned"]
+            step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
+            message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+            raise self._fault("OD-TRIPS-DATE", message, step)
+        return sql
 
     def _column(self, name: ColumnName) -> tuple[str, str, str]:
         """Return the SQL of a column, its name as the table writes it, and its type."""
@@ -176,23 +170,24 @@ class RecordQuery(ABC):
         return self._name(found), found, self._types[found]
 
     def _of_type(
-        self, name: ColumnName, types: Types, code: str, must_be: str, step: str | None = None
+        self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
-        """Return the SQL of a column and its type. Raises OdError if that is not among ``types``."""
+        """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
         column, found, kind = self._column(name)
-        if kind not in types:
+        if kind not in self._rules[types]:
             raise self._fault(code, f"column {found!r} holds {kind}{must_be}", step)
         return column, kind
 
     def _is_inside(self, period: Period) -> str:
         """Return SQL for whether the date of a row is in the period, NULL without a valid date."""
-        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._day(self._columns.date)
+        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._of_time("day", self._columns.date)
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
     def _code(self, name: ColumnName) -> str:
         """Return SQL for a zone code as text."""
-        types = self.zone_numbers if self._form.has_numbered_zones else self.text
-        return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", f"; zone codes must be {self.words['codes']}"))
+        types = "zone_numbers" if self._form.has_numbered_zones else "text"
+        must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
+        return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
     def _placed(self, code: str, geography: Geography | None) -> str:
         """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
@@ -209,29 +204,21 @@ class RecordQuery(ABC):
             return code
         return f"CASE WHEN {' OR '.join(conditions)} THEN {self._text(geography.unknown)} ELSE {code} END"
 
-    def _not_dates(self, found: str, kind: str) -> OdError:
-        message = f"column {found!r} holds {kind}, not dates or local times without a zone"
-        step = "declare the time_zone in which days begin, or give local times" if kind == self.zoned else None
-        return self._fault("OD-TRIPS-DATE", message, step)
-
-    def _no_hour(self, found: str, kind: str) -> OdError:
-        return self._fault("OD-TRIPS-DATE", f"column {found!r} holds {kind}, which has no hour")
-
     def _count(self, name: ColumnName) -> str:
         """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
-        column, kind = self._of_type(name, self.counts, "OD-TRIPS-COUNT", f", not {self.words['trips']}")
-        return f"CAST({column} AS BIGINT)" if kind in self.whole else as_count(column, kind)
+        column, kind = self._of_type(name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}")
+        return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else as_count(column, kind)
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
         column, found, kind = self._column(name)
-        if kind not in self.numbers:
+        if kind not in self._rules["numbers"]:
             raise no_weights(f"{self.place}column {found!r} holds {kind}")
         return f"TRY_CAST({column} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
         column, found, kind = self._column(name)
-        if kind not in self.ids:
+        if kind not in self._rules["ids"]:
             raise no_user_ids(f"{self.place}column {found!r} holds {kind}")
         return _as_text(column, kind)
 
@@ -241,28 +228,28 @@ class RecordQuery(ABC):
             case "number":
                 return self._band(source)
             case "hour":
-                text = self._hour(source.column)
+                text = self._of_time("hour", source.column)
             case "text":
                 text = self._category(source)
             case _:
                 names = DAYS if source.derive == "day_of_week" else DAY_TYPES
                 days = ((str(number), name) for number, name in enumerate(names, start=1))
-                text = self._chosen(f"{self.iso_weekday}({self._day(source.column)})", days)
+                number = Template(self._rules["weekday"]).substitute(column=self._of_time("day", source.column))
+                text = self._chosen(number, days)
         if not source.lookup:
             return text
         return self._chosen(text, ((self._text(found), category) for found, category in source.lookup))
 
     def _category(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
-        types, meant, step = self.category_texts, self.words["categories"], self.words["no lookup"]
-        if source.lookup:
-            types, meant, step = self.looked_up, self.words["looked up"], ""
+        types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
+        meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
         must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
         return _as_text(*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
 
     def _band(self, source: SegmentSource) -> str:
         """Return SQL for the band of a number, NULL if it is not finite; NaN is greater than infinity."""
-        column, _ = self._of_type(source.column, self.numbers, "OD-TRIPS-CATEGORY", ", not numbers")
+        column, _ = self._of_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
         number = f"TRY_CAST({column} AS DOUBLE)"
         *lower, last = map(self._text, source.bands)
         limits = zip(source.breaks, lower, strict=True)
@@ -271,24 +258,13 @@ class RecordQuery(ABC):
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
         """Return SQL for whether a column of a row has one of the selected values."""
-        column, _ = self._of_type(name, self.categories, "OD-TRIPS-CATEGORY", ", not categories")
+        column, _ = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
 
     def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
         whens = (f"WHEN {one} THEN {self._text(category)}" for one, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
-
-
-_FLOATS = ("FLOAT", "DOUBLE")
-_TIMES = ("DATE", "TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS", "TIMESTAMP_NS")
-_ZONED_TIME = "TIMESTAMP WITH TIME ZONE"
-_ALL_MISSING = "NULL"
-
-_LOCAL_DAY = r"\d{4}-\d{2}-\d{2}"
-_CLOCK = r"\d{2}:\d{2}(:\d{2}(\.\d+)?)?"
-_LOCAL_TIME = rf"{_LOCAL_DAY}([ T]{_CLOCK})?"
-"""Pattern of a date or time without a zone. With a zone, a column of text could mix times of several zones."""
 
 
 class FileQuery(RecordQuery):
@@ -299,36 +275,18 @@ class FileQuery(RecordQuery):
         columns, time_zone: as in :class:`RecordQuery`.
     """
 
-    text = ("VARCHAR", "ENUM")
-    whole = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
-    numbers = counts = (*whole, "UBIGINT", "HUGEINT", *_FLOATS, "DECIMAL", "VARCHAR")
-    ids = (*text, *whole, "UBIGINT", "HUGEINT")
-    categories = (*ids, "BOOLEAN")
-    zone_numbers = (*text, *whole, *_FLOATS, _ALL_MISSING)
-    category_texts = (*text, _ALL_MISSING)
-    looked_up = (*categories, *_FLOATS, _ALL_MISSING)
-    zoned = _ZONED_TIME
-    iso_weekday = "isodow"
-    match = "regexp_matches"
-    words: ClassVar[dict[str, str]] = {
-        "codes": "text, because numbers lose leading zeros",
-        "trips": "numbers of trips",
-        "categories": "text",
-        "looked up": "text",
-        "no lookup": "declare a lookup, which states the category of each value",
-    }
+    dialect = "duckdb"
 
     def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
         self._file, self.place = file, f"{file.source.name}: "
-        table = f"{file.source.name} (reader {file.form.name!r})"
-        super().__init__(file.types, columns, file.form, time_zone, table)
+        super().__init__(file.types, columns, file.form, time_zone, file.named)
 
     def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
         """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`.
 
         The arguments and errors are those of :meth:`RecordQuery.fields`.
         """
-        date = "NULL::TIMESTAMP" if self._columns.date is None else self._time_and_day(self._columns.date)[0]
+        date = "NULL::TIMESTAMP" if self._columns.date is None else self._of_time("time", self._columns.date)
         fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
         return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts
 
@@ -336,7 +294,7 @@ class FileQuery(RecordQuery):
         return self._file.missing(name, expected)
 
     def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        return file_fault(self._file.source, self._form, code, message, next_step=next_step or CORRECT)
+        return self._file.fault(message, code, next_step=next_step or CORRECT)
 
     def _name(self, column: str) -> str:
         return quoted_name(column)
@@ -344,57 +302,26 @@ class FileQuery(RecordQuery):
     def _text(self, text: str) -> str:
         return quoted_text(text)
 
-    def _day(self, name: ColumnName) -> str:
-        return self._time_and_day(name)[1]
-
-    def _time_and_day(self, name: ColumnName) -> tuple[str, str]:
-        """Return the SQL of :func:`local_time_and_day` for a column.
-
-        Raises OdError if the column has another type; or has times with a time zone and no time zone is declared, or
-        times for which the file does not state whether they have one.
-        """
-        column, found, kind = self._column(name)
+    def _refuse_unclear_times(self, found: str, kind: str) -> None:
         if kind == UNSTATED_TIME:
             raise self._file.unstated_time(found)
-        read = local_time_and_day(column, kind, self._time_zone)
-        if read is None:
-            raise self._not_dates(found, kind)
-        return read
-
-    def _hour(self, name: str) -> str:
-        """See :meth:`RecordQuery._hour`. That of text is taken from the text, because a cast rounds to microseconds."""
-        column, found, kind = self._column(name)
-        if kind == "DATE":
-            raise self._no_hour(found, kind)
-        if kind == "TIME":
-            return f"lpad(hour({column})::VARCHAR, 2, '0')"
-        if kind == "VARCHAR":
-            is_time = f"regexp_full_match({column}, '{_LOCAL_DAY}[ T]{_CLOCK}') AND TRY_CAST({column} AS TIMESTAMP)"
-            is_clock = f"regexp_full_match({column}, '{_CLOCK}') AND TRY_CAST({column} AS TIME)"
-            of_time = f"WHEN {is_time} IS NOT NULL THEN substring({column}, 12, 2)"
-            return f"CASE {of_time} WHEN {is_clock} IS NOT NULL THEN left({column}, 2) END"
-        time, _ = self._time_and_day(name)
-        return f"strftime({column if kind in _TIMES else time}, '%H')"
 
 
-def local_time_and_day(column: str, kind: str, time_zone: str | None) -> tuple[str, str] | None:
-    """Return two SQL expressions for a column: the local time and its day. Both are NULL without a valid date.
+TimePart = Literal["time", "day", "hour"]
 
-    Times with a time zone are converted to the declared time zone, and the day is that of the result. Otherwise the day
-    is read from the column itself, or from its whole microseconds: the cast to TIMESTAMP rounds and may move a time to
-    the next day. Return None for another type, or for times with a time zone if no time zone is declared.
+
+def part_of_time(
+    dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quoted: Callable[[str], str]
+) -> str | None:
+    """Return SQL for the local time, the day or the hour of a column; NULL without a valid one.
+
+    Return None for a type of column that has none, or for times with a time zone if no time zone is declared.
     """
-    if kind == "TIMESTAMP_NS":  # whole microseconds: DuckDB 2.0 rounds the cast to DATE, too
-        column = f"make_timestamp(epoch_ns({column}) // 1000 - (epoch_ns({column}) % 1000 < 0)::BIGINT)"
-    if kind in _TIMES:
-        return f"TRY_CAST({column} AS TIMESTAMP)", f"TRY_CAST({column} AS DATE)"
-    if kind == "VARCHAR":
-        time = f"CASE WHEN regexp_full_match({column}, '{_LOCAL_TIME}') THEN TRY_CAST({column} AS TIMESTAMP) END"
-        return time, f"CASE WHEN {time} IS NOT NULL THEN TRY_CAST(left({column}, 10) AS DATE) END"
-    if kind == _ZONED_TIME and time_zone is not None:
-        time = f"try(timezone({quoted_text(time_zone)}, {column}))"
-        return time, f"TRY_CAST({time} AS DATE)"
-    return None
+    rules = _DIALECTS[dialect]
+    if kind not in rules[what] or (kind == rules["zoned"] and time_zone is None):
+        return None
+    patterns = {name: quoted(pattern) for name, pattern in rules["patterns"].items()}
+    return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))
 
 
 _FRACTION = r"\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*"
@@ -419,7 +346,7 @@ def _as_text(column: str, kind: str) -> str:
     Whole numbers are stored as floats if some are missing: 7.0 is the text 7, and 7.5 stays 7.5.
     """
     text = f"CAST({column} AS STRING)"
-    if kind not in _FLOATS:
+    if kind not in ("FLOAT", "DOUBLE"):
         return text
     is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
     whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"

@@ -19,11 +19,10 @@ from math import isfinite, prod
 from typing import Any, Literal, get_args
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
-from od_core.geography.codes import caseless, may_be_formula, positions
+from od_core.geography.codes import caseless, may_be_formula
 from od_core.registry import refuse_unknown
 
 MOST_CATEGORIES = 64
@@ -51,8 +50,8 @@ class Breakdown:
     Attributes:
         name: name of the breakdown, which is also the name of its column in records and releases.
         categories: the categories, in the order in which they are published; 2 to ``MOST_CATEGORIES``.
-        unknown: category of the records whose category is missing or not listed. If it is None, such a record is
-            faulty and is not counted.
+        unknown: category of the records whose category is missing or not listed. If it is None, such a record is faulty
+            and is not counted.
 
     Raises:
         OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,
@@ -76,17 +75,15 @@ class Breakdown:
             )
         known: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
         for category in self.categories:
+            what = f"category {category!r} of breakdown {self.name!r}"
             if not category.strip() or category != category.strip() or not category.isprintable():
                 raise _fault(
-                    f"category {category!r} of breakdown {self.name!r} is empty, or begins or ends with a space, or has"
-                    " an invisible character",
+                    f"{what} is empty, or begins or ends with a space, or has an invisible character",
                     "correct the list of categories",
                 )
             if may_be_formula(category):
-                raise _fault(
-                    f"category {category!r} of breakdown {self.name!r} could be run as a formula by a spreadsheet",
-                    "choose another text, without a sign at its beginning or after a comma",
-                )
+                step = "choose another text, without a sign at its beginning or after a comma"
+                raise _fault(f"{what} could be run as a formula by a spreadsheet", step)
             if (other := known.get(caseless(category))) is not None:
                 raise _fault(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
@@ -95,21 +92,14 @@ class Breakdown:
                 )
             known[caseless(category)] = category
         if self.unknown is not None and self.unknown not in self.categories:
-            raise _fault(
-                f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r}"
-                f" ({nearest_known(self.unknown, self.categories)})",
-                "add it to the list of categories, or name one of them",
-            )
+            near = nearest_known(self.unknown, self.categories)
+            message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"
+            raise _fault(message, "add it to the list of categories, or name one of them")
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""
-        refuse_unknown(
-            f"category of {self.name}",
-            category,
-            self.categories,
-            code="OD-SEGMENT-UNKNOWN",
-            next_step="name a declared one",
-        )
+        what = f"category of {self.name}"
+        refuse_unknown(what, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
         return self.categories.index(category)
 
     def facts(self) -> dict[str, Any]:
@@ -138,13 +128,9 @@ def breakdowns(
 ) -> tuple[Breakdown, ...]:
     """Return the breakdowns that a caller declares, in the given order.
 
-    Args:
-        segments: categories of each breakdown, by its name; None for no breakdown.
-        unknown: for some of the breakdowns, the category of records whose category is missing or not listed.
-
-    Raises:
-        OdError: there are more than ``MOST_BREAKDOWNS``, ``unknown`` names a breakdown that is not declared, two names
-            differ only in case, or a breakdown is not valid.
+    ``segments`` are the categories of each breakdown, by its name; ``unknown`` is, for some, the category of records
+    whose category is missing or not listed. Raises OdError if there are more than ``MOST_BREAKDOWNS``, ``unknown``
+    names a breakdown that is not declared, two names differ only in case, or a breakdown is not valid.
     """
     segments, unknown = segments or {}, unknown or {}
     for name in unknown:
@@ -169,30 +155,13 @@ def counts_unlisted(declared: Sequence[Breakdown]) -> bool:
 
 def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
     """Return the breakdown with a name. Raises OdError if there is none."""
-    refuse_unknown(
-        "breakdown", name, [one.name for one in declared], code="OD-SEGMENT-UNKNOWN", next_step="name a declared one"
-    )
+    names = [one.name for one in declared]
+    refuse_unknown("breakdown", name, names, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
     return next(one for one in declared if one.name == name)
 
 
 def _fault(message: str, next_step: str) -> OdError:
     return OdError("OD-SEGMENT-LIST", message, next_step=next_step)
-
-
-def segment_codes(columns: Sequence[pd.Series], breakdowns: Sequence[Breakdown], records: int) -> NDArray[np.int32]:
-    """Return the code of each record, or -1 if a category is missing or not listed; shape (records,).
-
-    If its breakdown has a category ``unknown``, such a record has this category instead. ``columns`` are the categories
-    of the records for each breakdown.
-    """
-    code, is_listed = np.zeros(records, dtype=np.int32), np.ones(records, dtype=np.bool_)
-    for column, breakdown in zip(columns, breakdowns, strict=True):
-        category = positions(column, breakdown.categories)
-        if breakdown.unknown is not None:
-            category[category < 0] = breakdown.categories.index(breakdown.unknown)
-        is_listed &= category >= 0
-        code = code * np.int32(len(breakdown.categories)) + category
-    return np.where(is_listed, code, np.int32(-1))
 
 
 def by_category(
@@ -333,15 +302,11 @@ class SegmentSource:
 
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
     """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
-    declared = {one.name: one for one in breakdowns}
-    read = {one.breakdown: one for one in sources}
-    for name in declared:
-        if name not in read:
-            raise OdError(
-                "OD-SEGMENT-SOURCE",
-                f"no column is declared for the categories of {name!r}",
-                next_step="declare the column that they are read from",
-            )
+    declared, read = {one.name: one for one in breakdowns}, [one.breakdown for one in sources]
+    missing = next((name for name in declared if name not in read), None)
+    if missing is not None:
+        message = f"no column is declared for the categories of {missing!r}"
+        raise OdError("OD-SEGMENT-SOURCE", message, next_step="declare the column that they are read from")
     for source in sources:
         if source.breakdown not in declared:
             raise source._fault("are read, but it is no breakdown of the release", "list its categories, too")

@@ -5,7 +5,8 @@ No message quotes a value of the table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,15 +15,37 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from od_core.errors import InputError, OdError, nearest_only, raise_alone
-from od_core.files.data_frame import TableOrFile, data_frame, exact_numbers, holds_numbers, shown_columns
+from od_core.errors import InputError, OdError, base_name, nearest_only, raise_alone
+from od_core.files.data_frame import (
+    TableOrFile,
+    column_names,
+    data_frame,
+    exact_numbers,
+    holds_numbers,
+    may_hold_text,
+    shown_columns,
+    texts,
+)
 from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
-from od_core.records.contribution_bound import texts
-from od_core.records.faults import FRACTION, MAX_COUNT, MISSING, NEGATIVE, NOT_NUMBERS, TOO_LARGE
+from od_core.geography.codes import READ_AS_TEXT
+from od_core.privacy.unit import PrivacyUnit
+from od_core.records.contribution_bound import check_user_column, no_user_ids
+from od_core.records.faults import (
+    FRACTION,
+    MAX_COUNT,
+    MISSING,
+    NEGATIVE,
+    NOT_NUMBERS,
+    SUM_TOO_LARGE,
+    TOO_LARGE,
+    bad_count,
+)
 from od_core.records.formats import TABLE, column_in
 from od_core.records.open_file import opened
-from od_core.records.record_query import as_count
+from od_core.records.record_query import as_count, refuse_unused
+from od_core.records.segments import Breakdown, loaded_column
+from od_core.records.weights import check_weight_column, no_weights
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -61,8 +84,7 @@ def read_table(
     Args:
         table: a table, or the path of a file: Parquet if its name ends in .parquet, else CSV with commas, in UTF-8,
             compressed by gzip if its name ends in .gz.
-        needed: names of columns that the table must have.
-        optional: names of further columns, which are read if the table has them.
+        needed, optional: names of columns that the table must have, and of those that are read if it has them.
         numbers: columns whose text is converted to numbers. Text that is not a number becomes NaN.
         named: name of a table in memory for messages, a plural such as ``the records``.
         code: code of the error for a column that is missing or occurs twice.
@@ -85,16 +107,129 @@ def read_table(
     return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
 
 
-def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
-    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has.
+ROLES = ("origin", "destination", "trips", "weight")
+"""Roles of columns, which are also their default names. The unit names the column of user ids."""
 
-    Args:
-        column: the column; shape (rows,).
-        fault: function that returns the error for a description of a fault, such as ``MISSING``, and the mask of the
-            faulty rows, None for the whole column.
+
+def loaded_trips(
+    flows: TableOrFile,
+    unit: PrivacyUnit,
+    columns: Mapping[str, str] | None,
+    breakdowns: Sequence[Breakdown],
+    *,
+    one_row_a_trip: bool,
+) -> pa.Table:
+    """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
+
+    The arguments are those of :func:`od_core.records.trip_counts.count_trips`.
 
     Raises:
-        OdError: the error of ``fault``.
+        OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or contradicts
+            the unit; zone codes are numbers; a column of categories contains no text, or is also the column of user ids
+            or of ``in_period``; counts, or their sum, are not whole numbers from 0 to 2^53; weights or user ids have
+            another type; or nothing states what a row is.
+    """
+    segments = [one.name for one in breakdowns]
+    names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
+    _refuse_shared(names, segments, unit)
+    always = ("origin", "destination", *segments, *(columns or {}))
+    user = [] if unit.column is None else [unit.column]
+    frame, there, named = read_table(
+        flows,
+        [name for role, name in names.items() if role in always],
+        [names["trips"], names["weight"], IN_PERIOD, *user],
+        numbers=[names["trips"]],
+        named="the records",
+        code="OD-TRIPS-COLUMN",
+    )
+    check_weight_column(unit, there, weight=names["weight"], trips=names["trips"])
+    if unit.column is not None:
+        check_user_column(unit.column, unit, there, trips=names["trips"])
+    codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
+    for role, column in codes.items():
+        _refuse_no_text(column, is_zone=role not in segments)
+    is_flows = names["trips"] in there
+    if not (one_row_a_trip or is_flows or unit.max_weight is not None):
+        read = (*(names[role] for role in codes), IN_PERIOD, *user)
+        step = (
+            'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
+        )
+        refuse_unused([name for name in there if name not in read], named, f"{step} of trips of a row")
+    loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
+    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in there else pd.Series(True, frame.index)
+    loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
+    if is_flows:
+        loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
+    if unit.max_weight is not None:
+        loaded["weight"] = _weights(frame[names["weight"]])
+    elif unit.column is not None:
+        loaded["user"] = _user_ids(frame[unit.column])
+    return pa.table(loaded)
+
+
+def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
+    """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
+    taken = {
+        IN_PERIOD: ("that marks the records of the period", "name another column"),
+        unit.column: ("of user ids", "name another column, or give the breakdown another name"),
+    }
+    for role in segments:
+        shared = role if unit.column == role else names[role]
+        if shared in taken:
+            what, step = taken[shared]
+            message = f"column {shared!r} is both the column of breakdown {role!r} and that {what}"
+            raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
+
+
+def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
+    """Raise OdError if a column of codes holds numbers, or a column of categories holds no text."""
+    if not column.notna().any() or (not pd.api.types.is_numeric_dtype(column) if is_zone else may_hold_text(column)):
+        return
+    message = f"{base_name(column.dtype)}; the categories of a breakdown must be text"
+    step = f"give column {column.name!r} the listed categories as text: {READ_AS_TEXT}"
+    if is_zone:
+        message = "numbers; zone codes must be text, because numbers lose leading zeros"
+        step = f"read column {column.name!r} as text: {READ_AS_TEXT}"
+    raise OdError("OD-TRIPS-NOT-TEXT", f"column {column.name!r} holds {message}", next_step=step)
+
+
+def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
+    """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
+    name = str(column.name)
+
+    def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
+        row = None if faulty is None else int(np.argmax(faulty))
+        return bad_count(what, column=name, row=row, rows=len(column))
+
+    counts = whole_numbers(column, fault)
+    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
+        raise bad_count(SUM_TOO_LARGE, column=name)
+    return counts
+
+
+def _weights(column: pd.Series) -> pa.Array:
+    """Return weights as numbers, or as text, as in a file of records. Raises OdError for a column of neither."""
+    if column.dtype != object and holds_numbers(column):
+        return pa.array(column.to_numpy(dtype=np.float64, na_value=np.nan))
+    if not (pd.api.types.is_object_dtype(column.dtype) or pd.api.types.is_string_dtype(column.dtype)):
+        raise no_weights(f"column {column.name!r} holds {base_name(column.dtype)}")
+    return texts(column, (int, float, np.number, Decimal))
+
+
+def _user_ids(column: pd.Series) -> pa.Array:
+    """Return user ids as text. Raises OdError if the column contains neither text nor whole numbers."""
+    if pd.api.types.is_integer_dtype(column.dtype):
+        return pa.array(column).cast(pa.large_string())
+    if column.notna().any() and not may_hold_text(column):
+        raise no_user_ids(f"column {column.name!r} holds {base_name(column.dtype)}")
+    return texts(column, (int, np.integer))
+
+
+def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
+    """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
+
+    Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the mask of the
+    faulty rows, None for the whole column.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)

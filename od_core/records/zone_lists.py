@@ -14,7 +14,7 @@ import pyarrow as pa
 from od_core.errors import OdError, raise_alone
 from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import absence, file_digest
-from od_core.geography.codes import COORDINATES, check_codes, check_named_levels, name_column, no_column
+from od_core.geography.codes import COORDINATES, check_codes, check_columns, check_named_levels, name_column
 from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries
 from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
 from od_core.records.open_file import (
@@ -77,9 +77,8 @@ class ZoneList:
             raise _declared(f"{strange[0]!r} is declared as joined from several columns, but is not a level")
         both = [level for level in self.joined if level in self.prefixes]
         if both:
-            raise _declared(
-                f"level {both[0]!r} is declared both as a prefix of a code and as joined from several columns"
-            )
+            message = f"level {both[0]!r} is declared both as a prefix of a code and as joined from several columns"
+            raise _declared(message)
         if self.parents is not None and (self.prefixes or self.joined or self.coordinates or self.boundaries):
             raise _declared(
                 "a list of areas and their parents cannot have prefixes, joined levels, coordinates or boundaries"
@@ -126,10 +125,8 @@ class ZoneList:
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
-    Args:
-        zones: content of the zone list's file.
-        listed: the zone list. Its files are not read.
-        boundaries: boundaries of zones by their codes, if the list names a file of boundaries.
+    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones by their codes, if it
+    names a file of boundaries.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
@@ -157,15 +154,8 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[st
 
 
 def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
-    """Return the columns ``area`` and ``parent``, and a column of names for each level that has some.
-
-    A blank parent (as in CSV files) becomes None.
-    """
-    needed = (area, parent, *names.values())
-    missing = [name for name in needed if name not in areas.columns]
-    if missing:
-        columns = list(map(str, areas.columns))
-        raise no_column("the area list", missing[0], columns, needed)
+    """Return the columns ``area`` and ``parent``, None for a blank parent, and a column of names for each level."""
+    check_columns(areas, "the area list", (area, parent, *names.values()))
     named = {name_column(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
     return pd.DataFrame({"area": areas[area], "parent": parents, **named})
@@ -187,11 +177,8 @@ def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | N
 def read_zones(path: Path) -> pd.DataFrame:
     """Return the table in a public file: .csv (commas, UTF-8), .csv.gz (the same, compressed by gzip) or .parquet.
 
-    CSV columns are text, and blank fields stay blank. Parquet columns keep types.
-
-    Raises:
-        OdError: the file is missing, may not be read, is not UTF-8, uses a delimiter other than the comma, or is not a
-            table.
+    CSV columns are text, and blank fields stay blank. Parquet columns keep types. Raises OdError if the file is
+    missing, may not be read, is not UTF-8, uses a delimiter other than the comma, or is not a table.
     """
     if (absent := absence(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
@@ -207,13 +194,9 @@ def read_zones(path: Path) -> pd.DataFrame:
             raise _fault("OD-FILE-UNREADABLE", f"{path.name} is empty")
         return table[1:].set_axis(list(table.iloc[0]), axis="columns").reset_index(drop=True)
     except UnicodeDecodeError:
-        raise_alone(
-            _fault(
-                "OD-FILE-NOT-UTF8",
-                f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1",
-                next_step="correct the encoding of the geography's file: iconv -f WINDOWS-1252 -t UTF-8",
-            )
-        )
+        message = f"{path.name} is not UTF-8 text; it may be Windows-1252 or ISO 8859-1"
+        step = "correct the encoding of the geography's file: iconv -f WINDOWS-1252 -t UTF-8"
+        raise_alone(_fault("OD-FILE-NOT-UTF8", message, next_step=step))
     except GZIP_ERRORS:
         raise_alone(_fault("OD-FILE-UNREADABLE", f"{path.name} is not a complete gzip file"))
     except (OSError, MemoryError, ValueError, pa.ArrowException) as error:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -32,15 +32,9 @@ from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import (
-    COUNTERS,
-    check_user_column,
-    id_patterns,
-    secret_table,
-    users_of,
-)
+from od_core.records.contribution_bound import check_user_column, id_patterns, secret_table
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.count_records import CountQuery, Tally
+from od_core.records.count_query import COUNTERS, CountQuery, Tally
 from od_core.records.faults import (
     MAX_COUNT,
     MISSING,
@@ -59,22 +53,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-_LOCAL_TIME = r"\A\d{4}-\d{2}-\d{2}([ T](([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?|24:00(:00(\.0+)?)?))?\z"
-"""Pattern of a date or a time without a zone, as in :mod:`od_core.records.record_query`."""
-
-_CLOCK = r"\A([01]\d|2[0-3]):[0-5]\d(:[0-5]\d(\.\d+)?)?\z"
-_TIME = r"\A\d{4}-\d{2}-\d{2}[ T]([01]\d|2[0-3]):"
-"""Patterns of a time alone, and of a date with a time of day."""
-
-_DAY_MICROSECONDS = 86_400_000_000
-
-
 class SparkQuery(RecordQuery):
     """A query that reads the records in a Spark data frame.
 
-    Type names of text with a collation are longer than ``string``, whose texts are compared byte by byte. Raises
-    OdError if a column is missing, the column of trips contains estimates, or a column that ``columns`` does not name
-    may contain the trips of a row.
+    Raises OdError if a column is missing, the column of trips contains estimates, or a column that ``columns`` does not
+    name may contain the trips of a row.
 
     Args:
         frame: the data frame, with one row per record.
@@ -84,21 +67,7 @@ class SparkQuery(RecordQuery):
             holds instants or local times, so the format must say ``timestamps: utc``.
     """
 
-    text = zone_numbers = category_texts = ("string",)
-    whole = counts = ("tinyint", "smallint", "int", "bigint")
-    numbers = (*whole, "float", "double", "decimal")
-    ids = (*text, *whole)
-    categories = looked_up = (*ids, "boolean")
-    zoned = "timestamp"
-    iso_weekday = "1 + weekday"
-    match = "regexp_like"
-    words: ClassVar[dict[str, str]] = {
-        "codes": "text without a collation",
-        "trips": "whole numbers of trips",
-        "categories": "text without a collation",
-        "looked up": "text, whole numbers or Booleans",
-        "no lookup": "",
-    }
+    dialect = "spark"
 
     def __init__(
         self,
@@ -134,53 +103,16 @@ class SparkQuery(RecordQuery):
         """See :meth:`RecordQuery._text`. Whether a quoted text has escapes depends on the settings of the session."""
         return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
-    def _day(self, name: ColumnName) -> str:
-        column, found, kind = self._column(name)
-        if self._is_instant(found, kind):
-            time, day = self._local(column), _DAY_MICROSECONDS
-            return f"date_from_unix_date(CAST(({time} - pmod({time}, {day})) div {day} AS INT))"
-        if kind in self.text:
-            is_time = self.matches(column, _LOCAL_TIME)
-            return f"CASE WHEN {is_time} THEN TRY_CAST(substring({column}, 1, 10) AS DATE) END"
-        if kind in ("date", "timestamp_ntz"):
-            return f"TRY_CAST({column} AS DATE)"
-        raise self._not_dates(found, kind)
-
-    def _is_instant(self, found: str, kind: str) -> bool:
-        """Return whether a column holds instants, for which a time zone is declared. Raise OdError if nothing says."""
-        if kind != self.zoned or self._time_zone is None:
-            return False
-        stated = self._form.timestamps
-        if stated == "local":
+    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        if kind != "timestamp" or self._time_zone is None:
+            return
+        if self._form.timestamps == "local":
             message = f"column {found!r} holds timestamp, which Spark reads as instants, but they are declared as local"
             raise self._fault("OD-TRIPS-DATE", message, "give a view in which the column has type TIMESTAMP_NTZ")
-        if stated is None and self._is_file:
+        if self._form.timestamps is None and self._is_file:
             message = f"column {found!r} holds timestamp; in Parquet files, these may be instants or local times"
             step = "write timestamps: utc if they are instants, as Spark writes them; else give a view with local times"
             raise self._fault("OD-TRIPS-DATE", message, step)
-        return True
-
-    def _local(self, column: str) -> str:
-        """Return SQL for the local time of a TIMESTAMP in microseconds since 1970, for the declared time zone.
-
-        Local times are treated as if they were UTC, so that the time zone of the session has no effect.
-        """
-        return f"unix_micros(from_utc_timestamp({column}, {self._text(str(self._time_zone))}))"
-
-    def _hour(self, name: str) -> str:
-        column, found, kind = self._column(name)
-        if kind == "date":
-            raise self._no_hour(found, kind)
-        if kind not in self.text:
-            hour = f"hour({column})"
-            if self._is_instant(found, kind):
-                hour = f"pmod({self._local(column)}, {_DAY_MICROSECONDS}) div {_DAY_MICROSECONDS // 24}"
-            elif kind != "timestamp_ntz":
-                raise self._not_dates(found, kind)
-            return f"lpad(CAST({hour} AS STRING), 2, '0')"
-        is_time, is_clock = self.matches(column, _TIME), self.matches(column, _CLOCK)
-        of_time = f"WHEN {is_time} AND {self._day(name)} IS NOT NULL THEN substring({column}, 12, 2)"
-        return f"CASE {of_time} WHEN {is_clock} THEN substring({column}, 1, 2) END"
 
 
 _DONE = "ok"
@@ -221,16 +153,15 @@ def count_in_spark(
             ``record_format`` says ``timestamps="utc"``). Counts must be whole numbers, and weights must be numbers.
             User ids must have type STRING or be whole numbers. Categories must have type STRING or, with a lookup, be
             whole numbers or Booleans. A column with ``derive: number`` must have a numeric type.
-        period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips of a user
-            are counted.
-        store: store for the files of counts. Details of failed tasks go to its folder ``errors``.
-        folder: folder in the store. Each attempt needs a new folder. After every exception, this function removes it.
-        tree, unit, key, fault_threshold: as in :func:`od_core.records.count_records.count_records`.
+        period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips are
+            counted.
+        store, folder: store for the files of counts, and folder in it, new for each attempt; after every exception,
+            this function removes it. Details of failed tasks go to the store's folder ``errors``.
+        tree, unit, key, fault_threshold, counters: as in ``count_records``. This process reads and stores counters.
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
         breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
-        counters: as in ``count_records``. This process reads and stores their files.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
@@ -264,7 +195,7 @@ def count_in_spark(
             if counters is not None:
                 allowances = counters.allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _asked(session, relations, users_of(count.placed, allowances))
+                relations["users"] = _asked(session, relations, count.users(allowances))
             ranked = _asked(session, relations, count.ranked).repartitionByRange("rank")
             counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
             files, tally = _counts(counts, store, folder)
@@ -293,12 +224,9 @@ _Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, repr=False)
 class _Task:
-    """A task that writes one partition to the store and returns one word, which states whether it succeeded.
+    """A task that writes one partition to the folder of a store, and returns one word, whether it succeeded.
 
-    Attributes:
-        store: store to write to.
-        folder: folder of the files in the store.
-        write: function that writes the rows of the partition with a number to the folder of a store.
+    ``write`` writes the rows of the partition with a number.
     """
 
     store: Store
@@ -306,17 +234,15 @@ class _Task:
     write: Callable[[Store, str, _Batches, int], None]
 
     def __call__(self, batches: _Batches) -> _Batches:
-        yield pa.record_batch({"outcome": pa.array([self._outcome(batches)], pa.string())})
-
-    def _outcome(self, batches: _Batches) -> str:
+        outcome = _DONE
         try:
             from pyspark import TaskContext
 
             self.write(self.store, self.folder, batches, TaskContext().partitionId())
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
-            return _TASK_FAILED
-        return _DONE
+            outcome = _TASK_FAILED
+        yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
 
 def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFile]:

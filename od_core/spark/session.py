@@ -65,7 +65,7 @@ _QUOTING_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
 
 @contextmanager
 def open_session(address: str, folder: Path, settings: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
-    """Open a Spark session for the time of this context.
+    """Open a Spark session for the time of this context, and stop it at its end.
 
     Args:
         address: address of a Spark Connect server (``sc://host:port``), or the master of a classic session, such as
@@ -74,9 +74,6 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
             subfolder is removed at the end. If this process is killed, the next session removes it.
         settings: Spark settings that add to or replace those of this module. The user interface, event log, encryption
             and logs of a server, and the logs of executors on other machines, are set by their operators.
-
-    Yields:
-        The session, which is stopped at the end of the context.
 
     Raises:
         OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
@@ -125,7 +122,15 @@ def check_session(session: SparkSession) -> None:
     part may then be lost, and a new draw costs budget (``docs/explanation/parts.md``).
     """
     quiet_spark()
-    _refuse_repetition(_settings_of(session))
+    from pyspark.errors import PySparkException
+
+    def setting(name: str) -> str | None:
+        with suppress(PySparkException):  # some platforms hide the cluster's settings
+            value: str | None = session.conf.get(name, None)
+            return value
+        return None
+
+    _refuse_repetition(setting)
 
 
 def quiet_spark() -> None:
@@ -165,49 +170,28 @@ def _started(address: str, scratch: Path, settings: Mapping[str, str]) -> SparkS
         ) from None
 
 
-def _settings_of(session: SparkSession) -> Callable[[str], str | None]:
-    """Return a function from the name of a Spark setting to its value, or None if it has none or cannot be read."""
-    from pyspark.errors import PySparkException
-
-    def setting(name: str) -> str | None:
-        try:
-            value: str | None = session.conf.get(name, None)
-        except PySparkException:  # some platforms hide the cluster's settings
-            return None
-        return value
-
-    return setting
-
-
 def _refuse_repetition(setting: Callable[[str], str | None]) -> None:
+    """Raise OdError if settings, by their names, let Spark start a task twice or retry a failed one.
+
+    On a ``local`` master, a failed task runs once, or as often as the second number in a master such as ``local[4, 2]``
+    says. On other masters, ``spark.task.maxFailures`` says it, whose default is 4. If the master cannot be read, the
+    default is taken as 1.
+    """
     if (setting("spark.speculation") or "false").lower() != "false":
         raise OdError(
             "OD-SPARK-SPECULATION",
             "this session starts a task a second time while the first attempt still runs",
             next_step="set spark.speculation to false for the application or cluster",
         )
-    if (attempts := _attempts(setting)) > 1:
+    master = setting("spark.master") or ""
+    local = re.fullmatch(r"local(\[[^,\]]*(,\s*(\d+)\s*)?\])?", master)
+    attempts = int(local[3] or 1) if local else int(setting("spark.task.maxFailures") or (4 if master else 1))
+    if attempts > 1:
         raise OdError(
             "OD-SPARK-RETRIES",
             f"this session retries a failed task, up to {attempts} attempts in total",
             next_step="set spark.task.maxFailures to 1 for the application or cluster",
         )
-
-
-def _attempts(setting: Callable[[str], str | None]) -> int:
-    """Return the largest number of times that Spark runs a task that fails.
-
-    On a ``local`` master it is 1, or the second number in a master such as ``local[4, 2]``. On other masters it is
-    ``spark.task.maxFailures``, whose default is 4. If the master cannot be read, the default is taken as 1.
-    """
-    master = setting("spark.master")
-    if master is None:
-        return int(setting("spark.task.maxFailures") or 1)
-    if re.fullmatch(r"local(\[[^,\]]*\])?", master):
-        return 1
-    if local := re.fullmatch(r"local\[[^,\]]*,\s*(\d+)\s*\]", master):
-        return int(local[1])
-    return int(setting("spark.task.maxFailures") or 4)
 
 
 TASK_FAILED = "OD-TASK-FAILED"
@@ -257,26 +241,24 @@ class SparkWorkers:
 
 
 def _each(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
-
-    def outcomes(batches: _Batches) -> _Batches:
-        for batch in batches:
-            found = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
-            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(found, pa.string())], ["part", "outcome"])
-
-    return outcomes
-
-
-def _outcome(task: Task, descriptor: str) -> pa.Scalar:
-    """Run a task, and return its outcome, or ``TASK_FAILED`` if the task raised an exception.
+    """Return the function that executors run, which converts batches of descriptors to batches of outcomes.
 
     No exception is passed on, because Spark would log it with the values that it quotes.
     """
-    try:
-        with on_one_thread():
-            return pa.scalar(task(descriptor), pa.string())
-    except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
-        return pa.scalar(TASK_FAILED)
+
+    def outcome(descriptor: str) -> str:
+        try:
+            with on_one_thread():
+                return task(descriptor)
+        except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
+            return TASK_FAILED
+
+    def outcomes(batches: _Batches) -> _Batches:
+        for batch in batches:
+            found = pa.array(map(outcome, batch["descriptor"].to_pylist()), pa.string())
+            yield pa.RecordBatch.from_arrays([batch["part"], found], ["part", "outcome"])
+
+    return outcomes
 
 
 def _failed_job(detail: str) -> OdError:

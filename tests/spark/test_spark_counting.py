@@ -29,7 +29,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.records import count_files
 from od_core.records.contribution_bound import secret_table
 from od_core.records.count_files import CountFiles
-from od_core.records.count_records import CountQuery, trip_counts_of
+from od_core.records.count_query import CountQuery
+from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource

@@ -15,7 +15,6 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.hierarchy import (
     equally_deep,
-    geography_of_codes,
     repeated_levels,
     repetition_sentence,
     with_joined,
@@ -55,6 +54,11 @@ def coded(draw: st.DrawFn) -> tuple[list[str], list[int]]:
     return codes, sizes
 
 
+def from_codes(codes: list[str], levels: list[str], beginnings: dict[str, int]) -> Geography:
+    zones = with_prefixes(pd.DataFrame({"zone": codes}), [*levels, "zone"], beginnings)
+    return Geography.from_frame(zones, [*levels, "zone"])
+
+
 @given(coded())
 def test_areas_are_the_zones_that_begin_alike(case: tuple[list[str], list[int]]) -> None:
     """Codes alone suffice; a column in between is the same as a beginning of that length."""
@@ -63,9 +67,9 @@ def test_areas_are_the_zones_that_begin_alike(case: tuple[list[str], list[int]])
     beginnings = dict(zip(levels, sizes, strict=True))
     if any(len({code[:size].casefold() for code in codes}) < len({code[:size] for code in codes}) for size in sizes):
         with pytest.raises(OdError, match="OD-GEOGRAPHY-CASE"):
-            geography_of_codes(codes, [*levels, "zone"], beginnings)
+            from_codes(codes, levels, beginnings)
         return
-    geography = geography_of_codes(codes, [*levels, "zone"], beginnings)
+    geography = from_codes(codes, levels, beginnings)
     found = areas(geography)
     assert list(found) == ["all", *levels, "zone"]
     for level, size in beginnings.items():

@@ -26,7 +26,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Neighbours
-from od_core.records import contribution_bound
+from od_core.records.count_query import CountQuery
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.doubles import no_noise
 from tests.od_core.ledger.ledger_rows import ledger_at
@@ -205,10 +205,8 @@ def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:
 
 def share_one_counter(patch: pytest.MonkeyPatch) -> None:
     """Let all users have the same hash, so that what is counted of one depends on the others."""
-    users_of = contribution_bound.users_of
-    patch.setattr(
-        contribution_bound, "users_of", lambda *given: users_of(*given).replace("'user ' || hex(person)", "'user '")
-    )
+    users = CountQuery.users
+    patch.setattr(CountQuery, "users", lambda *given: users(*given).replace("'user ' || hex(person)", "'user '"))
 
 
 def recompute_allowances(patch: pytest.MonkeyPatch) -> None:

@@ -70,7 +70,7 @@ def test_all_of_them_or_those_of_a_run_of_ranks(tmp_path, cut, counts, batch, en
     inside = (rank >= first) & (rank < end)
     assert_equal(files.between(first, end), in_memory(rank[inside], trips[inside]))
     pieces = list(files.column_pieces())[1:]
-    assert all(0 < len(ranks) <= count_files.GROUP for ranks, _ in pieces)
+    assert all(0 < len(ranks) <= count_files.PAIRS for ranks, _ in pieces)
     for column, whole in enumerate((rank, np.cumsum(trips))):
         assert [number for piece in pieces for number in piece[column].tolist()] == whole.tolist()
 

@@ -25,7 +25,7 @@ from od_core.records.count_records import trip_counts_of
 from od_core.records.faults import not_counted
 from od_core.records.formats import FORMATS, TABLE, column_in
 from od_core.records.load import RecordColumns, count_columns, has_dates, load_records
-from od_core.records.open_file import has_header, in_records, record_schema, unreadable
+from od_core.records.open_file import RecordFile, has_header, in_records, record_schema
 from od_core.records.trip_counts import count_trips
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
@@ -431,7 +431,7 @@ OF_MACHINE = [
 def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code, step):
     source = tmp_path / "trips.csv"
     source.write_bytes(GOOD)
-    for told in (unreadable(source, TABLE, error), not_counted(error)):
+    for told in (RecordFile(source, TABLE).unreadable(error), not_counted(error)):
         assert told.code == code
         assert told.next_step.startswith(step) or step in told.next_step
         assert "nothing was lost, and the records are unchanged" in told.message
@@ -439,9 +439,11 @@ def test_a_fault_of_the_machine_is_not_blamed_on_the_file(tmp_path, error, code,
         assert "correct the file" not in str(told)
         assert "/x" not in str(told)
     quoting_it = duckdb.InvalidInputException(f"Invalid Input Error: Original Line: {error}")
-    assert unreadable(source, TABLE, quoting_it).code == "OD-FILE-UNREADABLE"  # a record may have such a text
+    assert (
+        RecordFile(source, TABLE).unreadable(quoting_it).code == "OD-FILE-UNREADABLE"
+    )  # a record may have such a text
     source.unlink()
-    assert unreadable(source, TABLE, error).code == "OD-FILE-MISSING"
+    assert RecordFile(source, TABLE).unreadable(error).code == "OD-FILE-MISSING"
 
 
 @pytest.mark.usefixtures("own_scratch_databases")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections import Counter
 from fractions import Fraction
 from functools import partial
 
@@ -245,15 +246,15 @@ def test_counts_out_of_tree_order_cannot_be_made():
             TripCounts(np.array(rank), np.array(before))
 
 
-@given(data=st.data(), bits=st.sampled_from([1, 10, 40, 57, 58, 59, 61]), pairs=st.integers(0, 30))
-def test_ranks_of_any_width_are_sorted_with_their_trips(data, bits, pairs):
-    """In one word with their position where both fit into 63 bits, else by an order of their own."""
-    rank = np.array(data.draw(st.lists(st.integers(0, 2**bits - 1), min_size=pairs, max_size=pairs)), dtype=np.int64)
-    number = np.arange(pairs, dtype=np.int64) * 7
-    kept = rank.copy()
-    in_order, of_them = trips._sorted_by_rank(rank, number, 2**bits)
-    assert in_order.tolist() == sorted(kept.tolist())
-    assert of_them.tolist() == number[np.argsort(kept, kind="stable")].tolist()
+@given(st.lists(st.tuples(st.integers(0, 2**62 - 1) | st.integers(0, 3), st.integers(0, 9)), max_size=30))
+def test_ranks_of_any_width_are_sorted_and_those_that_are_equal_summed(rows):
+    counts = TripCounts.from_ranks(*np.array(rows, dtype=np.int64).reshape(-1, 2).T.copy())
+    expected = Counter[int]()
+    for rank, number in rows:
+        expected[rank] += number
+    assert dict(zip(counts.rank.tolist(), np.diff(counts.before).tolist(), strict=True)) == {
+        rank: number for rank, number in sorted(expected.items()) if number
+    }
 
 
 @pytest.mark.parametrize(

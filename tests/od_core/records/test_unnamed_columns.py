@@ -12,11 +12,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, OdError
+from od_core.privacy.unit import TRIP
 from od_core.records.formats import FORMATS, TABLE, RecordColumns
 from od_core.records.load import count_columns
 from od_core.records.open_file import has_header
-from od_core.records.table_file import read_table
-from od_core.records.trip_counts import TripTable
+from od_core.records.table_file import loaded_trips, read_table
 from od_core.records.zone_lists import read_zones
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
@@ -91,7 +91,7 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     source = written([("origin", "destination", name, "sex"), *(("aa", "ba", value, "m") for value in values * 3)])
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
-        TripTable(source).refuse_unstated_rows()
+        loaded_trips(source, TRIP, None, (), one_row_a_trip=False)
     assert count_columns(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
     assert count_columns(marked, [name], TABLE) == [name]

@@ -59,7 +59,7 @@ class Case:
         ranks = {leaf: rank for rank, leaf in enumerate(self.reference.levels()[-1])}
         places = np.array([ranks[leaf] for leaf in self.world.flows], dtype=np.int64)
         trips = np.array(list(self.world.flows.values()), dtype=np.int64)
-        counts = TripCounts.from_ranks(self.plan.tree, places, trips)
+        counts = TripCounts.from_ranks(places, trips)
         release = run_plan(self.plan, counts, self.noise, MemoryMeasurements())
         levels = refine(self.plan, published_root(self.plan, counts.total), release.measured)[0]
         assert rows(levels[-1]) == rows(release.leaves)

@@ -1,0 +1,123 @@
+{# The SQL of a CountQuery, which DuckDB and Spark run alike. Each macro is a query, and `query` is the CountQuery. #}
+
+{# The HMAC-SHA256 of a text (RFC 2104). `message` is SQL for the text. #}
+{% macro hmac(message) -%}
+    sha2(secret.outer_key || unhex(sha2(secret.inner_key || CAST({{ message }} AS BINARY), 256)), 256)
+{%- endmacro %}
+
+{# The HMAC of a record, which covers its fields and a further text. The message states the bytes of each field in
+   hexadecimal, or `-` for a missing field, so it is unambiguous. #}
+{% macro record_hmac(last) -%}
+    {% set fields = ["person", "secret.period", "origin", "destination", last] | join("), '-') || ',' || coalesce(hex(") %}
+    {{ hmac("coalesce(hex(" ~ fields ~ "), '-')") }}
+{%- endmacro %}
+
+{# One row per record, before the contribution bound of a user unit, with the columns of `ranked` and, for a user unit,
+   person, origin and destination. The hint makes Spark send the zones and categories to all executors, so that it does
+   not move the records. #}
+{% macro placed(query) %}
+{% set is_valid %}
+    records.in_period
+    {% if query.unit.max_weight is not none %} AND records.trips IS NOT NULL
+    {% elif query.unit.kind != "trip" %} AND records.person IS NOT NULL{% endif %}
+    {% for one in query.breakdowns if one.unknown is none %} AND segment_{{ one.name }}.category IS NOT NULL{% endfor %}
+{% endset %}
+SELECT /*+ BROADCAST(origins, destinations{% for one in query.breakdowns %}, segment_{{ one.name }}{% endfor %}) */
+    coalesce(CASE
+        WHEN {{ is_valid }}
+        {% for side, geography, _ in query.sides if geography.unknown is none %} AND {{ side }}s.code IS NOT NULL{% endfor %}
+        THEN {{ query.rank }}
+    END, -1) AS rank,
+    origins.code IS NULL OR destinations.code IS NULL OR ({{ is_valid }}) IS NOT TRUE AS faulty
+    {% if query.unit.kind != "trip" %}, person, records.origin, records.destination
+    {% elif query.counts_trips %}, trips{% endif %}
+    {% for digit in query.digits %}{{ ", CAST(" if loop.first else " + " }}{{ digit }}{{ " AS INTEGER) AS segment" if loop.last }}{% endfor %}
+FROM {% if query.counted_trips %}(SELECT *, {{ query.counted_trips }} AS trips FROM records) AS {% endif %} records
+LEFT JOIN origin_zones AS origins ON records.origin = origins.code
+LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
+{% for one in query.breakdowns %}
+LEFT JOIN segment_{{ one.name }}_list AS segment_{{ one.name }} ON records.segment_{{ one.name }} = segment_{{ one.name }}.category
+{% endfor %}
+{% endmacro %}
+
+{# One row per record: its rank, whether it is faulty, and its trips. The rank is the position, in tree order, of the
+   leaf pair to which the record counts, or -1 if the record is not counted; a record that was dropped earlier is not one
+   of the m trips of its user. Unlisted zones and categories are treated as in `count_trips`. The column trips exists only
+   for flows and for records with weights. With breakdowns, the column segment is the code of `segments.py`, and 0 for a
+   record without one.
+
+   A keyed hash of the segment orders equal trips. Its word keeps it independent of the other: with equal hashes of
+   occurrence 1 and segment 1, of two trips the one in segment 1 would always be counted. #}
+{% macro ranked(query) %}
+{% set m = query.unit.contribution_bound %}
+{% if query.unit.kind == "trip" %}
+{{ placed(query) }}
+{% else %}
+SELECT faulty{{ ", segment" if query.breakdowns }}, CASE
+    WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {{ record_hmac("CAST(occurrence AS STRING)") }})
+        <= {{ "coalesce(allowed, %d)" % m if query.with_users else m }}
+    THEN rank
+    ELSE -1
+END AS rank
+FROM (
+    SELECT placed.*, row_number() OVER (
+        PARTITION BY person, rank < 0, origin, destination
+        ORDER BY rank{% if query.breakdowns %}, {{ record_hmac("'segment ' || CAST(segment AS STRING)") }}{% endif %}
+    ) AS occurrence
+    FROM ({{ placed(query) }}) AS placed {{ "CROSS JOIN secret" if query.breakdowns }}
+) AS numbered CROSS JOIN secret
+{% if query.with_users %}
+LEFT JOIN (SELECT person AS limited, allowed FROM users WHERE allowed < {{ m }}) AS limits ON person = limited
+{% endif %}
+{% endif %}
+{% endmacro %}
+
+{# One row per user of whom a record may be counted: person, the two columns of the hash of a user, allowed (the largest
+   number of trips to count), counted (the number of trips to count) and trips (the number of valid trips). Reads the
+   relation `allowances`, the table of the same name; any user who is not in it is allowed `others`. #}
+{% macro users(query, others) %}
+SELECT person, hashed.user_high, hashed.user_low, coalesce(allowances.allowed, {{ others }}) AS allowed,
+    CAST(least(trips, coalesce(allowances.allowed, {{ others }})) AS INTEGER) AS counted, CAST(trips AS BIGINT) AS trips
+FROM (
+    SELECT person, trips,
+        CAST(conv(substr(hash, 1, 15), 16, 10) AS BIGINT) AS user_high,
+        CAST(conv(substr(hash, 16, 15), 16, 10) AS BIGINT) AS user_low
+    FROM (
+        SELECT person, trips, {{ hmac("'user ' || hex(person)") }} AS hash
+        FROM (SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person) AS counts
+        CROSS JOIN secret
+    ) AS keyed
+) AS hashed
+LEFT JOIN allowances ON hashed.user_high = allowances.user_high AND hashed.user_low = allowances.user_low
+{% endmacro %}
+
+{# One row per rank, and segment if there are breakdowns, in any order: both, the trips, and the number of faulty trips.
+   If the unit bounds weights, `faulty` is the number of faulty records, and a further column `counted` is the number of
+   all records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
+{% macro by_rank(query, ranked) %}
+SELECT {{ query.key }},
+    {{ "CAST(coalesce(sum(CAST(trips AS BIGINT)), 0) AS BIGINT)" if query.counts_trips else "count(*)" }} AS trips,
+    {% if query.is_flows %}
+    CAST(coalesce(sum(CASE WHEN faulty THEN CAST(trips AS BIGINT) END), 0) AS BIGINT) AS faulty
+    {% else %}
+    count(CASE WHEN faulty THEN 1 END) AS faulty
+    {% endif %}
+    {{ ", count(*) AS counted" if query.counted_trips }}
+FROM {{ ranked }}
+GROUP BY {{ query.key }}
+{% endmacro %}
+
+{# Whether most unlisted zone codes have probably lost their leading zeros: they are listed once they are padded with
+   zeros to the usual length of the codes. One row with the column `lost`. #}
+{% macro lost_zeros(query) %}
+SELECT 2 * count(listed) > count(*) AS lost FROM (
+    {% for side, geography, _ in query.sides %}
+    SELECT listed.code AS listed FROM (
+        SELECT {{ filled_with_zeros("records." ~ side, geography.zones) }} AS filled
+        FROM records LEFT JOIN {{ side }}_zones AS zones ON records.{{ side }} = zones.code
+        WHERE records.{{ side }} IS NOT NULL AND zones.code IS NULL
+    ) AS unlisted LEFT JOIN {{ side }}_zones AS listed ON unlisted.filled = listed.code
+    {{ "UNION ALL" if not loop.last }}
+    {% endfor %}
+) AS both_sides
+{% endmacro %}
