@@ -8,9 +8,9 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -68,41 +68,47 @@ class EntryName:
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
-class Connection(Protocol):
-    """A connection to the database of a ledger, within a transaction. Placeholders in its SQL are question marks."""
-
-    def execute(self, statement: str, values: Sequence[object] = ()) -> Iterable[Mapping[str, Any]]:
-        """Execute one statement, and return the selected rows by column name."""
-        ...
-
-
 class Entries:
-    """The entries of a ledger, read and added within one transaction."""
+    """The entries of a ledger, read and added within one transaction.
 
-    def __init__(self, connection: Connection, indexes_hold: Callable[[], bool] = lambda: True) -> None:
+    Args:
+        connection: connection to the database, whose rows are mappings by column name.
+        indexes_hold: function that returns whether the indexes agree with the entries, where the database does not
+            ensure it.
+        placeholder: how a value is written in SQL for this connection. In the SQL here, it is a question mark.
+    """
+
+    def __init__(
+        self, connection: Any, indexes_hold: Callable[[], bool] = lambda: True, placeholder: str = "?"
+    ) -> None:
         self._connection = connection
         self._indexes_hold = indexes_hold
-        """Function that returns whether the indexes agree with the entries, where the database does not ensure it."""
+        self._placeholder = placeholder
         self.added: str | None = None
         """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
+
+    def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
+        """Execute one statement, and return the selected rows by column name."""
+        rows: Iterable[Mapping[str, Any]] = self._connection.execute(statement.replace("?", self._placeholder), values)
+        return rows
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the entries that satisfy an SQL condition of our own code, oldest first, as dictionaries by column.
 
         ``values`` are those of the placeholders in the condition. Column ``content`` is parsed from JSON.
         """
-        return self._read(f"{where} ORDER BY number", values)
+        return self._read(f"{where} ORDER BY number", *values)
 
     def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
-        found = self._read(f"number = ({newest})", (*kinds, *columns.values()))
+        found = self._read(f"number = ({newest})", *kinds, *columns.values())
         return found[0] if found else None
 
     def has(self, number: int, entry_hash: str) -> bool:
         """Return whether there is an entry with this number and this hash."""
-        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,))
+        found = self._execute("SELECT hash FROM entries WHERE number = ?", number)
         return any(entry["hash"] == entry_hash for entry in found)
 
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
@@ -112,11 +118,11 @@ class Entries:
         ``content`` is not parsed. The condition is as for :meth:`select`.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
-        found = self._connection.execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", values)  # noqa: S608
+        found = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
         return [dict(group) for group in found]
 
-    def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
-        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
+    def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        found = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
         return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
 
     def append(
@@ -131,9 +137,7 @@ class Entries:
         content: dict[str, Any] | None = None,
     ) -> None:
         """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
-        last = next(
-            iter(self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None
-        )
+        last = next(iter(self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None)
         entry = {
             "number": 1 if last is None else last["number"] + 1,
             "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -167,13 +171,11 @@ class Entries:
     def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """Return the entries after a number oldest first; by default all, whatever their numbers."""
         later, values = (" WHERE number > ?", (after,)) if after else ("", ())
-        return map(dict, self._connection.execute(f"SELECT * FROM entries{later} ORDER BY number", values))  # noqa: S608
+        return map(dict, self._execute(f"SELECT * FROM entries{later} ORDER BY number", *values))  # noqa: S608
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        self._connection.execute(
-            f"INSERT INTO entries ({', '.join(entry)}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
-            tuple(entry.values()),
-        )
+        values = ", ".join("?" * len(entry))
+        self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
         self.added = f"{entry['number']:012d} {entry['hash']}"
 
     def hold_to(self, head: str) -> tuple[int, str]:
