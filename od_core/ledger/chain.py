@@ -21,6 +21,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -36,14 +37,19 @@ from od_core.files.durable import (
     write_durably,
 )
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
-from od_core.ledger.entries import COLUMNS, INDEXES, NONE, RESERVED, Entries, broken
+from od_core.ledger.entries import NONE, RESERVED, Entries, broken
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
 
 
-_SCHEMAS = Path(__file__).parent
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
+
+
+@cache
+def _sql(name: str) -> str:
+    """Return the statements of a file beside this one. They belong to the format of a ledger, and are never changed."""
+    return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
 
 class Head:
@@ -272,10 +278,6 @@ _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 Any other error means that the file is damaged.
 """
 
-_SQLITE_SCHEMA = (
-    _SCHEMAS.joinpath("sqlite_schema.sql").read_text(encoding="utf-8").format(columns=COLUMNS, indexes=INDEXES)
-)
-
 
 class SqliteChain(Chain):
     """The entries of a ledger in a SQLite file, which is created if it is missing."""
@@ -306,7 +308,7 @@ class SqliteChain(Chain):
                 with self._readable() as ledger:
                     ledger.backup(copy)
             else:
-                copy.executescript(_SQLITE_SCHEMA)
+                copy.executescript(_sql("sqlite_schema"))
             yield Entries(copy)
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:
@@ -363,7 +365,7 @@ class SqliteChain(Chain):
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_SQLITE_SCHEMA)
+            connection.executescript(_sql("sqlite_schema"))
         except BaseException:
             connection.close()
             raise
@@ -411,31 +413,11 @@ _REFUSALS = {
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
 
-_GUARDS = """
-SELECT pg_has_role(relowner, 'USAGE') OR has_table_privilege(oid, 'UPDATE, DELETE, TRUNCATE, TRIGGER') AS may_change,
-    EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'entries_are_final' AND tgenabled = 'A')
-    AS refuses
-FROM pg_class WHERE oid = to_regclass('od_ledger.entries')
-"""
-"""Query that returns whether the role may change entries and whether the trigger is enabled; no row without a table."""
-
 _TRANSACTIONS, _RELEASES = 0x6F645F6C65646765, 0x6F645F72656C6561
 """Keys of the advisory locks: for transactions and for releases. They belong to the database, as the table does."""
 
-_BEGIN = f"""
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SET LOCAL search_path = od_ledger;
-SET LOCAL lock_timeout = '{WAIT_SECONDS}s';
-SET LOCAL idle_in_transaction_session_timeout = '{WAIT_SECONDS}s';
-SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
-SELECT pg_advisory_xact_lock({_TRANSACTIONS});
-"""
-"""Statements that begin a transaction.
-
-A stricter isolation level would read the entries as they were before the wait for the lock. A host that disappears in a
-transaction loses it after a while, and a role that does not wait for the disk by default waits here.
-"""
-
+_GUARDS = _sql("postgres_guards")
+_BEGIN = _sql("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = od_ledger;"
 
 
@@ -454,9 +436,7 @@ def schema(writer: str) -> str:
             f"{writer!r} is not the name of a role that can own nothing and write the ledger",
             next_step="use a role whose name has lowercase letters, digits and underscores",
         )
-    indexes = INDEXES.replace("ON entries", "ON od_ledger.entries")
-    template = _SCHEMAS.joinpath("postgres_schema.sql").read_text(encoding="utf-8")
-    return template.format(columns=COLUMNS, indexes=indexes, writer=writer)
+    return _sql("postgres_schema").format(writer=writer)
 
 
 class PostgresChain(Chain):

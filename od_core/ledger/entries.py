@@ -25,32 +25,6 @@ KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 NONE = (0, "")
 """Number and hash that stand for the last entry of a ledger without entries."""
 
-COLUMNS = """\
-    at TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    domain TEXT NOT NULL,
-    period TEXT,
-    release TEXT,
-    level INTEGER,
-    draw INTEGER,
-    rho TEXT,
-    epsilon TEXT,
-    delta TEXT,
-    content TEXT NOT NULL,
-    previous TEXT NOT NULL,
-    hash TEXT NOT NULL"""
-"""SQL of the columns of an entry after its number, which is the primary key. It is the same in every database."""
-
-INDEXES = """\
-CREATE INDEX IF NOT EXISTS entries_by_release ON entries (kind, release, domain, level, number);
-CREATE INDEX IF NOT EXISTS entries_by_period ON entries (domain, kind, period, number);
-CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (domain, kind, number);
-"""
-"""SQL of the indexes, with which the entries of a release or a period are found without reading the others.
-
-A ledger without them is slower, and works all the same.
-"""
-
 
 @dataclass(frozen=True)
 class EntryName:

@@ -81,13 +81,18 @@ def begin_release(
             counters are missing, do not belong to the input, or exceed a bound.
     """
     if counters is None:
-        plan.unit.refuse_without_counters()
+        if plan.unit.kind == "user_year":
+            raise OdError(
+                "OD-YEAR-COUNTERS",
+                "a release of unit 'user_year' was counted without the counters of its users",
+                next_step="release it with a ledger and release_flows, or as a declared series",
+            )
         ledger.reserve(key, domain, plan)
         hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
     else:
         drawn = ledger.is_drawn(key)
         if not drawn:
-            hold_to_counted(confidential, key, trips, counters.fingerprint())
+            hold_to_counted(confidential, key, trips, counters.fingerprint(key))
             counters.hold_to_year(trips.total)
         ledger.reserve(key, domain, plan)
         if drawn:

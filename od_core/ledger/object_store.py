@@ -190,51 +190,44 @@ class FsspecStore:
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""
-        files, folder = self._files()
         try:
-            files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
+            self._files().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
             return False
         return True
 
     def read(self, name: str) -> pa.NativeFile:
         """Open a file as :meth:`Store.read` does."""
-        files, folder = self._files()
         try:
-            return pa.PythonFile(files.open(f"{folder}/{name}", "rb"), mode="r")
+            return pa.PythonFile(self._files().open(name, "rb"), mode="r")
         except FileNotFoundError:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
-        files, folder = self._files()
-        files.invalidate_cache()
-        return bool(files.exists(f"{folder}/{name}"))
+        return bool(self._files(afresh=True).exists(name))
 
     def list(self, prefix: str) -> list[str]:
         """Return the names of files as :meth:`Store.list` does."""
-        files, folder = self._files()
-        above = f"{folder}/{prefix}".rpartition("/")[0]
-        files.invalidate_cache()
         try:
-            found = files.ls(above, detail=True)
+            found = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
             return []
-        names = (file["name"].removeprefix(f"{folder}/") for file in found if file["type"] == "file")
+        names = (file["name"] for file in found if file["type"] == "file")
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
         """Remove a folder as :meth:`Store.remove` does."""
-        files, folder = self._files()
-        if files.exists(f"{folder}/{prefix}"):
-            files.rm(f"{folder}/{prefix}", recursive=True)
+        with suppress(FileNotFoundError):
+            self._files().rm(prefix, recursive=True)
 
     def settle(self) -> None:
         """Do nothing, because all files are durable."""
 
-    def _files(self) -> tuple[Any, str]:
-        """Return fsspec's file system and the path of the folder in it. fsspec caches the file system per process."""
+    def _files(self, *, afresh: bool = False) -> Any:
+        """Return fsspec's file system of the folder; ``afresh`` without what it remembers of earlier requests."""
         import fsspec
+        from fsspec.implementations.dirfs import DirFileSystem
         from fsspec.registry import known_implementations
 
         try:
@@ -247,7 +240,9 @@ class FsspecStore:
                 f"the package of storage {storage!r} is not installed",
                 next_step=f"install {package}",
             ) from None
-        return files, folder
+        if afresh:
+            files.invalidate_cache()
+        return DirFileSystem(folder, files)
 
 
 def _missing(name: str) -> OdError:

@@ -29,7 +29,6 @@ from od_core.privacy.budget import (
     Charge,
     Number,
     Spent,
-    SpentDirectly,
     exact_fraction,
     refuse_other_charge,
     wrong_charge,
@@ -153,7 +152,7 @@ class Plan(ABC):
         may state a fraction.
         """
         charges = [(number, step.charge) for number, step in zip(draws, self.charged_steps, strict=True)]
-        return SpentDirectly(
+        return Spent(
             tuple(number * charge.as_rho for number, charge in charges),
             delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
@@ -239,19 +238,15 @@ class PlannedRelease(ABC):
     def _summary(self) -> dict[str, str]:
         """Return what the release is, what it promises, its levels and how to read it: texts by their names."""
         what, levels, reading = self._described()
-        return {"Release": what, "Guarantee": self._promise, "Levels": levels, "Read it": reading}
+        guarantee, unit = "none, because its noise is not of this library", self.plan.unit
+        if self.has_guarantee:
+            promise = promise_text(self.spent.epsilon, self.spent.delta)
+            guarantee = f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
+        return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
 
     @abstractmethod
     def _described(self) -> tuple[str, str, str]:
         """Return in words what the release is, which levels it has, and the calls that read it."""
-
-    @property
-    def _promise(self) -> str:
-        if not self.has_guarantee:
-            return "none, because its noise is not of this library"
-        unit = self.plan.unit
-        promise = promise_text(self.spent.epsilon, self.spent.delta)
-        return f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
 
     @property
     def has_guarantee(self) -> bool:
@@ -280,8 +275,7 @@ def check_charges(plan: Plan) -> None:
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
     charges = [step.charge for step in plan.charged_steps]
-    rho = sum((charge.as_rho for charge in charges), start=Fraction(0))
-    delta = sum((charge.delta for charge in charges), start=Fraction(0))
+    rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
 

@@ -34,7 +34,7 @@ from fractions import Fraction
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
-from od_core.privacy.budget import Cap, Spent, SpentDirectly
+from od_core.privacy.budget import Cap, Spent
 
 DELTA_OF_CAP = Fraction(1, 10**8)
 """Delta at which a cap in rho is stated beside a release without a delta."""
@@ -72,7 +72,7 @@ class Guarantee:
     @classmethod
     def of(cls, spent: Spent) -> Guarantee:
         """Return what a release promises that has spent a budget."""
-        if isinstance(spent, SpentDirectly):
+        if spent.promise is not None:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
 

@@ -25,6 +25,7 @@ bounds delta from above:
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -117,14 +118,8 @@ def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
     delta_of = _delta_of(variances)
     tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
     unit = tight / 2**24
-    low, high = -1, 2**24  # tight is itself a valid promise
-    while high - low > 1:
-        middle = (low + high) // 2
-        if delta_of(float(middle * unit)) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high * unit
+    below = range(2**24)  # tight is itself a valid promise
+    return bisect_left(below, True, key=lambda units: delta_of(float(units * unit)) <= delta) * unit
 
 
 @lru_cache(maxsize=256)
