@@ -37,7 +37,7 @@ from od_core.files.durable import (
     write_durably,
 )
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
-from od_core.ledger.entries import NONE, RESERVED, Entries, broken
+from od_core.ledger.entries import NONE, RESERVED, Entries, EntryName, broken
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
@@ -58,8 +58,8 @@ class Head:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def check(self, entries: Entries) -> tuple[int, str]:
-        """Check that the entries contain the entry that the head names, and return its number and hash.
+    def check(self, entries: Entries) -> EntryName:
+        """Check that the entries contain the entry that the head names, and return its name.
 
         There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
 
@@ -88,7 +88,10 @@ class Head:
                 next_step="restore it from the newest backup of the confidential folder",
                 spent=STAYS_CHARGED,
             )
-        return entries.hold_to(head.decode())
+        number, entry_hash = head.decode().split(" ")
+        newest = EntryName(int(number), entry_hash)
+        entries.hold_to(newest)
+        return newest
 
     def renew(self, newest: str) -> None:
         """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
@@ -130,7 +133,7 @@ class Chain(ABC):
         self._folder = folder
         self._head = Head(folder / "confidential" / "ledger.head")
         self._verified = NONE
-        """Number and hash of the entry up to which this object has verified the chain."""
+        """Entry up to which this object has verified the chain."""
         self._kept: Any = None
         """Connection of :meth:`kept_open`, which is used only while :meth:`_holder` returns the same as at first."""
         self._kept_by: object = None

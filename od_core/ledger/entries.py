@@ -9,8 +9,7 @@ import datetime
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -22,12 +21,8 @@ DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED
 KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
-NONE = (0, "")
-"""Number and hash that stand for the last entry of a ledger without entries."""
 
-
-@dataclass(frozen=True)
-class EntryName:
+class EntryName(NamedTuple):
     """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
 
     Attributes:
@@ -38,6 +33,9 @@ class EntryName:
     number: int
     hash: str
 
+
+NONE = EntryName(0, "")
+"""Name of the last entry of a ledger without entries."""
 
 _AMOUNTS = ("rho", "epsilon", "delta")
 
@@ -80,10 +78,10 @@ class Entries:
         found = self._read(f"number = ({newest})", *kinds, *columns.values())
         return found[0] if found else None
 
-    def has(self, number: int, entry_hash: str) -> bool:
+    def has(self, name: EntryName) -> bool:
         """Return whether there is an entry with this number and this hash."""
-        found = self._execute("SELECT hash FROM entries WHERE number = ?", number)
-        return any(entry["hash"] == entry_hash for entry in found)
+        found = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
+        return any(entry["hash"] == name.hash for entry in found)
 
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
@@ -132,7 +130,7 @@ class Entries:
 
         Raises OdError if this ledger has entries.
         """
-        if self.verify()[0]:
+        if self.verify() != NONE:
             raise OdError(
                 "OD-LEDGER-STATE",
                 "the ledger to copy to has entries already",
@@ -140,7 +138,7 @@ class Entries:
             )
         for entry in source.rows():
             self._add(entry)
-        return self.verify()[0]
+        return self.verify().number
 
     def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """Return the entries after a number oldest first; by default all, whatever their numbers."""
@@ -152,13 +150,9 @@ class Entries:
         self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
         self.added = f"{entry['number']:012d} {entry['hash']}"
 
-    def hold_to(self, head: str) -> tuple[int, str]:
-        """Check that the entries contain the newest entry that was ever added, and return its number and hash.
-
-        ``head`` states both, as the head file does. Raises OdError if that entry is missing, or an entry was edited.
-        """
-        number, stated = head.split(" ")
-        if not self.has(int(number), stated):
+    def hold_to(self, newest: EntryName) -> None:
+        """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
+        if not self.has(newest):
             self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -167,17 +161,16 @@ class Entries:
                 " record all that was spent",
                 spent=STAYS_CHARGED,
             )
-        return int(number), stated
 
-    def verify(self, since: tuple[int, str] = NONE) -> tuple[int, str]:
-        """Verify the chain of hashes, and return the number and the hash of the last entry.
+    def verify(self, since: EntryName = NONE) -> EntryName:
+        """Verify the chain of hashes, and return the name of the last entry.
 
-        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` are the number
-        and hash of an entry up to which the chain is verified already. If there is no such entry, the whole chain is
-        verified. Raises OdError if the chain is broken, or a later version of this package added a kind of its own.
+        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` is an entry up
+        to which the chain is verified already; if there is none, the whole chain is verified. Raises OdError if the
+        chain is broken, or a later version of this package added a kind of its own.
         """
         kinds: set[str] = set()
-        last, previous = since if since == NONE or self.has(*since) else NONE
+        last, previous = since if since == NONE or self.has(since) else NONE
         if last == 0 and not self._indexes_hold():
             raise broken()
         for number, entry in enumerate(self.rows(last), start=last + 1):
@@ -192,7 +185,7 @@ class Entries:
                 f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
                 next_step="install the newest version that has released here; an older one may not count all charges",
             )
-        return last, previous
+        return EntryName(last, previous)
 
 
 def _entry_hash(entry: dict[str, Any]) -> str:

@@ -50,7 +50,7 @@ def hold_to_input(
     Raises:
         OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
-    now = _identity(confidential, trips, counters)
+    now = identity_of(confidential, trips, counters)
     then = stored_identity(confidential, key)
     if not drawn:
         if then == now:
@@ -74,20 +74,6 @@ def hold_to_input(
         )
 
 
-def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, counters: str) -> None:
-    """Raise OdError unless counts and counters of users, for ``user_year``, are those of :func:`hold_to_input`.
-
-    A process may have ended between writing the counters and writing the counts. Counts of another attempt would then
-    have trips that no counter records.
-    """
-    if stored_identity(confidential, key) != _identity(confidential, trips, counters):
-        raise OdError(
-            "OD-YEAR-COUNTERS",
-            f"the counts of {key} and the counters of its users were not written together",
-            next_step="run the whole release, which counts its records again",
-        )
-
-
 def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
     """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
     try:
@@ -97,7 +83,8 @@ def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[s
     return stored if isinstance(stored, dict) else {}
 
 
-def _identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+def identity_of(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+    """Return the fingerprint of a release's counted input, the name of its key, and the fingerprint of the counters."""
     own = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
     return own if counters is None else own | {"counters": counters}
 

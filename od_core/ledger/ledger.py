@@ -383,7 +383,7 @@ class Ledger:
     def has(self, entry: EntryName) -> bool:
         """Return whether the ledger has an entry."""
         with self._read() as entries:
-            return entries.has(entry.number, entry.hash)
+            return entries.has(entry)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
@@ -538,8 +538,9 @@ class Ledger:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._read() as entries:
             drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
-            keys = [ReleaseKey.parse(group["release"]) for group in drawn]
-            return {key: list(_charged(entries, domain, key.period)) for key in keys}
+            facts = declared_facts(entries, domain) if drawn else {}
+        keys = [ReleaseKey.parse(group["release"]) for group in drawn]
+        return {key: list(_charged(facts, key.period)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
@@ -609,7 +610,7 @@ class Ledger:
         """
         with self._read() as entries:
             for release, entry in witnesses.items():
-                if not entries.has(entry.number, entry.hash):
+                if not entries.has(entry):
                     raise OdError(
                         "OD-LEDGER-ROLLED-BACK",
                         f"{release} is public, but the ledger lacks the entry that its certificate names",
@@ -623,7 +624,7 @@ class Ledger:
         Raises OdError if the chain is broken or lacks the entry of its head, or a charge is not the cost of its noise.
         """
         with self._read() as entries:
-            number, _ = entries.verify()
+            number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
                 refuse_other_charge(_noise_of(row["content"]), charge_of(row))
         return number
@@ -646,7 +647,8 @@ class Ledger:
         be charged in it.
         """
         with self._read() as entries:
-            found = balances(entries, domain, _charged(entries, domain, period), until=until)
+            periods = _charged(declared_facts(entries, domain), period)
+            found = balances(entries, domain, periods, until=until)
         return min(found, key=lambda balance: balance.left)
 
     def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
@@ -661,7 +663,8 @@ class Ledger:
         The charges are read once for all periods.
         """
         with self._read() as entries:
-            parts = {period: _charged(entries, domain, period) for period in periods}
+            facts = declared_facts(entries, domain)
+            parts = {period: _charged(facts, period) for period in periods}
             every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
             found = balances(entries, domain, every, by_release=False)
         left = {part: balance.left for balance in found for part in balance.of}
@@ -686,9 +689,8 @@ def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] 
     return entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
 
 
-def _charged(entries: Entries, domain: str, period: str) -> tuple[str, ...]:
-    """Return the elementary periods that a release of a period charges in a declared domain."""
-    facts = declared_facts(entries, domain)
+def _charged(facts: Mapping[str, Any], period: str) -> tuple[str, ...]:
+    """Return the elementary periods that a release of a period charges in a domain with these facts."""
     return charged_periods(Period(period), facts["elementary_period"], facts["unit"])
 
 

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,30 +162,25 @@ class FsspecStore:
     Raises OdError if the storage is not known to create files exclusively, or the address holds a password.
 
     Attributes:
-        address: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
+        place: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
     """
 
-    address: str
+    place: str
 
     def __post_init__(self) -> None:
-        protocol = self.address.partition("://")[0]
+        protocol = self.place.partition("://")[0]
         if protocol not in _CREATE_EXCLUSIVELY:
             raise OdError(
                 "OD-STORE-UNSAFE",
                 f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
             )
-        if _PASSWORD.search(self.address):
+        if _PASSWORD.search(self.place):
             raise OdError(
                 "OD-STORE-ADDRESS",
                 "the address of the store holds a user and a password, or a query, which messages would show",
                 next_step="give them to the driver of this storage in the environment of every process",
             )
-
-    @property
-    def place(self) -> str:
-        """Address of the folder."""
-        return self.address
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""
@@ -231,9 +225,9 @@ class FsspecStore:
         from fsspec.registry import known_implementations
 
         try:
-            files, folder = fsspec.url_to_fs(self.address)
+            files, folder = fsspec.url_to_fs(self.place)
         except ImportError:
-            storage = self.address.partition("://")[0]
+            storage = self.place.partition("://")[0]
             package = known_implementations[storage]["class"].partition(".")[0]
             raise OdError(
                 "OD-STORE-DRIVER",
@@ -272,14 +266,10 @@ def part_digest(store: Store, name: str) -> str:
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
-def level_digest(digests: Sequence[str]) -> str:
-    """Return the SHA-256 of the joined digests of all parts of a level, which must be in the order of the parts."""
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
 def kept_digest(store: Store, level: int) -> str:
-    """Compute the digest of a level (see :func:`level_digest`) from its stored files, and return it."""
-    return level_digest(list(in_order(lambda name: part_digest(store, name), part_files(store, level))))
+    """Return the SHA-256 of the joined digests of the stored files of a level, in the order of its parts."""
+    digests = in_order(lambda name: part_digest(store, name), part_files(store, level))
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _begin(level: int) -> str:

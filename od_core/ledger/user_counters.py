@@ -2,11 +2,11 @@
 
 Each release has a file of counters, with one row for each user of whom it has a valid trip. A user is named by a keyed
 hash. When a release is counted, a user may have at most m trips, and at most what M leaves after the other periods of
-the year. In another period, a user has used the largest number that any release of it counts. So the bounds hold for
-releases that are counted in any order, and for revisions and further series of the same period.
+the year, in each of which a user has used the largest number that any release of it counts.
 
-The files are written before anything is drawn from the counts. Before the first draw, :meth:`UserCounters.hold_to_year`
-checks the bounds over all files of the year. See ``docs/explanation/person-year.md``.
+The files are written before anything is drawn from the counts. Before the first draw,
+:meth:`UserCounters.hold_to_counted` checks the bounds over all files of the year. See
+``docs/explanation/person-year.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.identity import Counted, hold_to_input, stored_identity
+from od_core.ledger.identity import Counted, hold_to_input, identity_of, stored_identity
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period
@@ -127,12 +127,26 @@ class UserCounters:
         drawn = self.ledger.is_drawn(self.key)
         hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint(self.key))
 
-    def hold_to_year(self, counted: int) -> None:
-        """Check that no user has more counted trips than the unit allows, in this release, its period and the year.
+    def hold_to_counted(self, counted: Counted) -> None:
+        """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
 
-        Raises OdError if a user has more, or the counters do not sum to the trips that the release counts, or as
-        :meth:`allowances` does.
+        A process may have ended between writing the counters and writing the counts. Counts of another attempt would
+        then have trips that no counter records.
+
+        Raises:
+            OdError: they were not written together, a user has more counted trips than the unit allows, the counters do
+                not sum to the trips that the release counts, or as in :meth:`allowances`.
         """
+        now = identity_of(self.confidential, counted, self.fingerprint(self.key))
+        if stored_identity(self.confidential, self.key) != now:
+            raise OdError(
+                "OD-YEAR-COUNTERS",
+                f"the counts of {self.key} and the counters of its users were not written together",
+                next_step="run the whole release, which counts its records again",
+            )
+        self._hold_to_year(counted.total)
+
+    def _hold_to_year(self, counted: int) -> None:
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
         own = parquet_rows(self._path(self.key))

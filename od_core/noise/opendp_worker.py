@@ -3,9 +3,8 @@
 The program is run by its path with ``python -I -S``, and calls the C interface of OpenDP's shared library. It imports
 neither OpenDP's Python package nor NumPy, so it starts four times as fast. It never receives a count of trips.
 
-The library takes its bits from OpenSSL's generator. This generator is in the memory of the process, and the kernel
-seeds it at the first draw. So after its first draw, a process must not be forked or restored from a copy of its memory
-and then draw again. This program is therefore started again for each request, and answers only one.
+The library's generator is in the memory of the process. So after its first draw, a process must not be forked or
+restored from a copy of its memory and then draw again. This program therefore answers only one request.
 
 The request is read from standard input, and the answer is written to the file that is standard output at the start.
 What a library prints goes elsewhere: one additional byte would shift all the noise after it.

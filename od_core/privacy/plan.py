@@ -4,10 +4,7 @@ A step is one vector query to which noise is added. A plan has the steps of a re
 cost.
 
 For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
-number. It is the sum, over all users, of the trips that are not counted. Of each user, at most K trips are considered,
-counted or not. So a user changes the number by at most K. A user may do so in every period, even where none of the
-user's trips is counted. Therefore the charges of these numbers add up over a year in full, beside the charges that the
-bound M limits; see ``docs/explanation/person-year.md``.
+number, whose charges add up over a year in full; see ``docs/explanation/person-year.md``.
 """
 
 from __future__ import annotations
