@@ -90,7 +90,7 @@ def make_earlier_months(folder: Path) -> int:
         counters = counters_of(folder, month)
         kept = table.set_column(2, SCHEMA.field(2), pa.array(counted)).filter(pa.array(counted > 0))
         counters.keep(kept.to_batches())
-        hold_to_input(counters.confidential, counters.key, nothing, drawn=False, counters=counters.fingerprint())
+        hold_to_input(counters.confidential, counters.key, nothing, drawn=False, counters=counters.fingerprint(counters.key))
         ledger.reserve(counters.key, DATA_SET, plan)
         ledger.start_draw(counters.key, plan.steps[0].number)
         rows += len(kept)
@@ -115,7 +115,7 @@ def count_month(name: str, folder: Path) -> dict[str, Any]:
         hold_to_input(confidential, key, trips, drawn=False)
     else:
         counters.hold_to_input(trips)
-        counters.hold_to_year(trips.total)
+        counters.hold_to_counted(trips)
     seconds = time.perf_counter() - start
     return {
         "seconds": seconds,

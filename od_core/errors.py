@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
+from functools import partial
 from typing import NoReturn, Self, cast
 
 NOTHING_SPENT = "nothing was spent"
@@ -114,23 +115,10 @@ class OdError(Exception):
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"
 
-    def changed(
-        self,
-        *,
-        code: str | None = None,
-        message: str | None = None,
-        next_step: str | None = None,
-        file: str | None = None,
-    ) -> OdError:
-        """Return a copy of the error with another code, message, next step or file; None keeps what the error has."""
-        return OdError(
-            code or self.code,
-            message or self.message,
-            next_step=next_step or self.next_step,
-            spent=self.spent,
-            confidential_detail=self.confidential_detail,
-            file=file or self.file,
-        )
+    def changed(self, **arguments: str) -> OdError:
+        """Return a copy of the error that was created with some other arguments."""
+        mine = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
+        return OdError(**{**mine, "confidential_detail": self.confidential_detail, **arguments})
 
     def in_file(self, name: str) -> OdError:
         """Return a copy of the error that is the fault of a file, with whose name its message begins."""
@@ -138,7 +126,7 @@ class OdError(Exception):
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the error without its confidential detail, which must not reach another process."""
-        return (_rebuilt, (self.code, self.message, self.next_step, self.spent, self.file))
+        return partial(OdError, next_step=self.next_step, spent=self.spent, file=self.file), (self.code, self.message)
 
 
 def raise_alone(error: OdError) -> NoReturn:
@@ -150,10 +138,6 @@ def raise_alone(error: OdError) -> NoReturn:
         raise error
     finally:
         error.__cause__ = error.__context__ = None
-
-
-def _rebuilt(code: str, message: str, next_step: str, spent: str, file: str | None) -> OdError:
-    return OdError(code, message, next_step=next_step, spent=spent, file=file)
 
 
 class BudgetError(OdError):

@@ -38,7 +38,8 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
         for piece in (*first, *waiting):
             yield work(piece)
         return
-    with ThreadPoolExecutor(threads() - 1, thread_name_prefix="od", initializer=_take_pieces) as others:
+    mark = (_THIS_THREAD, "has_a_piece", True)
+    with ThreadPoolExecutor(threads() - 1, "od", initializer=setattr, initargs=mark) as others:
         running: deque[tuple[Piece, Future[Result]]] = deque()
 
         def submit(some: Iterable[Piece]) -> None:
@@ -82,10 +83,6 @@ def _marked(name: str) -> Iterator[None]:
         yield
     finally:
         setattr(_THIS_THREAD, name, before)
-
-
-def _take_pieces() -> None:
-    _THIS_THREAD.has_a_piece = True
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimators import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, text_above
-from od_core.privacy.budget import SpentDirectly
 from od_core.privacy.person_year import alike
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
@@ -57,7 +56,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
-        is_direct = isinstance(plan.spent, SpentDirectly)
+        is_direct = plan.spent.promise is not None
         say("plan.budget", "\n", spent=plan.spent, is_direct=is_direct, **_conversion(plan))
 
 

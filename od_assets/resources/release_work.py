@@ -20,7 +20,7 @@ from od_core.flows.parts.release import first_band_counts
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
 from od_core.flows.step import GaussianStep
-from od_core.ledger.identity import Counted, forget_reading, hold_to_input, hold_to_reading, keep_reading
+from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.staged_files import StagedFiles, StagedTable
@@ -136,19 +136,20 @@ class ReleaseWork(Generic[P, G]):
             OdError: a level was drawn already, from records that were read with other settings. Or the file of records
                 was changed while the body read it.
         """
-        if self.is_drawn:
+        drawn = self.is_drawn
+        if drawn:
             self.hold_to_reading()
-            yield self.staged.records
-            return
-        forget_reading(self.folder)
+        here = self.series.records_are_here and not drawn
         file = self.series.records_path(self.key.period)
-        with source_kept(self.folder, file) if self.series.records_are_here else nullcontext():
+        with (
+            nullcontext() if drawn else self.staged.read_with(self.series.reading),
+            source_kept(self.folder, file) if here else nullcontext(),
+        ):
             yield self.staged.records
-        keep_reading(self.folder, self.series.reading)
 
     def hold_to_reading(self) -> None:
         """Raise OdError if the records were read with other settings than those declared now."""
-        hold_to_reading(self.folder, self.key, self.series.reading, drawn=self.is_drawn)
+        self.staged.hold_to_reading(self.key, self.series.reading, drawn=self.is_drawn)
 
     def count(self, count: Callable[[], C], save: Callable[[C], None]) -> C:
         """Count the staged records with ``count``, stage what was counted with ``save``, and return it.

@@ -52,7 +52,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Budget ledger as in :attr:`Folders.ledger`. A run opens its SQLite file and its head file only once.
+        """Budget ledger as in :attr:`Folders.ledger`. A run opens its SQLite file only once.
 
         A connection to a server is not kept: it could end during a long run, which goes on without it.
         """

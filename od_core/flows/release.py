@@ -35,7 +35,7 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.ledger.draw_release import charged_to, draw_release, locked
+from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
@@ -298,10 +298,9 @@ def release_flows(
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
         laplace_source(source)
-    charged = charged_to(ledger, release_id, source)
-    key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
-    period = "" if charged is None else charged.key.period
-    with locked(charged):
+    with charged_to(ledger, release_id, source) as charged:
+        key = secrets.token_bytes(32) if charged is None else charged.confidential.key()
+        period = "" if charged is None else charged.key.period
         counters = None if charged is None else charged.counters(unit)
         trips = count_trips(
             flows,
@@ -315,7 +314,7 @@ def release_flows(
             breakdowns=plan.breakdowns,
             counters=counters,
         )
-        return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source, counters)
+        return draw_release(run_plan, charged, plan, trips, source, counters)
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:

@@ -94,7 +94,7 @@ def margin(scale: Fraction) -> int:
 
 def is_top_code(value: object) -> bool:
     """Return whether the value is an integer from 1 to 2^31 - 1."""
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= value < MAX_TOP_CODE
+    return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= int(value) < MAX_TOP_CODE
 
 
 def _top_code_fault(message: str, next_step: str) -> OdError:

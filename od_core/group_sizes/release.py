@@ -18,7 +18,7 @@ from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
-from od_core.ledger.draw_release import charged_to, draw_release, locked
+from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
@@ -259,9 +259,8 @@ def release_group_sizes(
     per_area = counted.per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
     refuse_too_wide(source, (step.largest_variance for step in plan.steps))
-    charged = charged_to(ledger, release_id, source)
-    with locked(charged):
-        return draw_release(partial(run_plan, plan, counted, source), charged, plan, counted, source)
+    with charged_to(ledger, release_id, source) as charged:
+        return draw_release(run_plan, charged, plan, counted, source)
 
 
 def run_plan(

@@ -133,25 +133,17 @@ def balances(
         for part in charges.periods:
             by_part.setdefault(part, []).append(place)
     periods = sorted(by_part) if periods is None else periods
+    wanted = [] if asked is None else [_Charges(asked, asked_in_full, 1, None, redrawn=False, periods=periods)]
     found = []
     for name, parts in _capped(declared, periods).items():
         mine = [found_charges[place] for place in sorted({place for part in parts for place in by_part.get(part, ())})]
-        delta = sum((each.number * each.charge.delta for each in mine), start=_NONE if asked is None else asked.delta)
-        charged, in_full = dict.fromkeys(parts, _NONE), dict.fromkeys(parts, _NONE)
         of_release: dict[str, Fraction] = {}
         for each in mine:
-            rho = each.number * each.charge.as_rho
             if each.release is not None:
+                rho = each.number * each.charge.as_rho
                 of_release[each.release] = of_release.get(each.release, _NONE) + rho
-            for part in parts.intersection(each.periods):
-                charged[part] += rho - each.number * each.in_full
-                in_full[part] += each.number * each.in_full
-        spent = _added_up(declared, charged, in_full)
-        of_part = {part: charged[part] + in_full[part] for part in sorted(parts) if charged[part] + in_full[part]}
-        if asked is not None:
-            for part in parts.intersection(periods):
-                charged[part] += asked.as_rho - asked_in_full
-                in_full[part] += asked_in_full
+        spent, of_part = _added_up(declared, parts, mine)
+        delta = sum((each.number * each.charge.delta for each in [*mine, *wanted]), start=_NONE)
         found.append(
             Balance(
                 domain,
@@ -160,7 +152,7 @@ def balances(
                 spent=spent,
                 charged=of_release,
                 lost_draws=sum(each.number for each in mine if each.redrawn),
-                asked=_NONE if asked is None else _added_up(declared, charged, in_full) - spent,
+                asked=_added_up(declared, parts, [*mine, *wanted])[0] - spent if wanted else _NONE,
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
@@ -224,16 +216,23 @@ def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, fr
 
 
 def _added_up(
-    declared: Mapping[str, Any], charged: Mapping[str, Fraction], in_full: Mapping[str, Fraction]
-) -> Fraction:
-    """Return the rho of all periods; the charges for uncounted trips, ``in_full``, do not depend on the counted trips.
+    declared: Mapping[str, Any], parts: frozenset[str], charges: Sequence[_Charges]
+) -> tuple[Fraction, dict[str, Fraction]]:
+    """Return the rho that charges take from one cap, and the rho of each elementary period that they charge.
 
-    The other charges, ``charged``, are limited by the number of a user's counted trips in the year.
+    In a year, it is limited by the number of a user's counted trips, but for what is charged for uncounted trips.
     """
-    others = sum(in_full.values(), start=Fraction(0))
+    charged, in_full = dict.fromkeys(sorted(parts), _NONE), _NONE
+    counted = dict(charged)
+    for each in charges:
+        for part in parts.intersection(each.periods):
+            charged[part] += each.number * each.charge.as_rho
+            counted[part] += each.number * (each.charge.as_rho - each.in_full)
+            in_full += each.number * each.in_full
+    of_part = {part: rho for part, rho in charged.items() if rho}
     if "year" not in declared:
-        return sum(charged.values(), start=others)
-    return largest_rho(charged.values(), declared["max_trips"], declared["max_trips_year"]) + others
+        return sum(charged.values(), start=_NONE), of_part
+    return in_full + largest_rho(counted.values(), declared["max_trips"], declared["max_trips_year"]), of_part
 
 
 def check_cap(

@@ -19,13 +19,12 @@ import re
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from functools import partial
-from io import FileIO
+from functools import cache
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.extras import require
@@ -38,14 +37,19 @@ from od_core.files.durable import (
     write_durably,
 )
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
-from od_core.ledger.entries import COLUMNS, INDEXES, NONE, RESERVED, Entries, broken
+from od_core.ledger.entries import NONE, RESERVED, Entries, EntryName, broken
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
 
 
-_SCHEMAS = Path(__file__).parent
 _HEAD = re.compile(rb"[0-9]{12} [0-9a-f]{64}")
+
+
+@cache
+def _sql(name: str) -> str:
+    """Return the statements of a file beside this one. They belong to the format of a ledger, and are never changed."""
+    return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
 
 class Head:
@@ -53,26 +57,9 @@ class Head:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._keeps = False
-        self._kept: FileIO | None = None
 
-    @contextmanager
-    def kept_open(self) -> Iterator[None]:
-        """Open the file for writing only once in this context. It is still read whenever it is checked or renewed."""
-        self._keeps = True
-        try:
-            yield
-        finally:
-            self._keeps = False
-            self._close()
-
-    def _close(self) -> None:
-        if self._kept is not None:
-            self._kept.close()
-        self._kept = None
-
-    def check(self, entries: Entries) -> tuple[int, str]:
-        """Check that the entries contain the entry that the head names, and return its number and hash.
+    def check(self, entries: Entries) -> EntryName:
+        """Check that the entries contain the entry that the head names, and return its name.
 
         There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
 
@@ -80,8 +67,7 @@ class Head:
             OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
-            kept = self._still_kept()
-            head = self._path.read_bytes() if kept is None else _content(kept)
+            head = self._path.read_bytes()
         except FileNotFoundError:
             head = None
         except PermissionError:
@@ -102,7 +88,10 @@ class Head:
                 next_step="restore it from the newest backup of the confidential folder",
                 spent=STAYS_CHARGED,
             )
-        return entries.hold_to(head.decode())
+        number, entry_hash = head.decode().split(" ")
+        newest = EntryName(int(number), entry_hash)
+        entries.hold_to(newest)
+        return newest
 
     def renew(self, newest: str) -> None:
         """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
@@ -115,40 +104,17 @@ class Head:
             make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
             write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
             return
-        file = self._still_kept()
-        if file is None:
-            self._close()
-            file = self._kept = self._path.open("rb+", buffering=0)
-        fcntl.flock(file, fcntl.LOCK_EX)
-        try:
-            if _content(file).decode() < newest:
+        with self._path.open("rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.read().decode() < newest:
                 written, head = 0, newest.encode()
                 while written < len(head):  # one call may write only a part
                     written += os.pwrite(file.fileno(), head[written:], written)
                 os.fdatasync(file.fileno())
-        finally:
-            fcntl.flock(file, fcntl.LOCK_UN)
-            if not self._keeps:
-                self._close()
-
-    def _still_kept(self) -> FileIO | None:
-        """Return the open file if it is still the one at the path. A backup that is restored replaces it."""
-        if self._kept is None or not os.path.samestat(os.fstat(self._kept.fileno()), self._path.stat()):
-            return None
-        return self._kept
-
-
-def _content(file: FileIO) -> bytes:
-    """Return the content of an open head, or the beginning of a longer file."""
-    return os.pread(file.fileno(), 4096, 0)
 
 
 WAIT_SECONDS = 60.0
 """Longest time that a transaction waits for another one."""
-
-
-class _Undone(Exception):  # noqa: N818  # no error: it rolls a transaction back
-    """The end of a trial."""
 
 
 class Chain(ABC):
@@ -158,29 +124,63 @@ class Chain(ABC):
         folder: folder of the lock of releases. The head file is in the folder ``confidential`` below it.
     """
 
+    _begin: ClassVar[str]
+    _begin_to_read: ClassVar[str]
+    _error: type[Exception]
+    """Class of the errors of the database."""
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._head = Head(folder / "confidential" / "ledger.head")
         self._verified = NONE
-        """Number and hash of the entry up to which this object has verified the chain."""
+        """Entry up to which this object has verified the chain."""
         self._kept: Any = None
         """Connection of :meth:`kept_open`, which is used only while :meth:`_holder` returns the same as at first."""
         self._kept_by: object = None
 
-    @abstractmethod
-    def _begun(self) -> AbstractContextManager[Entries]:
-        """Begin a transaction, and commit it durably when the context ends without an exception.
+    @contextmanager
+    def _entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
+        """Open the entries in a transaction that begins and ends with these statements.
 
-        No other process can write to the ledger meanwhile. If an exception leaves the context, no entry is added.
+        If an exception leaves the context, no entry is added.
         """
+        with self._usable(), connected as connection:
+            connection.execute(begin)
+            try:
+                yield self._entries_of(connection)
+                connection.execute(end)
+            except BaseException:
+                with suppress(self._error):  # the database may have ended the transaction, and so rolled it back
+                    connection.execute("ROLLBACK")
+                raise
 
-    @abstractmethod
+    def _begun(self) -> AbstractContextManager[Entries]:
+        """Begin a transaction in which no other process can write, and commit it durably."""
+        return self._entries(self._connected(), self._begin, "COMMIT")
+
     def _snapshot(self) -> AbstractContextManager[Entries]:
         """Open the entries as they are now, for reading only."""
+        return self._entries(self._connected(), self._begin_to_read, "ROLLBACK")
 
     def _tried(self) -> AbstractContextManager[Entries]:
-        """Open the entries for a trial."""
-        return self._begun()
+        """Open the entries for a trial, which is rolled back."""
+        return self._entries(self._connected(), self._begin, "ROLLBACK")
+
+    @contextmanager
+    def _usable(self) -> Iterator[None]:
+        """Raise OdError for an error of the database that leaves the context."""
+        try:
+            yield
+        except self._error as error:
+            raise self._unusable(error) from None
+
+    @abstractmethod
+    def _unusable(self, error: Any) -> OdError:
+        """Return the OdError for an error of the database: the ledger cannot be used now, or is damaged."""
+
+    @abstractmethod
+    def _entries_of(self, connection: Any) -> Entries:
+        """Return the entries that a connection reads and adds."""
 
     @abstractmethod
     def _connect(self) -> Any:
@@ -197,12 +197,11 @@ class Chain(ABC):
     @contextmanager
     def kept_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
-        with suppress(OdError, sqlite3.Error):  # the first transaction reports any fault
+        with suppress(OdError, self._error):  # the first transaction reports any fault
             self._kept = self._connect()
             self._kept_by = self._holder()
         try:
-            with self._head.kept_open():
-                yield
+            yield
         finally:
             if self._kept is not None:
                 self._kept.close()
@@ -245,10 +244,9 @@ class Chain(ABC):
 
         What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
         """
-        with suppress(_Undone), self._tried() as entries:
+        with self._tried() as entries:
             self._head.check(entries)
             yield entries
-            raise _Undone
 
     @contextmanager
     def look(self) -> Iterator[Entries]:
@@ -283,13 +281,11 @@ _PASSING = ("BUSY", "LOCKED", "READONLY", "CANTOPEN", "FULL", "IOERR", "PERM")
 Any other error means that the file is damaged.
 """
 
-_SQLITE_SCHEMA = (
-    _SCHEMAS.joinpath("sqlite_schema.sql").read_text(encoding="utf-8").format(columns=COLUMNS, indexes=INDEXES)
-)
-
 
 class SqliteChain(Chain):
     """The entries of a ledger in a SQLite file, which is created if it is missing."""
+
+    _begin, _begin_to_read, _error = "BEGIN IMMEDIATE", "BEGIN", sqlite3.DatabaseError
 
     def __init__(self, path: Path) -> None:
         super().__init__(path.parent)
@@ -299,19 +295,9 @@ class SqliteChain(Chain):
         """Return whether there is a file."""
         return self._path.exists()
 
-    @contextmanager
-    def _begun(self) -> Iterator[Entries]:
-        try:
-            with self._connected() as connection:
-                connection.execute("BEGIN IMMEDIATE")
-                try:
-                    yield Entries(connection, partial(_indexes_hold, connection))
-                except BaseException:
-                    connection.execute("ROLLBACK")
-                    raise
-                connection.execute("COMMIT")
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from None
+    def _snapshot(self) -> AbstractContextManager[Entries]:
+        """Open the entries as :meth:`Chain._snapshot` does. A missing file is not created."""
+        return self._entries(self._readable(), self._begin_to_read, "ROLLBACK")
 
     @contextmanager
     def _tried(self) -> Iterator[Entries]:
@@ -319,30 +305,18 @@ class SqliteChain(Chain):
 
         A ledger that does not exist yet has no entries.
         """
-        try:
-            with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-                copy.row_factory = sqlite3.Row
-                if self._path.exists():
-                    with self._readable() as ledger:
-                        ledger.backup(copy)
-                else:
-                    copy.executescript(_SQLITE_SCHEMA)
-                yield Entries(copy)
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from None
+        with self._usable(), closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+            copy.row_factory = sqlite3.Row
+            if self._path.exists():
+                with self._readable() as ledger:
+                    ledger.backup(copy)
+            else:
+                copy.executescript(_sql("sqlite_schema"))
+            yield Entries(copy)
 
-    @contextmanager
-    def _snapshot(self) -> Iterator[Entries]:
-        """Open the entries as :meth:`Chain._snapshot` does. A missing file is not created."""
-        try:
-            with self._readable() as connection:
-                connection.execute("BEGIN")
-                try:
-                    yield Entries(connection, partial(_indexes_hold, connection))
-                finally:
-                    connection.execute("ROLLBACK")
-        except sqlite3.DatabaseError as error:
-            raise self._unusable(error) from None
+    def _entries_of(self, connection: sqlite3.Connection) -> Entries:
+        """Return the entries, with a function that checks that the indexes of the file agree with them."""
+        return Entries(connection, lambda: next(connection.execute("PRAGMA integrity_check(1)"))[0] == "ok")
 
     @contextmanager
     def _readable(self) -> Iterator[sqlite3.Connection]:
@@ -394,7 +368,7 @@ class SqliteChain(Chain):
             connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
-            connection.executescript(_SQLITE_SCHEMA)
+            connection.executescript(_sql("sqlite_schema"))
         except BaseException:
             connection.close()
             raise
@@ -421,10 +395,6 @@ class SqliteChain(Chain):
         return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
 
 
-def _indexes_hold(connection: sqlite3.Connection) -> bool:
-    return [row[0] for row in connection.execute("PRAGMA integrity_check(1)")] == ["ok"]
-
-
 def _version(state: os.stat_result) -> tuple[int, ...]:
     return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
@@ -446,31 +416,11 @@ _REFUSALS = {
 
 _ROLE = re.compile(r"[a-z_][a-z0-9_$-]{0,62}")
 
-_GUARDS = """
-SELECT pg_has_role(relowner, 'USAGE') OR has_table_privilege(oid, 'UPDATE, DELETE, TRUNCATE, TRIGGER') AS may_change,
-    EXISTS (SELECT FROM pg_trigger WHERE tgrelid = pg_class.oid AND tgname = 'entries_are_final' AND tgenabled = 'A')
-    AS refuses
-FROM pg_class WHERE oid = to_regclass('od_ledger.entries')
-"""
-"""Query that returns whether the role may change entries and whether the trigger is enabled; no row without a table."""
-
 _TRANSACTIONS, _RELEASES = 0x6F645F6C65646765, 0x6F645F72656C6561
 """Keys of the advisory locks: for transactions and for releases. They belong to the database, as the table does."""
 
-_BEGIN = f"""
-BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
-SET LOCAL search_path = od_ledger;
-SET LOCAL lock_timeout = '{WAIT_SECONDS}s';
-SET LOCAL idle_in_transaction_session_timeout = '{WAIT_SECONDS}s';
-SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off';
-SELECT pg_advisory_xact_lock({_TRANSACTIONS});
-"""
-"""Statements that begin a transaction.
-
-A stricter isolation level would read the entries as they were before the wait for the lock. A host that disappears in a
-transaction loses it after a while, and a role that does not wait for the disk by default waits here.
-"""
-
+_GUARDS = _sql("postgres_guards")
+_BEGIN = _sql("postgres_begin").format(seconds=WAIT_SECONDS, lock=_TRANSACTIONS)
 _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = od_ledger;"
 
 
@@ -489,9 +439,7 @@ def schema(writer: str) -> str:
             f"{writer!r} is not the name of a role that can own nothing and write the ledger",
             next_step="use a role whose name has lowercase letters, digits and underscores",
         )
-    indexes = INDEXES.replace("ON entries", "ON od_ledger.entries")
-    template = _SCHEMAS.joinpath("postgres_schema.sql").read_text(encoding="utf-8")
-    return template.format(columns=COLUMNS, indexes=indexes, writer=writer)
+    return _sql("postgres_schema").format(writer=writer)
 
 
 class PostgresChain(Chain):
@@ -504,9 +452,14 @@ class PostgresChain(Chain):
         folder: see :class:`~od_core.ledger.chain.Chain`.
     """
 
+    _begin, _begin_to_read = _BEGIN, _SNAPSHOT
+
     def __init__(self, server: str, folder: Path) -> None:
         super().__init__(folder)
         require("postgres")
+        from psycopg import Error
+
+        self._error = Error
         _refuse_unclear(server)
         self._server = server
 
@@ -514,15 +467,8 @@ class PostgresChain(Chain):
         """Return True: the owner creates the table before the first release."""
         return True
 
-    @contextmanager
-    def _begun(self) -> Iterator[Entries]:
-        with _usable(), self._connected() as connection, _transaction(connection, _BEGIN) as entries:
-            yield entries
-
-    @contextmanager
-    def _snapshot(self) -> Iterator[Entries]:
-        with _usable(), self._connected() as connection, _transaction(connection, _SNAPSHOT) as entries:
-            yield entries
+    def _entries_of(self, connection: Connection[dict[str, Any]]) -> Entries:
+        return Entries(connection, placeholder="%s")
 
     def _holder(self) -> object:
         """Return whether the server has closed the connection that is kept open."""
@@ -538,7 +484,7 @@ class PostgresChain(Chain):
         from psycopg.errors import LockNotAvailable
 
         end = time.monotonic() + seconds
-        with super().exclusive(seconds), _usable(), closing(self._connect()) as connection:
+        with super().exclusive(seconds), self._usable(), closing(self._connect()) as connection:
             # The server learns within a minute that a host disappeared.
             connection.execute("SET tcp_keepalives_idle = 30; SET tcp_keepalives_interval = 10")
             connection.execute(
@@ -562,7 +508,7 @@ class PostgresChain(Chain):
         import psycopg
         from psycopg.rows import dict_row
 
-        with _usable():
+        with self._usable():
             connection = psycopg.connect(
                 self._server,
                 autocommit=True,
@@ -578,40 +524,26 @@ class PostgresChain(Chain):
                 raise
         return connection
 
+    def _unusable(self, error: Error) -> OdError:
+        """Return the OdError for a PostgreSQL error, which means that the ledger cannot be used now or is damaged.
 
-class _Statements:
-    """A connection as :class:`od_core.ledger.entries.Connection`, with question marks for placeholders."""
+        The text of the error is not repeated, because it may quote the address.
 
-    def __init__(self, connection: Connection[dict[str, Any]]) -> None:
-        self._connection = connection
-
-    def execute(self, statement: str, values: Sequence[object] = ()) -> Iterable[Mapping[str, Any]]:
-        """Execute one statement, and return the selected rows by column name."""
-        found = self._connection.execute(statement.replace("?", "%s").encode(), values)
-        return found.fetchall() if found.description else ()
-
-
-@contextmanager
-def _transaction(connection: Connection[dict[str, Any]], begin: str) -> Iterator[Entries]:
-    connection.execute(begin.encode())
-    try:
-        yield Entries(_Statements(connection))
-    except BaseException:
-        if not connection.closed:  # a server that is gone has rolled back
-            connection.execute("ROLLBACK")
-        raise
-    connection.execute("COMMIT")
-
-
-@contextmanager
-def _usable() -> Iterator[None]:
-    """Raise OdError for an error of psycopg that leaves the context."""
-    from psycopg import Error
-
-    try:
-        yield
-    except Error as error:
-        raise _unusable(error) from None
+        References:
+            PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
+        """
+        state, said = error.sqlstate or "", str(error)
+        if state.startswith("XX"):
+            return broken()
+        cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
+        cause = next((words for text, words in _REFUSALS.items() if text in said), cause)
+        return OdError(
+            "OD-LEDGER-UNAVAILABLE",
+            f"the ledger's server cannot be used: {cause}",
+            next_step="check the server and the address in OD_LEDGER, then run the release again; psql with the same"
+            " address says more",
+            spent=STAYS_CHARGED,
+        )
 
 
 def _refuse_unclear(server: str) -> None:
@@ -635,28 +567,6 @@ def _refuse_unclear(server: str) -> None:
         "the address of the ledger cannot be read; it is not repeated here, because it may hold a password",
         next_step="write it as postgresql://role@host/database, with the password in a file of libpq, or with %25, %2F"
         " and %40 for the signs % / and @ in it, and likewise for others",
-    )
-
-
-def _unusable(error: Error) -> OdError:
-    """Return the OdError for a PostgreSQL error, which means that the ledger cannot be used now or is damaged.
-
-    The text of the error is not repeated, because it may quote the address.
-
-    References:
-        PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
-    """
-    state, said = error.sqlstate or "", str(error)
-    if state.startswith("XX"):
-        return broken()
-    cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-    cause = next((words for text, words in _REFUSALS.items() if text in said), cause)
-    return OdError(
-        "OD-LEDGER-UNAVAILABLE",
-        f"the ledger's server cannot be used: {cause}",
-        next_step="check the server and the address in OD_LEDGER, then run the release again; psql with the same"
-        " address says more",
-        spent=STAYS_CHARGED,
     )
 
 

@@ -20,6 +20,8 @@ from od_core.privacy.domain import charged_periods, unit_facts
 from od_core.privacy.plan import Plan, PlannedRelease
 from od_core.privacy.unit import PrivacyUnit
 
+P = TypeVar("P", bound=Plan)
+C = TypeVar("C", bound=Counted)
 R = TypeVar("R", bound=PlannedRelease)
 
 
@@ -56,14 +58,16 @@ class Charged:
         return UserCounters(self.confidential, self.ledger, self.key, domain, unit, elementary, year)
 
 
-def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Charged | None:
-    """Check the ledger and the ``release_id`` that a caller gave, and return both; None if neither is given.
+@contextmanager
+def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Iterator[Charged | None]:
+    """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
 
-    Without a ledger, the privacy guarantee covers one call only.
+    No other release is counted or drawn with the same ledger in this context. Without a ledger, the privacy guarantee
+    covers one call only.
 
     Raises:
         OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not
-            valid or the noise source is not a backend of this library.
+            valid, the noise source is not a backend of this library, or another run does not end in time.
     """
     if (ledger is None) != (release_id is None):
         raise OdError(
@@ -72,48 +76,36 @@ def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource
             next_step="give both, or neither",
         )
     if ledger is None or release_id is None:
-        return None
+        yield None
+        return
     if backend_name(noise) is None:
         raise OdError(
             "OD-NOISE-UNCERTIFIED",
             "this noise source is not a backend of this library, so a release with it cannot be charged or published",
             next_step="use one of the named noise backends",
         )
-    return Charged(ledger, ReleaseKey.parse(release_id))
-
-
-@contextmanager
-def locked(charged: Charged | None) -> Iterator[None]:
-    """Open a context in which no other release is counted or drawn with the same ledger; without one, any may be.
-
-    Raises OdError if another run does not release the lock on the ledger in time.
-    """
-    if charged is None:
-        yield
-        return
-    with charged.ledger.exclusive(), charged.ledger.kept_open():
-        yield
+    charged = Charged(ledger, ReleaseKey.parse(release_id))
+    with ledger.exclusive(), ledger.kept_open():
+        yield charged
 
 
 def draw_release(
-    run: Callable[[Measurements], R],
+    run: Callable[[P, C, NoiseSource, Measurements], R],
     charged: Charged | None,
-    plan: Plan,
-    counted: Counted,
+    plan: P,
+    counted: C,
     noise: NoiseSource,
     counters: UserCounters | None = None,
 ) -> R:
-    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`locked`.
+    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`charged_to`.
 
     With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
     Without a ledger, the measurements exist only during this call.
 
     Args:
         run: function that measures the levels that are not measured yet, and estimates the release.
-        charged: result of :func:`charged_to`.
-        plan: plan of the release. Its charge is reserved in the ledger.
-        counted: input of the release. It must be the same in every call for the same release.
-        noise: noise source that ``run`` draws with.
+        charged: the ledger and the key of the release.
+        plan, counted, noise: arguments of ``run``. The input must be the same in every call for the same release.
         counters: result of :meth:`Charged.counters`, with which the input was counted.
 
     Raises:
@@ -127,11 +119,11 @@ def draw_release(
                 "uncounted trips cannot be measured: without a ledger, there are no counters of users",
                 next_step="give a ledger and a release_id, or leave out `uncounted`",
             )
-        return run(MemoryMeasurements())
+        return run(plan, counted, noise, MemoryMeasurements())
     ledger, key, confidential = charged.ledger, charged.key, charged.confidential
     if counters is not None:
         counters.hold_to_input(counted)
     backend = backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    uncounted = measurements.uncounted(plan)
-    return replace(run(measurements), spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+    made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
+    return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)

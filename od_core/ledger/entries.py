@@ -8,9 +8,8 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -22,38 +21,8 @@ DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED
 KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 """All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
 
-NONE = (0, "")
-"""Number and hash that stand for the last entry of a ledger without entries."""
 
-COLUMNS = """\
-    at TEXT NOT NULL,
-    kind TEXT NOT NULL,
-    domain TEXT NOT NULL,
-    period TEXT,
-    release TEXT,
-    level INTEGER,
-    draw INTEGER,
-    rho TEXT,
-    epsilon TEXT,
-    delta TEXT,
-    content TEXT NOT NULL,
-    previous TEXT NOT NULL,
-    hash TEXT NOT NULL"""
-"""SQL of the columns of an entry after its number, which is the primary key. It is the same in every database."""
-
-INDEXES = """\
-CREATE INDEX IF NOT EXISTS entries_by_release ON entries (kind, release, domain, level, number);
-CREATE INDEX IF NOT EXISTS entries_by_period ON entries (domain, kind, period, number);
-CREATE INDEX IF NOT EXISTS entries_by_kind ON entries (domain, kind, number);
-"""
-"""SQL of the indexes, with which the entries of a release or a period are found without reading the others.
-
-A ledger without them is slower, and works all the same.
-"""
-
-
-@dataclass(frozen=True)
-class EntryName:
+class EntryName(NamedTuple):
     """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
 
     Attributes:
@@ -65,45 +34,54 @@ class EntryName:
     hash: str
 
 
+NONE = EntryName(0, "")
+"""Name of the last entry of a ledger without entries."""
+
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
-class Connection(Protocol):
-    """A connection to the database of a ledger, within a transaction. Placeholders in its SQL are question marks."""
-
-    def execute(self, statement: str, values: Sequence[object] = ()) -> Iterable[Mapping[str, Any]]:
-        """Execute one statement, and return the selected rows by column name."""
-        ...
-
-
 class Entries:
-    """The entries of a ledger, read and added within one transaction."""
+    """The entries of a ledger, read and added within one transaction.
 
-    def __init__(self, connection: Connection, indexes_hold: Callable[[], bool] = lambda: True) -> None:
+    Args:
+        connection: connection to the database, whose rows are mappings by column name.
+        indexes_hold: function that returns whether the indexes agree with the entries, where the database does not
+            ensure it.
+        placeholder: how a value is written in SQL for this connection. In the SQL here, it is a question mark.
+    """
+
+    def __init__(
+        self, connection: Any, indexes_hold: Callable[[], bool] = lambda: True, placeholder: str = "?"
+    ) -> None:
         self._connection = connection
         self._indexes_hold = indexes_hold
-        """Function that returns whether the indexes agree with the entries, where the database does not ensure it."""
+        self._placeholder = placeholder
         self.added: str | None = None
         """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
+
+    def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
+        """Execute one statement, and return the selected rows by column name."""
+        rows: Iterable[Mapping[str, Any]] = self._connection.execute(statement.replace("?", self._placeholder), values)
+        return rows
 
     def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the entries that satisfy an SQL condition of our own code, oldest first, as dictionaries by column.
 
         ``values`` are those of the placeholders in the condition. Column ``content`` is parsed from JSON.
         """
-        return self._read(f"{where} ORDER BY number", values)
+        return self._read(f"{where} ORDER BY number", *values)
 
     def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
-        found = self._read(f"number = ({newest})", (*kinds, *columns.values()))
+        found = self._read(f"number = ({newest})", *kinds, *columns.values())
         return found[0] if found else None
 
-    def has(self, number: int, entry_hash: str) -> bool:
+    def has(self, name: EntryName) -> bool:
         """Return whether there is an entry with this number and this hash."""
-        found = self._connection.execute("SELECT hash FROM entries WHERE number = ?", (number,))
-        return any(entry["hash"] == entry_hash for entry in found)
+        found = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
+        return any(entry["hash"] == name.hash for entry in found)
 
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
@@ -112,11 +90,11 @@ class Entries:
         ``content`` is not parsed. The condition is as for :meth:`select`.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
-        found = self._connection.execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", values)  # noqa: S608
+        found = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
         return [dict(group) for group in found]
 
-    def _read(self, where: str, values: tuple[str | int, ...]) -> list[dict[str, Any]]:
-        found = self._connection.execute(f"SELECT * FROM entries WHERE {where}", values)  # noqa: S608  # our own SQL
+    def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        found = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
         return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
 
     def append(
@@ -131,9 +109,7 @@ class Entries:
         content: dict[str, Any] | None = None,
     ) -> None:
         """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
-        last = next(
-            iter(self._connection.execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None
-        )
+        last = next(iter(self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None)
         entry = {
             "number": 1 if last is None else last["number"] + 1,
             "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -154,7 +130,7 @@ class Entries:
 
         Raises OdError if this ledger has entries.
         """
-        if self.verify()[0]:
+        if self.verify() != NONE:
             raise OdError(
                 "OD-LEDGER-STATE",
                 "the ledger to copy to has entries already",
@@ -162,27 +138,21 @@ class Entries:
             )
         for entry in source.rows():
             self._add(entry)
-        return self.verify()[0]
+        return self.verify().number
 
     def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
         """Return the entries after a number oldest first; by default all, whatever their numbers."""
         later, values = (" WHERE number > ?", (after,)) if after else ("", ())
-        return map(dict, self._connection.execute(f"SELECT * FROM entries{later} ORDER BY number", values))  # noqa: S608
+        return map(dict, self._execute(f"SELECT * FROM entries{later} ORDER BY number", *values))  # noqa: S608
 
     def _add(self, entry: Mapping[str, Any]) -> None:
-        self._connection.execute(
-            f"INSERT INTO entries ({', '.join(entry)}) VALUES ({', '.join('?' * len(entry))})",  # noqa: S608  # column names only
-            tuple(entry.values()),
-        )
+        values = ", ".join("?" * len(entry))
+        self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
         self.added = f"{entry['number']:012d} {entry['hash']}"
 
-    def hold_to(self, head: str) -> tuple[int, str]:
-        """Check that the entries contain the newest entry that was ever added, and return its number and hash.
-
-        ``head`` states both, as the head file does. Raises OdError if that entry is missing, or an entry was edited.
-        """
-        number, stated = head.split(" ")
-        if not self.has(int(number), stated):
+    def hold_to(self, newest: EntryName) -> None:
+        """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
+        if not self.has(newest):
             self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
@@ -191,17 +161,16 @@ class Entries:
                 " record all that was spent",
                 spent=STAYS_CHARGED,
             )
-        return int(number), stated
 
-    def verify(self, since: tuple[int, str] = NONE) -> tuple[int, str]:
-        """Verify the chain of hashes, and return the number and the hash of the last entry.
+    def verify(self, since: EntryName = NONE) -> EntryName:
+        """Verify the chain of hashes, and return the name of the last entry.
 
-        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` are the number
-        and hash of an entry up to which the chain is verified already. If there is no such entry, the whole chain is
-        verified. Raises OdError if the chain is broken, or a later version of this package added a kind of its own.
+        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` is an entry up
+        to which the chain is verified already; if there is none, the whole chain is verified. Raises OdError if the
+        chain is broken, or a later version of this package added a kind of its own.
         """
         kinds: set[str] = set()
-        last, previous = since if since == NONE or self.has(*since) else NONE
+        last, previous = since if since == NONE or self.has(since) else NONE
         if last == 0 and not self._indexes_hold():
             raise broken()
         for number, entry in enumerate(self.rows(last), start=last + 1):
@@ -216,7 +185,7 @@ class Entries:
                 f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
                 next_step="install the newest version that has released here; an older one may not count all charges",
             )
-        return last, previous
+        return EntryName(last, previous)
 
 
 def _entry_hash(entry: dict[str, Any]) -> str:

@@ -1,17 +1,16 @@
-"""Check that the input of a release in progress, and the settings with which it was read, have not changed."""
+"""Check that the counted input of a release in progress has not changed."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.files.durable import sync, write_durably
+from od_core.files.durable import write_durably
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.release_key import ReleaseKey
 
@@ -51,7 +50,7 @@ def hold_to_input(
     Raises:
         OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
-    now = _identity(confidential, trips, counters)
+    now = identity_of(confidential, trips, counters)
     then = stored_identity(confidential, key)
     if not drawn:
         if then == now:
@@ -75,20 +74,6 @@ def hold_to_input(
         )
 
 
-def hold_to_counted(confidential: ConfidentialFolder, key: ReleaseKey, trips: Counted, counters: str) -> None:
-    """Raise OdError unless counts and counters of users, for ``user_year``, are those of :func:`hold_to_input`.
-
-    A process may have ended between writing the counters and writing the counts. Counts of another attempt would then
-    have trips that no counter records.
-    """
-    if stored_identity(confidential, key) != _identity(confidential, trips, counters):
-        raise OdError(
-            "OD-YEAR-COUNTERS",
-            f"the counts of {key} and the counters of its users were not written together",
-            next_step="run the whole release, which counts its records again",
-        )
-
-
 def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[str, str]:
     """Return the stored fingerprint of a release's input and the name of its key; empty if there is none."""
     try:
@@ -98,57 +83,11 @@ def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[s
     return stored if isinstance(stored, dict) else {}
 
 
-def _identity(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+def identity_of(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
+    """Return the fingerprint of a release's counted input, the name of its key, and the fingerprint of the counters."""
     own = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
     return own if counters is None else own | {"counters": counters}
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:
     return OdError(code, message, next_step=next_step, spent=STAYS_CHARGED)
-
-
-# The records must have been read with the settings that are declared now, because the certificate states these.
-
-
-_FILE = "read_as.json"
-
-
-def keep_reading(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Store the settings with which records were read, public and JSON-ready, in the folder of their release."""
-    write_durably(folder / _FILE, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
-
-
-def forget_reading(folder: Path) -> None:
-    """Remove the stored settings of :func:`keep_reading` before records are read again.
-
-    If a crash then leaves new records without settings, :func:`hold_to_reading` refuses them.
-    """
-    if (folder / _FILE).exists():
-        (folder / _FILE).unlink()
-        sync(folder)
-
-
-def hold_to_reading(folder: Path, key: ReleaseKey, facts: Mapping[str, Any], *, drawn: bool) -> None:
-    """Check that records were read with the settings that are declared now.
-
-    Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
-    ``drawn`` states whether a draw of the release has begun.
-
-    Raises:
-        OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
-    """
-    path, said = folder / _FILE, ""
-    if path.exists():
-        then, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(dict(facts)))
-        changed = sorted(name for name in then if name in now and then[name] != now[name])
-        if not changed:
-            return
-        said = f"; changed: {', '.join(changed)}"
-    elif drawn:
-        return
-    message = f"the records of {key} were read with different settings{said}"
-    if drawn:
-        step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
-        raise _refused("OD-REPLAY-READING-CHANGED", message, step)
-    step = "run the whole release, which reads the records again"
-    raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)

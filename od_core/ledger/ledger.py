@@ -47,7 +47,7 @@ from od_core.privacy.plan import EARLIER, Plan, check_charges
 
 
 def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
-    """Enter a domain, or a new cap with its reason, as :meth:`od_core.ledger.ledger.Ledger.declare` does."""
+    """Enter a domain, or a new cap with its reason, as :meth:`Ledger.declare` does."""
     declared = entries.newest(DOMAIN, domain=domain.name)
     if declared is None:
         entries.append(DOMAIN, domain.name, content=domain.facts())
@@ -106,12 +106,12 @@ def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
 
 
 IN_SERIES = "kind = ? AND substr(release, 1, ?) = ?"
-"""Condition on the entries of one kind for the releases of one series, with the values of :func:`prefix`."""
+"""Condition on the entries of one kind for the releases of one series, with the values of :func:`in_series`."""
 
 
-def prefix(series: str) -> tuple[int, str]:
-    """Return the length and the text with which the text form of each key of a series begins."""
-    return len(series) + 1, f"{series}/"
+def in_series(kind: str, series: str) -> tuple[str, int, str]:
+    """Return the values of :data:`IN_SERIES`: the text form of each key of the series begins with the last one."""
+    return kind, len(series) + 1, f"{series}/"
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
@@ -142,7 +142,7 @@ def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
 
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
     """
-    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", RESERVED, *prefix(key.release), domain):
+    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", *in_series(RESERVED, key.release), domain):
         raise OdError(
             "OD-DOMAIN-CONFLICT",
             f"releases of {key.release} are charged to data set {other['domain']!r}, not to {domain!r}",
@@ -156,17 +156,15 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     Each release of the revision was checked when it was reserved, so all have the areas of the first and of the last.
     The others are read for the message alone.
     """
-    now = _areas(plan.facts())
-    found: dict[ReleaseKey, dict[str, str]] = {}
-    reserved = (RESERVED, *prefix(key.release))
+    now, reserved = _areas(plan.facts()), in_series(RESERVED, key.release)
     one = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
     of_revision = (*reserved, f"%/r{key.revision}")
     ends = entries.select(f"{one.format('min')} OR {one.format('max')}", *of_revision, *of_revision)
     if all(_areas(row["content"]["plan"]) == now for row in ends):
         return
     first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
-    for row in entries.select(first, *reserved):
-        found[ReleaseKey.parse(row["release"])] = _areas(row["content"]["plan"])
+    rows = entries.select(first, *reserved)
+    found = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
     others = {other: then for other, then in sorted(found.items()) if then != now}
     changed = next((other for other in others if other.revision == key.revision), None)
     if changed is None:
@@ -195,7 +193,7 @@ def _areas_text(areas: Mapping[str, str]) -> str:
 
 
 def reserve(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> None:
-    """Reserve all levels of a release whose charges are checked; see :meth:`od_core.ledger.ledger.Ledger.reserve`."""
+    """Reserve all levels of a release whose charges are checked, as :meth:`Ledger.reserve` does."""
     if is_reserved(entries, key, domain, plan):
         return
     refuse_moved_series(entries, key, domain)
@@ -213,14 +211,11 @@ def reserve(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> None:
 
 
 def begin_draw(entries: Entries, key: ReleaseKey, level: int, noise: str | None = None) -> int:
-    """Enter that a draw begins, and return its number; see :meth:`od_core.ledger.ledger.Ledger.start_draw`."""
-    row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+    """Enter that a draw begins, and return its number, as :meth:`Ledger.start_draw` does."""
+    row = _newest_of(entries, key, level)
     if row is None or row["kind"] == MEASURED:
-        raise OdError(
-            "OD-LEDGER-STATE",
-            f"level {level} of {key} is {'not reserved' if row is None else 'already measured'}",
-            next_step="run the whole release again",
-        )
+        state = "not reserved" if row is None else "already measured"
+        raise _wrong_state(f"level {level} of {key} is {state}", "run the whole release again")
     draw = int(row["draw"])
     if row["kind"] == DRAWING:
         lost = entries.newest(RESERVED, release=str(key), level=level)
@@ -388,7 +383,7 @@ class Ledger:
     def has(self, entry: EntryName) -> bool:
         """Return whether the ledger has an entry."""
         with self._read() as entries:
-            return entries.has(entry.number, entry.hash)
+            return entries.has(entry)
 
     def reserve(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Reserve the budget of all levels of a release. Do nothing if it is already reserved with the same plan.
@@ -471,13 +466,9 @@ class Ledger:
             OdError: the level is not being drawn, or another draw of the level has begun since.
         """
         with self._transaction() as entries:
-            row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+            row = _newest_of(entries, key, level)
             if row is None or row["kind"] != DRAWING or row["draw"] != draw:
-                raise OdError(
-                    "OD-LEDGER-STATE",
-                    f"level {level} of {key} is not being drawn, or another run is drawing it",
-                    next_step="run the release again",
-                )
+                raise _wrong_state(f"level {level} of {key} is not being drawn, or another run is drawing it")
             entries.append(MEASURED, row["domain"], key, level=level, draw=draw, content={"digest": digest})
 
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
@@ -491,9 +482,7 @@ class Ledger:
                 return
             levels = _levels(entries, key)
             if not levels or any(row["kind"] != MEASURED for row in levels.values()):
-                raise OdError(
-                    "OD-LEDGER-STATE", f"not every level of {key} is measured", next_step="run the release again"
-                )
+                raise _wrong_state(f"not every level of {key} is measured")
             domain = next(iter(levels.values()))["domain"]
             content = {"certificate": certificate, **({"exact": dict(exact)} if exact else {})}
             entries.append(PUBLISHED, domain, key, content=content)
@@ -501,7 +490,7 @@ class Ledger:
     def level_state(self, key: ReleaseKey, level: int) -> LevelState | None:
         """Return the newest state of a level, or None if it was never reserved."""
         with self._read() as entries:
-            row = entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+            row = _newest_of(entries, key, level)
         return None if row is None else LevelState(row["kind"], int(row["draw"]), row["content"].get("digest"))
 
     def level_kinds(self, key: ReleaseKey) -> list[str]:
@@ -532,9 +521,7 @@ class Ledger:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
         state = self.level_state(key, level)
         if state is None or state.digest is None:
-            raise OdError(
-                "OD-LEDGER-STATE", f"level {level} of {key} is not measured", next_step="run the release again"
-            )
+            raise _wrong_state(f"level {level} of {key} is not measured")
         return state.digest
 
     def draws(self, key: ReleaseKey, level: int) -> int:
@@ -550,13 +537,10 @@ class Ledger:
     def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""
         with self._read() as entries:
-            if entries.newest(DOMAIN, domain=domain) is None:
-                return {}
-            facts = declared_facts(entries, domain)
             drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
-        every, unit = facts["elementary_period"], facts["unit"]
+            facts = declared_facts(entries, domain) if drawn else {}
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
-        return {key: list(charged_periods(Period(key.period), every, unit)) for key in keys}
+        return {key: list(_charged(facts, key.period)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
@@ -588,7 +572,7 @@ class Ledger:
         with self._read() as entries:
             row = entries.newest(MEASURED, release=str(key))
             if row is None:
-                raise OdError("OD-LEDGER-STATE", f"{key} is not measured", next_step="run the release")
+                raise _wrong_state(f"{key} is not measured", "run the release")
             declared = declared_facts(entries, row["domain"])
             caps = entries.select("kind = ? AND domain = ? AND number < ?", CAP, row["domain"], row["number"])
         account: dict[str, Any] = {"cap": Cap.from_facts(caps[-1]["content"]).facts()}  # without its reason
@@ -600,15 +584,12 @@ class Ledger:
 
     def lost_draws(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
         """Return the level and the charge of every draw that was lost and then charged once more, oldest first."""
-        return self._reservations(key, least=2)
+        return self.charges(key, least_draw=2)
 
-    def charges(self, key: ReleaseKey) -> list[tuple[int, Charge]]:
-        """Return the level and the charge of every reservation of a release, including lost draws, oldest first."""
-        return self._reservations(key, least=1)
-
-    def _reservations(self, key: ReleaseKey, least: int) -> list[tuple[int, Charge]]:
+    def charges(self, key: ReleaseKey, least_draw: int = 1) -> list[tuple[int, Charge]]:
+        """Return the level and the charge of every reservation of a release for a draw from that number on."""
         with self._read() as entries:
-            rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least)
+            rows = entries.select("kind = ? AND release = ? AND draw >= ?", RESERVED, str(key), least_draw)
         return [(row["level"], charge_of(row)) for row in rows]
 
     def spent(self, key: ReleaseKey, plan: Plan) -> Spent:
@@ -629,7 +610,7 @@ class Ledger:
         """
         with self._read() as entries:
             for release, entry in witnesses.items():
-                if not entries.has(entry.number, entry.hash):
+                if not entries.has(entry):
                     raise OdError(
                         "OD-LEDGER-ROLLED-BACK",
                         f"{release} is public, but the ledger lacks the entry that its certificate names",
@@ -643,7 +624,7 @@ class Ledger:
         Raises OdError if the chain is broken or lacks the entry of its head, or a charge is not the cost of its noise.
         """
         with self._read() as entries:
-            number, _ = entries.verify()
+            number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
                 refuse_other_charge(_noise_of(row["content"]), charge_of(row))
         return number
@@ -653,7 +634,7 @@ class Ledger:
 
         If a series is given, only its releases are returned.
         """
-        where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, (PUBLISHED, *prefix(series)))
+        where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
         with self._read() as entries:
             found = entries.groups("release", f"{where} AND number <= ?", *values, until)
         return [ReleaseKey.parse(group["release"]) for group in found]
@@ -666,9 +647,9 @@ class Ledger:
         be charged in it.
         """
         with self._read() as entries:
-            content = declared_facts(entries, domain)
-            periods = charged_periods(Period(period), content["elementary_period"], content["unit"])
-            return min(balances(entries, domain, periods, until=until), key=lambda balance: balance.left)
+            periods = _charged(declared_facts(entries, domain), period)
+            found = balances(entries, domain, periods, until=until)
+        return min(found, key=lambda balance: balance.left)
 
     def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
         """Return the time at which each release was published, oldest first."""
@@ -682,11 +663,8 @@ class Ledger:
         The charges are read once for all periods.
         """
         with self._read() as entries:
-            content = declared_facts(entries, domain)
-            parts = {
-                period: charged_periods(Period(period), content["elementary_period"], content["unit"])
-                for period in periods
-            }
+            facts = declared_facts(entries, domain)
+            parts = {period: _charged(facts, period) for period in periods}
             every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
             found = balances(entries, domain, every, by_release=False)
         left = {part: balance.left for balance in found for part in balance.of}
@@ -698,10 +676,22 @@ class Ledger:
         Under unit ``user_year``, the balances are those of years.
         """
         with self._read() as entries:
-            found = []
-            for domain in sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN)):
-                found += balances(entries, domain)
-        return found
+            domains = sorted(entry["domain"] for entry in entries.select("kind = ?", DOMAIN))
+            return [balance for domain in domains for balance in balances(entries, domain)]
+
+
+def _wrong_state(message: str, next_step: str = "run the release again") -> OdError:
+    return OdError("OD-LEDGER-STATE", message, next_step=next_step)
+
+
+def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:
+    """Return the entry that is the state of a level; None if it was never reserved."""
+    return entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
+
+
+def _charged(facts: Mapping[str, Any], period: str) -> tuple[str, ...]:
+    """Return the elementary periods that a release of a period charges in a domain with these facts."""
+    return charged_periods(Period(period), facts["elementary_period"], facts["unit"])
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:

@@ -18,7 +18,7 @@ from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, 
 from od_core.interrupts import finished_first
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
-from od_core.ledger.identity import Counted, hold_to_counted, hold_to_input
+from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.ledger import Ledger, LevelState
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
@@ -70,8 +70,7 @@ def begin_release(
 
     Args:
         confidential: confidential folder, in which the folder of the release is created.
-        ledger, domain: ledger and data set to charge.
-        key, plan, trips: the release, its plan and its counted input.
+        ledger, key, domain, plan, trips: the ledger, the release, its data set and plan, and its counted input.
         noise: name of the backend that draws the levels that are not measured yet.
         store: store of levels that are measured in parts; by default the folder of the release.
         counters: for unit ``user_year``, the counters of users that were stored with the counted input.
@@ -80,18 +79,20 @@ def begin_release(
         OdError: the cap does not allow the release, it was begun with another plan or with other records, or the
             counters are missing, do not belong to the input, or exceed a bound.
     """
+    if counters is None and plan.unit.kind == "user_year":
+        raise OdError(
+            "OD-YEAR-COUNTERS",
+            "a release of unit 'user_year' was counted without the counters of its users",
+            next_step="release it with a ledger and release_flows, or as a declared series",
+        )
+    drawn = ledger.is_drawn(key)
+    if counters is not None and not drawn:
+        counters.hold_to_counted(trips)
+    ledger.reserve(key, domain, plan)
     if counters is None:
-        plan.unit.refuse_without_counters()
-        ledger.reserve(key, domain, plan)
-        hold_to_input(confidential, key, trips, drawn=ledger.is_drawn(key))
-    else:
-        drawn = ledger.is_drawn(key)
-        if not drawn:
-            hold_to_counted(confidential, key, trips, counters.fingerprint())
-            counters.hold_to_year(trips.total)
-        ledger.reserve(key, domain, plan)
-        if drawn:
-            counters.hold_to_input(trips)
+        hold_to_input(confidential, key, trips, drawn=drawn)
+    elif drawn:
+        counters.hold_to_input(trips)
     folder = confidential.subfolder(key.folder)
     for left_behind in folder.glob(".*.tmp"):  # from a process that died while it wrote
         left_behind.unlink()

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -163,91 +162,81 @@ class FsspecStore:
     Raises OdError if the storage is not known to create files exclusively, or the address holds a password.
 
     Attributes:
-        address: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
+        place: address such as ``s3://bucket/folder``. Credentials belong in the environment of every process.
     """
 
-    address: str
+    place: str
 
     def __post_init__(self) -> None:
-        protocol = self.address.partition("://")[0]
+        protocol = self.place.partition("://")[0]
         if protocol not in _CREATE_EXCLUSIVELY:
             raise OdError(
                 "OD-STORE-UNSAFE",
                 f"storage {protocol!r} may not create files exclusively, so two draws could both be kept",
                 next_step=f"use a folder, or one of {', '.join(_CREATE_EXCLUSIVELY)}",
             )
-        if _PASSWORD.search(self.address):
+        if _PASSWORD.search(self.place):
             raise OdError(
                 "OD-STORE-ADDRESS",
                 "the address of the store holds a user and a password, or a query, which messages would show",
                 next_step="give them to the driver of this storage in the environment of every process",
             )
 
-    @property
-    def place(self) -> str:
-        """Address of the folder."""
-        return self.address
-
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
         """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""
-        files, folder = self._files()
         try:
-            files.pipe_file(f"{folder}/{name}", bytes(content), mode="create")
+            self._files().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
             return False
         return True
 
     def read(self, name: str) -> pa.NativeFile:
         """Open a file as :meth:`Store.read` does."""
-        files, folder = self._files()
         try:
-            return pa.PythonFile(files.open(f"{folder}/{name}", "rb"), mode="r")
+            return pa.PythonFile(self._files().open(name, "rb"), mode="r")
         except FileNotFoundError:
             raise _missing(name) from None
 
     def has(self, name: str) -> bool:
         """Return whether there is a file of that name."""
-        files, folder = self._files()
-        files.invalidate_cache()
-        return bool(files.exists(f"{folder}/{name}"))
+        return bool(self._files(afresh=True).exists(name))
 
     def list(self, prefix: str) -> list[str]:
         """Return the names of files as :meth:`Store.list` does."""
-        files, folder = self._files()
-        above = f"{folder}/{prefix}".rpartition("/")[0]
-        files.invalidate_cache()
         try:
-            found = files.ls(above, detail=True)
+            found = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
             return []
-        names = (file["name"].removeprefix(f"{folder}/") for file in found if file["type"] == "file")
+        names = (file["name"] for file in found if file["type"] == "file")
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
         """Remove a folder as :meth:`Store.remove` does."""
-        files, folder = self._files()
-        if files.exists(f"{folder}/{prefix}"):
-            files.rm(f"{folder}/{prefix}", recursive=True)
+        with suppress(FileNotFoundError):
+            self._files().rm(prefix, recursive=True)
 
     def settle(self) -> None:
         """Do nothing, because all files are durable."""
 
-    def _files(self) -> tuple[Any, str]:
-        """Return fsspec's file system and the path of the folder in it. fsspec caches the file system per process."""
+    def _files(self, *, afresh: bool = False) -> Any:
+        """Return fsspec's file system of the folder; ``afresh`` without what it remembers of earlier requests."""
         import fsspec
+        from fsspec.implementations.dirfs import DirFileSystem
         from fsspec.registry import known_implementations
 
         try:
-            files, folder = fsspec.url_to_fs(self.address)
+            files, folder = fsspec.url_to_fs(self.place)
         except ImportError:
-            storage = self.address.partition("://")[0]
+            storage = self.place.partition("://")[0]
             package = known_implementations[storage]["class"].partition(".")[0]
             raise OdError(
                 "OD-STORE-DRIVER",
                 f"the package of storage {storage!r} is not installed",
                 next_step=f"install {package}",
             ) from None
-        return files, folder
+        if afresh:
+            files.invalidate_cache()
+        return DirFileSystem(folder, files)
 
 
 def _missing(name: str) -> OdError:
@@ -277,14 +266,10 @@ def part_digest(store: Store, name: str) -> str:
     return hashlib.sha256(store.read(name).read_buffer()).hexdigest()
 
 
-def level_digest(digests: Sequence[str]) -> str:
-    """Return the SHA-256 of the joined digests of all parts of a level, which must be in the order of the parts."""
-    return hashlib.sha256("".join(digests).encode()).hexdigest()
-
-
 def kept_digest(store: Store, level: int) -> str:
-    """Compute the digest of a level (see :func:`level_digest`) from its stored files, and return it."""
-    return level_digest(list(in_order(lambda name: part_digest(store, name), part_files(store, level))))
+    """Return the SHA-256 of the joined digests of the stored files of a level, in the order of its parts."""
+    digests = in_order(lambda name: part_digest(store, name), part_files(store, level))
+    return hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def _begin(level: int) -> str:

@@ -5,10 +5,12 @@ The files are in the confidential folder of the release.
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,9 +18,10 @@ import pyarrow.parquet as pq
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import sync, write_durably
 from od_core.ledger.identity import Counted
+from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import Plan, PlannedRelease
 
-_COUNTED_FOR = "counted_for"
+_COUNTED_FOR, _READ_WITH = "counted_for", "read_as.json"
 
 
 class StagedFiles:
@@ -37,18 +40,49 @@ class StagedFiles:
         """Path of the folder of Great Expectations pages about the records."""
         return self.folder / "data_docs"
 
-    def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
-        """Call ``save``, which saves the counts, and store the digest of the plan for which the records were counted.
-
-        An earlier digest is deleted first. If a crash then leaves counts without a digest, :meth:`refuse_other_plan`
-        refuses them.
-        """
-        digest = self.folder / _COUNTED_FOR
-        if digest.exists():
-            digest.unlink()
+    @contextmanager
+    def _described(self, name: str, facts: str) -> Iterator[None]:
+        """Store facts about what is written in this context. Earlier ones are removed first, so a crash leaves none."""
+        path = self.folder / name
+        if path.exists():
+            path.unlink()
             sync(self.folder)
-        save()
-        write_durably(digest, lambda file: file.write_text(plan.counts_digest, encoding="utf-8"))
+        yield
+        write_durably(path, lambda file: file.write_text(facts, encoding="utf-8"))
+
+    def read_with(self, settings: Mapping[str, Any]) -> AbstractContextManager[None]:
+        """Return the context in which records are read with these settings, which are public and JSON-ready."""
+        return self._described(_READ_WITH, json.dumps(dict(settings)))
+
+    def hold_to_reading(self, key: ReleaseKey, settings: Mapping[str, Any], *, drawn: bool) -> None:
+        """Check that records were read with the settings that are declared now, because the certificate states these.
+
+        Settings that are not stored are not compared, because an earlier version of this software stored fewer of them.
+        ``drawn`` states whether a draw of the release has begun.
+
+        Raises:
+            OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
+        """
+        path, said = self.folder / _READ_WITH, ""
+        if path.exists():
+            then, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(dict(settings)))
+            changed = sorted(name for name in then if name in now and then[name] != now[name])
+            if not changed:
+                return
+            said = f"; changed: {', '.join(changed)}"
+        elif drawn:
+            return
+        message = f"the records of {key} were read with different settings{said}"
+        if drawn:
+            step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
+            raise OdError("OD-REPLAY-READING-CHANGED", message, next_step=step, spent=STAYS_CHARGED)
+        step = "run the whole release, which reads the records again"
+        raise OdError("OD-STAGED-OTHER-READING", message, next_step=step)
+
+    def keep_counted(self, plan: Plan, save: Callable[[], None]) -> None:
+        """Call ``save``, which saves the counts, and store the digest of the plan for which they were counted."""
+        with self._described(_COUNTED_FOR, plan.counts_digest):
+            save()
 
     def refuse_other_plan(self, plan: Plan) -> None:
         """Raise OdError if the records were counted for another plan, or if the digest of their plan is missing.

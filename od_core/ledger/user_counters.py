@@ -2,11 +2,11 @@
 
 Each release has a file of counters, with one row for each user of whom it has a valid trip. A user is named by a keyed
 hash. When a release is counted, a user may have at most m trips, and at most what M leaves after the other periods of
-the year. In another period, a user has used the largest number that any release of it counts. So the bounds hold for
-releases that are counted in any order, and for revisions and further series of the same period.
+the year, in each of which a user has used the largest number that any release of it counts.
 
-The files are written before anything is drawn from the counts. Before the first draw, :meth:`UserCounters.hold_to_year`
-checks the bounds over all files of the year. See ``docs/explanation/person-year.md``.
+The files are written before anything is drawn from the counts. Before the first draw,
+:meth:`UserCounters.hold_to_counted` checks the bounds over all files of the year. See
+``docs/explanation/person-year.md``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.identity import Counted, hold_to_input, stored_identity
+from od_core.ledger.identity import Counted, hold_to_input, identity_of, stored_identity
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period
@@ -66,13 +66,9 @@ class UserCounters:
     """Confidential: the counters of one release, and those of the other releases of its year.
 
     Attributes:
-        confidential: confidential folder that contains the files.
-        ledger: ledger that records which releases were drawn.
-        key: the release.
-        domain: name of the data set.
-        unit: unit ``user_year``.
-        elementary: length of the elementary periods of the data set.
-        year: see :func:`od_core.privacy.person_year.year_of`.
+        confidential, ledger, key: folder of the files, ledger that records which releases were drawn, and the release.
+        domain, unit: name of the data set, and its unit ``user_year``.
+        elementary, year: see :func:`od_core.privacy.person_year.year_of`.
     """
 
     confidential: ConfidentialFolder
@@ -111,7 +107,8 @@ class UserCounters:
         """
         if not self.ledger.is_drawn(self.key):
             schema = SCHEMA.with_metadata({"key": self.confidential.key_name()})
-            path = self.confidential.subfolder(self._place(self.key)) / self._path(self.key).name
+            path = self._path(self.key)
+            self.confidential.subfolder(path.parent)
             write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
         elif self._fingerprint(batches) != self._stated(self.key):
             raise OdError(
@@ -122,33 +119,43 @@ class UserCounters:
                 spent=STAYS_CHARGED,
             )
 
-    def fingerprint(self) -> str:
-        """Return the fingerprint (keyed hash) of the stored counters. Raises OdError if there are none."""
-        return self._stored_fingerprint(self.key)
-
     def hold_to_input(self, counted: Counted) -> None:
         """Store the fingerprints of the counted input and its counters, or check them if the release was drawn.
 
         Raises OdError as :func:`od_core.ledger.identity.hold_to_input` does.
         """
         drawn = self.ledger.is_drawn(self.key)
-        hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint())
+        hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint(self.key))
 
-    def hold_to_year(self, counted: int) -> None:
-        """Check that no user has more counted trips than the unit allows, in this release, its period and the year.
+    def hold_to_counted(self, counted: Counted) -> None:
+        """Check that the counted input and its counters are those of :meth:`hold_to_input`, and within the bounds.
 
-        Raises OdError if a user has more, or the counters do not sum to the trips that the release counts, or as
-        :meth:`allowances` does.
+        A process may have ended between writing the counters and writing the counts. Counts of another attempt would
+        then have trips that no counter records.
+
+        Raises:
+            OdError: they were not written together, a user has more counted trips than the unit allows, the counters do
+                not sum to the trips that the release counts, or as in :meth:`allowances`.
         """
+        now = identity_of(self.confidential, counted, self.fingerprint(self.key))
+        if stored_identity(self.confidential, self.key) != now:
+            raise OdError(
+                "OD-YEAR-COUNTERS",
+                f"the counts of {self.key} and the counters of its users were not written together",
+                next_step="run the whole release, which counts its records again",
+            )
+        self._hold_to_year(counted.total)
+
+    def _hold_to_year(self, counted: int) -> None:
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
         own = parquet_rows(self._path(self.key))
         query = f"""
             SELECT coalesce((SELECT max(used) FROM ({_used(files)})), 0) <= {most}
                 AND coalesce((SELECT max(counted) FROM {own}), 0) <= {m}
-                AND coalesce((SELECT sum(counted) FROM {own}), 0) = {counted} AS holds
+                AND coalesce((SELECT sum(counted) FROM {own}), 0) = {counted}
         """  # noqa: S608  # numbers, and names of our own
-        if not self._asked(query, files)["holds"][0].as_py():
+        if not self._asked(query, files)[0][0].as_py():
             raise OdError(
                 "OD-YEAR-COUNTERS",
                 f"the counters of users of {self.key} and the counts do not agree, or exceed max_trips_year",
@@ -161,8 +168,8 @@ class UserCounters:
         The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
         path = self._path(self.key)
-        query = f"SELECT coalesce(sum(least(trips, {max_trips:d}) - counted), 0) AS uncounted FROM {parquet_rows(path)}"  # noqa: S608  # a number, and a file of our own
-        return int(self._asked(query, {"": [path]})["uncounted"][0].as_py())
+        query = f"SELECT coalesce(sum(least(trips, {max_trips:d}) - counted), 0) FROM {parquet_rows(path)}"  # noqa: S608  # a number, and a file of our own
+        return int(self._asked(query, {"": [path]})[0][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
         """Return the elementary period of a release."""
@@ -175,15 +182,11 @@ class UserCounters:
         return year_of(Period(self._part(self.key)), self.elementary, self.year)
 
     @property
-    def _folder(self) -> str:
-        return f"{_FOLDER}/{self.domain}/{year_text(self._parts, self.year)}"
-
-    def _place(self, key: ReleaseKey) -> str:
-        return f"{self._folder}/{self._part(key)}"
+    def _folder(self) -> Path:
+        return self.confidential.path / _FOLDER / self.domain / year_text(self._parts, self.year)
 
     def _path(self, key: ReleaseKey) -> Path:
-        folder = self.confidential.path / self._place(key)
-        return folder / f"{key.release}.{key.period}.r{key.revision}.parquet"
+        return self._folder / self._part(key) / f"{key.release}.{key.period}.r{key.revision}.parquet"
 
     def _files(self, but: str | None = None) -> dict[str, list[Path]]:
         """Return the files of counters of the year by elementary period, without those of the period ``but``.
@@ -195,8 +198,7 @@ class UserCounters:
         year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
         verified = {self._verified(key) for key in drawn if key != self.key}
-        folders = {part: self.confidential.path / self._folder / part for part in sorted(year)}
-        found = {part: sorted(folder.glob("[!.]*.parquet")) for part, folder in folders.items()}
+        found = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in sorted(year)}
         for path in (path for paths in found.values() for path in paths):
             if but is not None and path == self._path(self.key):
                 continue
@@ -214,11 +216,12 @@ class UserCounters:
         stated = self._stated(key)
         if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
             raise self._of_another_key(f"the counters of users of {key}")
-        if self._stored_fingerprint(key) != stated:
+        if self.fingerprint(key) != stated:
             raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
         return self._path(key)
 
-    def _stored_fingerprint(self, key: ReleaseKey) -> str:
+    def fingerprint(self, key: ReleaseKey) -> str:
+        """Return the fingerprint (keyed hash) of the stored counters of a release. Raises OdError if there are none."""
         path, lost = self._path(key), self._lost if self.ledger.is_drawn(key) else _not_counted
         if not path.exists():
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")

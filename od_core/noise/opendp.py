@@ -2,7 +2,7 @@
 
 OpenDP takes its random bits from a generator in the memory of its process. The calling process may be forked, restored
 or cloned, so nothing is ever drawn in it. Each call starts one new process (:mod:`od_core.noise.opendp_worker`), or
-several for large draws, and ends them when it has received the noise. They are started with ``subprocess``, because
+several for large draws, and reads the noise that they have written. They are started with ``subprocess``, because
 ``multiprocessing`` would run the caller's main module again or fork.
 """
 
@@ -11,16 +11,14 @@ from __future__ import annotations
 import importlib.util
 import math
 import os
-import selectors
-import socket
 import subprocess
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from fractions import Fraction
 from functools import cache
 from pathlib import Path
-from types import TracebackType
-from typing import ClassVar
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,9 +30,6 @@ from od_core.parallel import threads
 
 MIN_DRAWS = 8_192
 """Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
-
-_SOCKETS: set[socket.socket] = set()
-"""The open sockets of all running processes. A forked child must close its copies (:func:`_forget`)."""
 
 
 def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
@@ -54,22 +49,14 @@ def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> 
     Raises:
         OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
     """
-    noise = np.empty(size, dtype=np.int64)
+    noise, first, used = np.empty(size, dtype=np.int64), 0, set()
+    counts = draws_by_process(size, threads())
     with ExitStack() as running:
-        waiting = selectors.DefaultSelector()
-        running.callback(waiting.close)
-        workers, first = [], 0
-        for count in draws_by_process(size, threads()):
-            worker = running.enter_context(_Worker(noise[first : first + count]))
-            worker.ask(distribution, scale, largest_loss)
-            waiting.register(worker.socket, selectors.EVENT_READ, worker)
-            workers.append(worker)
+        requests = [REQUEST.pack(distribution, scale, largest_loss, count) for count in counts]
+        workers = [running.enter_context(_worker(request)) for request in requests]
+        for count, (process, answer) in zip(counts, workers, strict=True):
+            used.add(_receive(process, answer, noise[first : first + count]))
             first += count
-        while waiting.get_map():
-            for key, _ in waiting.select():
-                if key.data.receive():
-                    waiting.unregister(key.fileobj)
-        used = {worker.scale for worker in workers}
     # All processes check the same scales against the same loss, so they agree. NaN does not equal itself.
     return (used.pop() if len(used) == 1 else math.nan), noise
 
@@ -83,71 +70,48 @@ def draws_by_process(size: int, processors: int) -> list[int]:
     return [(size + rest) // count for rest in range(count)]
 
 
-class _Worker:
-    """A process that draws noise once and writes it into a given array. It runs only inside the ``with`` statement."""
+@contextmanager
+def _worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]]:
+    """Start a process that draws noise into a file in memory. If it still runs at the end of the context, kill it.
 
-    def __init__(self, room: NDArray[np.int64]) -> None:
-        self._head, self._count = bytearray(ANSWER.size), len(room)
-        self._missing = [memoryview(self._head), room.view(np.uint8).data]
-
-    def __enter__(self) -> _Worker:
-        command = [sys.executable, "-I", "-S", str(Path(opendp_worker.__file__).resolve()), library()]
-        nothing = subprocess.DEVNULL
-        self.socket, theirs = socket.socketpair()
-        _SOCKETS.update((self.socket, theirs))
-        with theirs:
-            descriptor = theirs.fileno()
-            try:  # in its own process group, because this process handles interrupts from the keyboard
-                self._process = subprocess.Popen(  # noqa: S603  # our own module
-                    [*command, str(descriptor)], stdin=nothing, stdout=nothing, pass_fds=(descriptor,), process_group=0
-                )
-            except OSError as error:
-                _SOCKETS.discard(self.socket)
-                self.socket.close()
-                raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
+    The number of draws may be confidential, so the request is no argument of the command, which others may list.
+    """
+    command = [sys.executable, "-I", "-S", str(Path(opendp_worker.__file__).resolve()), library(), str(os.getpid())]
+    with open(os.memfd_create("noise"), "w+b") as answer:  # noqa: PTH123  # no path
+        try:  # in its own process group, because this process handles interrupts from the keyboard
+            process = subprocess.Popen(  # noqa: S603  # our own module
+                command, bufsize=0, stdin=subprocess.PIPE, stdout=answer, process_group=0
+            )
+        except OSError as error:
+            raise _lost(f"a process that draws noise could not start ({error.strerror})") from None
+        with process:
+            try:
+                process.stdin.write(request)  # type: ignore[union-attr]  # a pipe
+                yield process, answer
+            except BrokenPipeError:
+                raise _ended() from None
             finally:
-                _SOCKETS.discard(theirs)
-        return self
+                process.kill()
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the socket, and kill the process if it still runs."""
-        _SOCKETS.discard(self.socket)
-        self.socket.close()
-        self._process.kill()
-        self._process.wait()
 
-    def ask(self, distribution: bytes, scale: float, largest_loss: float) -> None:
-        """Send the request for noise to the process. Raises OdError if the process has ended."""
-        try:
-            self.socket.sendall(REQUEST.pack(distribution, scale, largest_loss, self._count))
-        except OSError:
-            raise self._ended() from None
+def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[np.int64]) -> float:
+    """Wait until a process has ended, copy its noise into an array, and return its scale, or NaN if it drew nothing.
 
-    def receive(self) -> bool:
-        """Copy the bytes that the process has sent so far into the answer, and return whether the answer is complete.
+    Raises OdError if the process ended before its answer was complete.
+    """
+    ended, head = process.wait(), bytearray(ANSWER.size)
+    answer.seek(0)
+    if ended != 0 or answer.readinto(head) != len(head):  # type: ignore[attr-defined]
+        raise _ended()
+    (scale,) = ANSWER.unpack(head)
+    if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:  # type: ignore[attr-defined]
+        raise _ended()
+    answer.close()
+    return float(scale)
 
-        Raises OdError if the process has ended before its answer was complete.
-        """
-        try:
-            received = self.socket.recv_into(self._missing[0])
-        except OSError:
-            received = 0
-        if not received:
-            raise self._ended()
-        self._missing[0] = self._missing[0][received:]
-        while self._missing and not self._missing[0]:
-            del self._missing[0]
-        return not self._missing or math.isnan(self.scale)
 
-    @property
-    def scale(self) -> float:
-        """Scale that the process uses, or NaN if it draws nothing. It is valid only after the answer has begun."""
-        return float(ANSWER.unpack(self._head)[0])
-
-    def _ended(self) -> OdError:
-        return _lost("a process that drew noise ended before it had finished")
+def _ended() -> OdError:
+    return _lost("a process that drew noise ended before it had finished")
 
 
 @cache
@@ -169,29 +133,15 @@ def _lost(why: str) -> OdError:
     )
 
 
-def _forget() -> None:
-    """Close the sockets that a forked child has inherited.
-
-    The parent's noise processes end when the parent ends, but only if no other process has these sockets open.
-    """
-    for opened in _SOCKETS:
-        opened.close()
-    _SOCKETS.clear()
-
-
-os.register_at_fork(after_in_child=_forget)
-
-
 MAX_VARIANCE = 1 << 100
 """Largest variance. Values of wider noise could reach the 64-bit limits, to which OpenDP clips them silently."""
 
 VARIANCE_SLACK = Fraction(1, 1 << 30)
 """Largest relative amount by which the variance of drawn noise may exceed the planned variance."""
 
-SCALE_SLACK = Fraction(1, 1 << 30)
+SCALE_SLACK = VARIANCE_SLACK
 """Largest relative amount by which the scale of drawn Laplace noise may exceed the planned scale."""
 
-_EXCEEDED = "OpenDP's privacy map exceeds the planned loss"
 _MIN_VARIANCE = Fraction(1, 1 << 200)
 """Smallest variance. Below it, practically all noise is 0, and floats come close to their limits."""
 
@@ -214,13 +164,7 @@ class OpenDPNoise:
         """
         if not _MIN_VARIANCE <= variance <= MAX_VARIANCE:
             raise _refused("the variance is too small or too large")
-        scale = rounded_up(math.sqrt(variance))
-        while Fraction(scale) ** 2 < variance:
-            scale = next_scale(scale)
-        used, noise = drawn(GAUSSIAN, scale, _float_below(1 / (2 * variance)), size)
-        if not (math.isfinite(used) and variance <= Fraction(used) ** 2 <= variance * (1 + VARIANCE_SLACK)):
-            raise _refused(_EXCEEDED)
-        return noise
+        return _drawn_as_planned(GAUSSIAN, math.sqrt(variance), 2, variance, 1 / (2 * variance), size)
 
     def draw_laplace(self, scale: Fraction, size: int) -> NDArray[np.int64]:
         """Return ``size`` independent draws from the discrete Laplace distribution; shape (size,).
@@ -231,13 +175,20 @@ class OpenDPNoise:
         """
         if scale <= 0 or not _MIN_VARIANCE <= 2 * scale**2 <= MAX_VARIANCE:  # the variance is below 2 scale^2
             raise _refused("the scale is too small or too large")
-        least = rounded_up(float(scale))
-        while Fraction(least) < scale:
-            least = next_scale(least)
-        used, noise = drawn(LAPLACE, least, _float_below(1 / scale), size)
-        if not (math.isfinite(used) and scale <= Fraction(used) <= scale * (1 + SCALE_SLACK)):
-            raise _refused(_EXCEEDED)
-        return noise
+        return _drawn_as_planned(LAPLACE, float(scale), 1, scale, 1 / scale, size)
+
+
+def _drawn_as_planned(
+    distribution: bytes, scale: float, power: int, planned: Fraction, largest_loss: Fraction, size: int
+) -> NDArray[np.int64]:
+    """Draw noise with about the given scale. A power of it exceeds ``planned`` by at most the slack."""
+    scale = rounded_up(scale)
+    while Fraction(scale) ** power < planned:
+        scale = next_scale(scale)
+    used, noise = drawn(distribution, scale, _float_below(largest_loss), size)
+    if not (math.isfinite(used) and planned <= Fraction(used) ** power <= planned * (1 + VARIANCE_SLACK)):
+        raise _refused("OpenDP's privacy map exceeds the planned loss")
+    return noise
 
 
 def _float_below(value: Fraction) -> float:

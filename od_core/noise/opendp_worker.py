@@ -3,12 +3,11 @@
 The program is run by its path with ``python -I -S``, and calls the C interface of OpenDP's shared library. It imports
 neither OpenDP's Python package nor NumPy, so it starts four times as fast. It never receives a count of trips.
 
-The library takes its bits from OpenSSL's generator. This generator is in the memory of the process, and the kernel
-seeds it at the first draw. So after its first draw, a process must not be forked or restored from a copy of its memory
-and then draw again. This program is therefore started again for each request, and answers only one.
+The library's generator is in the memory of the process. So after its first draw, a process must not be forked or
+restored from a copy of its memory and then draw again. This program therefore answers only one request.
 
-The request and the answer are sent on a separate socket. Any library may print to standard output, and one additional
-byte there would shift all the noise after it. The process ends when the other end of the socket is closed.
+The request is read from standard input, and the answer is written to the file that is standard output at the start.
+What a library prints goes elsewhere: one additional byte would shift all the noise after it.
 """
 
 from __future__ import annotations
@@ -29,7 +28,10 @@ ANSWER = struct.Struct("=d")
 """Beginning of the answer: the scale used, or NaN if none is allowed. 64-bit integers of noise follow."""
 
 PIECE = 16_384
-"""Largest number of draws in one call of OpenDP: a sixth of a second, by which it may outlive the parent process."""
+"""Largest number of draws in one call of OpenDP, which limits the memory."""
+
+_KILLED_WITH_PARENT = 1, 9
+"""``PR_SET_PDEATHSIG`` and ``SIGKILL`` of Linux: kill this process when the thread that started it ends."""
 
 _SCALES = 3
 """Number of scales to try, in ascending order. The first almost always has an allowed privacy loss."""
@@ -142,33 +144,25 @@ def held_to_loss(
 
 
 def main() -> None:
-    """Read one request from a socket, and write its answer to the same socket.
+    """Read one request from standard input, and write its answer to the file that is standard output.
 
-    The command-line arguments are the path of OpenDP's library and the file descriptor of the socket.
+    The command-line arguments are the path of OpenDP's library and the number of the parent process, without which this
+    one ends.
     """
-    line, request = int(sys.argv[2]), b""
-    while len(request) < REQUEST.size:
-        received = os.read(line, REQUEST.size - len(request))
-        if not received:
-            return
-        request += received
+    ctypes.CDLL(None).prctl(*_KILLED_WITH_PARENT)
+    request = sys.stdin.buffer.read(REQUEST.size)
+    if len(request) < REQUEST.size or os.getppid() != int(sys.argv[2]):
+        return
     distribution, scale, largest_loss, count = REQUEST.unpack(request)
-    opendp = OpenDP(sys.argv[1])
-    used, measurement = held_to_loss(opendp, distribution, scale, largest_loss)
-    try:
-        _write(line, ANSWER.pack(used))
+    with os.fdopen(os.dup(1), "wb") as answer:
+        os.dup2(2, 1)
+        opendp = OpenDP(sys.argv[1])
+        used, measurement = held_to_loss(opendp, distribution, scale, largest_loss)
+        answer.write(ANSWER.pack(used))
         while measurement is not None and count > 0:
             piece = min(count, PIECE)
-            _write(line, opendp.draws(measurement, piece))
+            answer.write(opendp.draws(measurement, piece))
             count -= piece
-    except BrokenPipeError:  # the other end of the socket is closed
-        return
-
-
-def _write(line: int, data: bytes) -> None:
-    left = memoryview(data)
-    while left:
-        left = left[os.write(line, left) :]
 
 
 if __name__ == "__main__":

@@ -64,11 +64,7 @@ _BLOCK = 1 << 18
 """Number of draws at a time. Larger blocks leave the cache; with smaller blocks, threads wait more for each other."""
 
 _UNDECIDED = -(1 << 15)
-"""Mark of a cell of the guide (see :class:`_Table`) whose first limb does not decide the value.
-
-The mark is never a value itself. If a value k fills a whole cell, then P(k) >= 2^-16, and the 2 |k| + 1 values from
--|k| to |k| are at least as probable. So 2 |k| + 1 <= 2^16, and |k| < 2^15.
-"""
+"""Mark of a cell of the guide (see :class:`_Table`) whose first limb does not decide the value. No value equals it."""
 
 
 class TableNoise:
@@ -178,9 +174,8 @@ def _limbs(
 ) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
     """Return the first and the second limbs of the boundaries F(-K), ..., F(K - 1), in order; shape (2 K,) each.
 
-    :class:`_Table` defines limbs and F, and K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no
-    boundary is an exact number of two limbs. So the limbs of F(0), ..., F(K - 1) are the bitwise complements of those
-    of F(-1), ..., F(-K).
+    K is the length of :func:`floors_of_tails`. F(k - 1) = 1 - F(-k), and no boundary is an exact number of two limbs,
+    so the limbs of F(0), ..., F(K - 1) are the bitwise complements of those of F(-1), ..., F(-K).
     """
     floors = floors_of_tails(distribution, first_bits + further_bits)
     top, mask = (1 << first_bits) - 1, (1 << further_bits) - 1
@@ -259,15 +254,11 @@ class DiscreteGaussian:
     variance: Fraction
 
     def tails(self, bits: int) -> list[arb]:
-        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, in this order and at flint's precision.
+        """Return balls that contain P(X >= k) for k = 1, 2, ..., K, at flint's precision, where P(X >= K) < 2^-bits.
 
-        K is chosen so that P(X >= K) < 2^-bits. Let p be the larger of ``bits`` and flint's precision, and
-        w(k) = exp(-k^2 / (2 variance)) the weight of k. K is the integer part of sqrt(7/5 p variance), plus 1. Because
-        7/5 > 2 ln 2, w(K) < 2^-p. Because w(K + j) <= w(K) w(j), P(X >= K) < w(K).
-
-        The weights are summed from k = K down to 1, with two multiplications each. The sum starts with a ball that
-        contains the sum of all weights beyond K. That sum lies between 0 and the sum of a geometric series, because the
-        ratios of consecutive weights decrease.
+        Let p be the larger of ``bits`` and flint's precision. Because 7/5 > 2 ln 2, the weight of the K used here,
+        exp(-K^2 / (2 variance)), is below 2^-p, and P(X >= K) is below this weight. The weights are summed from K down
+        to 1. The sum starts with a ball that contains the sum of all weights beyond K.
         """
         rate = arb(rational(1 / (2 * self.variance)))
         reach = isqrt(int(self.variance * max(bits, flint.ctx.prec) * 7 / 5)) + 1
@@ -314,8 +305,7 @@ SymmetricDistribution = DiscreteGaussian | DiscreteLaplace
 def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]:
     """Return floor(2^bits P(X >= k)) for k = 1, 2, ..., up to the first k for which it is 0 (included).
 
-    X has the given distribution. Every floor is proven, and so is that no 2^bits P(X >= k) is an integer. If f is the
-    floor for k, then floor(2^bits P(X <= -k)) = f by symmetry, and floor(2^bits P(X <= k - 1)) = 2^bits - 1 - f.
+    X has the given distribution. Every floor is proven, and so is that no 2^bits P(X >= k) is an integer.
     """
     precision = bits + _GUARD_BITS
     while True:
@@ -330,8 +320,7 @@ def floors_of_tails(distribution: SymmetricDistribution, bits: int) -> list[int]
 def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int | None:
     """Return the least k with U < P(X <= k), if it is the same for all U in [word, word + 1) / 2^bits.
 
-    X has the given distribution. Return None if the value is not proven to be the same. In this case, more bits of U
-    are needed. With probability 1, finitely many bits suffice.
+    X has the given distribution. Return None if the value is not proven to be the same: more bits of U are needed.
     """
     with at_precision(bits + _GUARD_BITS):
         tails = distribution.tails(bits)

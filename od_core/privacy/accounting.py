@@ -34,10 +34,7 @@ It is far larger than the error of a dozen correctly rounded operations with 60 
 
 
 def epsilon_bun_steinke(rho: Fraction, delta: Fraction) -> Fraction:
-    """Return epsilon by the conversion of Bun and Steinke, rounded up.
-
-    Raises OdError if rho is not in (0, 1e18], or delta is not in (0, 1).
-    """
+    """Return epsilon by the conversion of Bun and Steinke, rounded up; raises as :func:`epsilon_tight` does."""
     _check(rho, delta)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r = as_decimal(rho)
@@ -87,14 +84,13 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
         OdError: epsilon is not between 1e-30 and 1e9, delta is not in (0, 1), or no such rho is above 0.
     """
     check_epsilon(epsilon)
-    to_epsilon = CONVERSIONS[conversion]
     high = 1
-    while to_epsilon(high * RHO_UNIT, delta) <= epsilon:
+    while CONVERSIONS[conversion](high * RHO_UNIT, delta) <= epsilon:
         high *= 2
     low = high // 2
     while high - low > 1:
         middle = (low + high) // 2
-        if to_epsilon(middle * RHO_UNIT, delta) <= epsilon:
+        if CONVERSIONS[conversion](middle * RHO_UNIT, delta) <= epsilon:
             low = middle
         else:
             high = middle
@@ -127,9 +123,9 @@ def exp_above(exponent: Fraction) -> Fraction:
 
 
 def text_above(value: Fraction | float, digits: int = 6) -> str:
-    """Return ``value``, rounded up to ``digits`` significant digits, as decimal text that states an upper bound.
+    """Return ``value``, rounded up to ``digits`` significant digits, as text. Every epsilon and charge is shown so.
 
-    Every epsilon, delta and charge is shown so. A float just above a short decimal number becomes that number.
+    A float just above a short decimal number becomes that number.
     """
     return _rounded_text(value, digits, decimal.ROUND_CEILING)
 

@@ -35,6 +35,7 @@ MINIMISE = "minimise"
 """Name of the rule of shares that minimises expected errors."""
 
 _MOST_DIGITS = 1000
+_NONE = Fraction(0)
 
 
 @dataclass(frozen=True)
@@ -106,14 +107,15 @@ class Budget:
         if (epsilon is None) == (rho is None):
             raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
-        if not accounting.SMALLEST <= promise <= accounting.LARGEST:
+        if not SMALLEST <= promise <= LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
             raise _fault(code, "epsilon and rho must lie between 1e-30 and 1e9")
         exact_delta = exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
             raise _fault("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
-            check_conversion(conversion)
+            known, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
+            refuse_unknown("conversion", conversion, known, code="OD-BUDGET-CONVERSION", next_step=step)
         object.__setattr__(self, "epsilon", promise if rho is None else None)
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
@@ -148,10 +150,8 @@ class Budget:
         """
         if self.delta == 0:
             raise _fault("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
-        if self.rho is not None:
-            return self.rho
-        if self.epsilon is None:
-            raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
+        if self.rho is not None or self.epsilon is None:
+            return self.rho or _NONE
         name = self.conversion_for(conversion, shifted_cells)
         if name == "exact" and shifted_cells is not None:
             return privacy_loss.rho_for_epsilon_exact(self.epsilon, self.delta, shares, shifted_cells)
@@ -208,33 +208,36 @@ class Spent:
     Each conversion gives a valid epsilon for the same release, so the smallest one is promised. All are rounded up.
 
     Attributes:
-        levels: rho of each measured level.
-        delta: delta for which epsilon is reported.
+        levels: rho of each measured level; with a promise, epsilon^2 / 2 of each, which the ledger adds up as rho.
+        delta: delta for which epsilon is reported; with a promise, the sum of the deltas of all draws.
         shifted_cells: for each measured level, the number of cells that differ between neighbours, if each differs by
             one and every level was drawn once. Otherwise None, and there is no exact epsilon.
         every_period: under unit ``user_year``, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
+        promise: sum of the epsilons of all draws, of a mechanism that promises (epsilon, delta) directly. None if the
+            promise follows from rho.
     """
 
     levels: tuple[Fraction, ...]
     delta: Fraction
     shifted_cells: tuple[int, ...] | None = None
     every_period: Fraction = Fraction(0)
+    promise: Fraction | None = None
 
     @property
     def rho(self) -> Fraction:
         """Exact sum of the rho of all levels."""
-        return sum(self.levels, start=Fraction(0))
+        return sum(self.levels, start=_NONE)
 
     @property
     def epsilon_tight(self) -> float:
-        """Epsilon by the ``tight`` conversion of Canonne et al."""
-        return accounting.float_above(accounting.epsilon_tight(self.rho, self.delta))
+        """Epsilon by the ``tight`` conversion of Canonne et al., or the promise if there is no rho to convert."""
+        return accounting.float_above(self._converted("tight"))
 
     @property
     def epsilon_bun_steinke(self) -> float:
-        """Epsilon by the conversion of Bun and Steinke."""
-        return accounting.float_above(accounting.epsilon_bun_steinke(self.rho, self.delta))
+        """Epsilon by the conversion of Bun and Steinke, or the promise if there is no rho to convert."""
+        return accounting.float_above(self._converted("bun_steinke"))
 
     @property
     def epsilon_exact(self) -> float | None:
@@ -245,8 +248,8 @@ class Spent:
     @property
     def epsilon(self) -> Fraction:
         """Promised epsilon: the smallest of those by all conversions that are defined."""
-        tight = accounting.epsilon_tight(self.rho, self.delta)
-        return min(tight, accounting.epsilon_bun_steinke(self.rho, self.delta), self._exact() or tight)
+        tight = self._converted("tight")
+        return min(tight, self._converted("bun_steinke"), self._exact() or tight)
 
     @property
     def variances(self) -> tuple[Fraction, ...] | None:
@@ -256,37 +259,12 @@ class Spent:
         levels = zip(self.levels, self.shifted_cells, strict=True)
         return tuple(cells / (2 * rho) for rho, cells in levels for _ in range(cells))
 
+    def _converted(self, conversion: str) -> Fraction:
+        return accounting.CONVERSIONS[conversion](self.rho, self.delta) if self.promise is None else self.promise
+
     def _exact(self) -> Fraction | None:
         variances = self.variances
         return None if variances is None else privacy_loss.epsilon_exact(variances, self.delta)
-
-
-@dataclass(frozen=True)
-class SpentDirectly(Spent):
-    """The budget spent by a mechanism that promises (epsilon, delta) directly, not through rho.
-
-    Attributes:
-        levels: epsilon^2 / 2 of each level, which the ledger adds up as rho.
-        delta: sum of the deltas of all draws.
-        promise: sum of the epsilons of all draws.
-    """
-
-    promise: Fraction = Fraction(0)
-
-    @property
-    def epsilon(self) -> Fraction:
-        """Promised epsilon."""
-        return self.promise
-
-    @property
-    def epsilon_tight(self) -> float:
-        """Promised epsilon: there is no rho to convert."""
-        return accounting.float_above(self.promise)
-
-    epsilon_bun_steinke = epsilon_tight
-
-    def _exact(self) -> Fraction | None:
-        return None
 
 
 def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
@@ -322,12 +300,6 @@ def exact_fraction(name: str, value: object) -> Fraction:
         raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
 
 
-def check_conversion(name: str) -> None:
-    """Raise OdError if there is no conversion of this name. The message suggests the nearest name."""
-    known = ("exact", *accounting.CONVERSIONS)
-    refuse_unknown("conversion", name, known, code="OD-BUDGET-CONVERSION", next_step="correct the budget")
-
-
 def _checked_shares(
     shares: str | Sequence[Any] | Mapping[str, Any] | MinimisedError,
 ) -> str | tuple[Any, ...] | MinimisedError:
@@ -357,9 +329,6 @@ def _checked_shares(
 
 def _fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="correct the budget")
-
-
-_NONE = Fraction(0)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,6 @@ class PrivacyDomain:
             raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
         what, step = "elementary period", "correct the privacy domain"
         refuse_unknown(what, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
-
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         if self.unit.kind == "user_year":
@@ -99,16 +98,15 @@ def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
 def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
     """Return the texts of all elementary periods that a release of a period charges.
 
-    With days as elementary periods, a release of a month charges all days of the month. Losses of different elementary
-    periods do not add up, because they concern different trips, or different pairs of user and period. Under unit
-    ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under unit ``user_year``, those of
-    a year add up as :func:`od_core.privacy.person_year.largest_rho` defines.
+    Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
+    user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
+    unit ``user_year``, those of a year add up as :func:`od_core.privacy.person_year.largest_rho` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
             trip of the same elementary period and leave the release, and the exact total would reveal this. Or the unit
-            is ``user_period`` or ``user_year``, and there are several elementary periods. The contribution bound would
-            then apply to all of them together, and the trips in one would affect which trips in another are counted.
+            is ``user_period`` or ``user_year``, and there are several elementary periods. The trips of a user in one
+            would then affect which trips in another are counted.
     """
     parts = period.parts(elementary)
     if not parts:

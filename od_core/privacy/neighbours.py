@@ -22,11 +22,10 @@ from od_core.privacy.unit import PrivacyUnit
 
 
 def sensitivity_squared(unit: PrivacyUnit) -> int:
-    """Return the squared L2 sensitivity of the counts of one level below the root.
+    """Return the squared L2 sensitivity of the counts of one level below the root: m^2, or 2 m^2.
 
-    All m trips of a unit, where m is the contribution bound, may be in one cell of a level. Adding the unit then
-    changes that cell by m, and replacing the unit changes two cells by m each. So the result is m^2 or 2 m^2. The same
-    holds for a record that counts up to m trips.
+    All m trips of a unit, or of a record with a weight, may be in one cell of a level. Adding the unit then changes
+    that cell by m, and replacing the unit changes two cells by m each.
     """
     return unit.differing_units * unit.contribution_bound**2
 
@@ -38,7 +37,6 @@ def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
 
 FAULT_THRESHOLD = Fraction(1, 1000)
 """Default of the largest share of faulty trips for which an input is accepted."""
-
 
 REFUSALS = (
     "its files are damaged or incomplete, or cannot be read with the declared columns, encoding and kinds of values",
@@ -164,9 +162,8 @@ class Neighbours:
     def may_have(self, standing: Standing) -> bool:
         """Return whether a record that differs between neighbours may have the given standing in an accepted input.
 
-        Under bounded neighbours, a record is replaced by another record of the same period. So neither the period of a
-        record nor the presence of a date is protected. Units ``user`` and ``user_year`` are exceptions: the records of
-        a user change in several periods.
+        Under bounded neighbours, a record is replaced by another one of the same period. So neither the period of a
+        record nor the presence of a date is protected, unless the records of a user change in several periods.
         """
         if standing is Standing.OTHER_PERIOD:
             return self.unit.neighbours == "unbounded" or self.unit.spans_periods
@@ -197,11 +194,7 @@ class Neighbours:
 
     @property
     def publishes_total(self) -> bool:
-        """True if the total number of trips n is an invariant: equal for all neighbours, and published exactly.
-
-        This is the case if neighbours differ by one replaced record, which counts 1, and the replacement is always
-        counted.
-        """
+        """True if the total number of trips is an invariant, published exactly: one record of weight 1 is replaced."""
         unit = self.unit
         counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
         return counts_one and not self.record_may_leave
@@ -214,11 +207,10 @@ class Neighbours:
     def sensitivity_squared(self, level: int, *, by_segment: bool = False) -> int:
         """Return the squared L2 sensitivity of the counts of a level; 0 for the root if the total is an invariant.
 
-        Below the root, a replaced record changes one cell if its replacement is not counted, and otherwise up to two
-        cells. The sensitivity of the unit is an upper bound in both cases. The root changes by at most the contribution
-        bound. Counts ``by_segment`` have several cells at the root, too, so the root is like any other level: the
-        replaced record may belong to another category, although the total stays the same. So is the root under unit
-        ``user_year``: two users may have their trips in different periods, and then the totals of both periods change.
+        Below the root, a replaced record changes one cell or, if its replacement is counted, up to two. The root
+        changes by at most the contribution bound. Counts ``by_segment`` have several cells at the root, too, so the
+        root is like any other level. So it is under unit ``user_year``: two users may have their trips in different
+        periods, and then the totals of both periods change.
         """
         if level > 0 or by_segment or self.unit.kind == "user_year":
             return sensitivity_squared(self.unit)

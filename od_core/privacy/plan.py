@@ -4,10 +4,7 @@ A step is one vector query to which noise is added. A plan has the steps of a re
 cost.
 
 For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
-number. It is the sum, over all users, of the trips that are not counted. Of each user, at most K trips are considered,
-counted or not. So a user changes the number by at most K. A user may do so in every period, even where none of the
-user's trips is counted. Therefore the charges of these numbers add up over a year in full, beside the charges that the
-bound M limits; see ``docs/explanation/person-year.md``.
+number, whose charges add up over a year in full; see ``docs/explanation/person-year.md``.
 """
 
 from __future__ import annotations
@@ -29,7 +26,6 @@ from od_core.privacy.budget import (
     Charge,
     Number,
     Spent,
-    SpentDirectly,
     exact_fraction,
     refuse_other_charge,
     wrong_charge,
@@ -191,7 +187,7 @@ class Plan(ABC):
         may state a fraction.
         """
         charges = [(number, step.charge) for number, step in zip(draws, self.charged_steps, strict=True)]
-        return SpentDirectly(
+        return Spent(
             tuple(number * charge.as_rho for number, charge in charges),
             delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
@@ -277,19 +273,15 @@ class PlannedRelease(ABC):
     def _summary(self) -> dict[str, str]:
         """Return what the release is, what it promises, its levels and how to read it: texts by their names."""
         what, levels, reading = self._described()
-        return {"Release": what, "Guarantee": self._promise, "Levels": levels, "Read it": reading}
+        guarantee, unit = "none, because its noise is not of this library", self.plan.unit
+        if self.has_guarantee:
+            promise = promise_text(self.spent.epsilon, self.spent.delta)
+            guarantee = f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
+        return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
 
     @abstractmethod
     def _described(self) -> tuple[str, str, str]:
         """Return in words what the release is, which levels it has, and the calls that read it."""
-
-    @property
-    def _promise(self) -> str:
-        if not self.has_guarantee:
-            return "none, because its noise is not of this library"
-        unit = self.plan.unit
-        promise = promise_text(self.spent.epsilon, self.spent.delta)
-        return f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
 
     @property
     def has_guarantee(self) -> bool:
@@ -318,8 +310,7 @@ def check_charges(plan: Plan) -> None:
         if step.noise_facts.get("sensitivity_squared", expected) != expected:
             raise wrong_charge(f"the sensitivity of level {step.level} does not match the unit")
     charges = [step.charge for step in plan.charged_steps]
-    rho = sum((charge.as_rho for charge in charges), start=Fraction(0))
-    delta = sum((charge.delta for charge in charges), start=Fraction(0))
+    rho, delta = sum(charge.as_rho for charge in charges), sum(charge.delta for charge in charges)
     if (plan.charge.as_rho, plan.charge.delta) != (rho, delta):
         raise wrong_charge("the charge of the whole plan does not equal the sum of the charges of its steps")
 

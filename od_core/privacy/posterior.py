@@ -34,7 +34,7 @@ from fractions import Fraction
 from od_core.errors import OdError
 from od_core.privacy import privacy_loss
 from od_core.privacy.accounting import as_decimal, epsilon_bun_steinke, epsilon_tight, exp_above
-from od_core.privacy.budget import Cap, Spent, SpentDirectly
+from od_core.privacy.budget import Cap, Spent
 
 DELTA_OF_CAP = Fraction(1, 10**8)
 """Delta at which a cap in rho is stated beside a release without a delta."""
@@ -72,7 +72,7 @@ class Guarantee:
     @classmethod
     def of(cls, spent: Spent) -> Guarantee:
         """Return what a release promises that has spent a budget."""
-        if isinstance(spent, SpentDirectly):
+        if spent.promise is not None:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
 
@@ -159,18 +159,18 @@ class Guarantee:
         """
         if units == 1:
             return self
-        if self.rho is not None and self.delta > 0 and not self.aside:
-            return Guarantee.of_rho(units**2 * self.rho, self.delta)
         exponent = min((units - 1) * self.epsilon, LARGEST_EXPONENT)
-        delta = units * exp_above(exponent) * self.delta
-        return None if delta >= 1 else Guarantee(units * self.epsilon, delta)
+        return self._times(units, units**2, units * exp_above(exponent))
 
     def in_periods(self, periods: int) -> Guarantee | None:
         """Return the guarantee of a release like this one in each of some periods; None if it promises nothing."""
+        return self._times(periods, periods, periods)
+
+    def _times(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
         if self.rho is not None and self.delta > 0 and not self.aside:
-            return Guarantee.of_rho(periods * self.rho, self.delta)
-        delta = periods * self.delta
-        return None if delta >= 1 else Guarantee(periods * self.epsilon, delta)
+            return Guarantee.of_rho(of_rho * self.rho, self.delta)
+        delta = of_delta * self.delta
+        return None if delta >= 1 else Guarantee(of_epsilon * self.epsilon, delta)
 
     def _by_promise(self, factor: Fraction) -> Fraction:
         """Return the delta at ln(``factor``) that follows from (epsilon, delta) alone.

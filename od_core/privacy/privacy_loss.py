@@ -4,27 +4,15 @@ Suppose that n cells have independent noise N_Z(0, v_1), ..., N_Z(0, v_n), and t
 these cells and in no other. Then the release has the privacy loss L = R + Y_1 + ... + Y_n. R is the sum of 1 / (2 v_i),
 and Y_i = -X_i / v_i with X_i ~ N_Z(0, v_i). The release is (epsilon, delta)-differentially private for delta = E max(0,
 1 - exp(epsilon - L)). ``docs/explanation/noise.md`` proves that this covers a release level by level. This module
-bounds delta from above:
-
-* The probability of each value of Y_i is moved to points of a grid such that E exp(-Y_i) is unchanged ("connect the
-  dots" [doroshenko2022dots]). The expectation above is one of a convex function of exp(-Y_i), so by Jensen's inequality
-  it can only grow. If all variances are equal, and the values of Y_i are further apart than the points of the grid
-  would be, these values are used as the points. Then the expectation does not grow.
-* The n distributions are convolved as sums of products. All numbers are non-negative, so no rounding error is
-  amplified. The factor 1 + ``_GUARD`` covers 2^28 consecutive roundings. The longest sequence of roundings has about
-  2^20.
-* The loss in a tail that is cut off is taken as infinite.
-* A loss is rounded by less than 2^-48 of the largest loss. Lowering epsilon by ``_GUARD`` times the largest loss covers
-  this.
-* Delta is not monotone in the variances, and a backend may draw with a variance that is rounded up. So the bound holds
-  for every variance from v_i to (1 + ``VARIANCE_SLACK``) v_i. In this range no loss grows by more than
-  ``VARIANCE_SLACK`` times the largest loss, and the probability of an outcome x that is not cut off grows by at most a
-  factor exp(``VARIANCE_SLACK`` x^2 / 2 v).
+bounds delta from above: the probability of each loss is moved to points of a grid such that delta can only grow
+("connect the dots" [doroshenko2022dots]), the n distributions are convolved, and margins cover every rounding, every
+tail that is cut off, and every variance that a backend may draw with. The same page derives each margin.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
 from fractions import Fraction
@@ -44,8 +32,7 @@ LEAST_DELTA = Fraction(1, 10**12)
 _REACH = 9.5
 """Number of standard deviations beyond which a distribution is cut off.
 
-The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64, because a discrete Gaussian is sub-Gaussian
-[canonne2020discrete, Corollary 17]. The bound also holds for every variance within the slack.
+The probability beyond is at most 2 exp(-9.5^2 / 2) < 2^-64 [canonne2020discrete, Corollary 17].
 """
 
 _TAIL = 2.0**-64
@@ -106,25 +93,14 @@ def epsilon_exact(variances: tuple[Fraction, ...], delta: Fraction) -> Fraction:
     It is rounded up to a multiple of 2^-24 of the ``tight`` epsilon. With this rounding, another machine finds the same
     number, except for about one release in a million.
 
-    Args:
-        variances: as for :func:`delta_exact`.
-        delta: from 1e-12 to below 1.
-
-    Raises:
-        OdError: delta is out of range, or :func:`delta_exact` refuses the variances.
+    Raises OdError if delta is not from 1e-12 to below 1, or :func:`delta_exact` refuses the variances.
     """
     _check_delta(delta)
     delta_of = _delta_of(variances)
     tight = accounting.epsilon_tight(sum((1 / (2 * v) for v in variances), start=Fraction(0)), delta)
     unit = tight / 2**24
-    low, high = -1, 2**24  # tight is itself a valid promise
-    while high - low > 1:
-        middle = (low + high) // 2
-        if delta_of(float(middle * unit)) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high * unit
+    below = range(2**24)  # tight is itself a valid promise
+    return bisect_left(below, True, key=lambda units: delta_of(float(units * unit)) <= delta) * unit
 
 
 @lru_cache(maxsize=256)
@@ -134,8 +110,7 @@ def rho_for_epsilon_exact(
     """Return the largest rho that a search finds for which the release is (epsilon, delta)-differentially private.
 
     The rho is a multiple of 2^-64. A level with share s is measured with variance c / (2 rho s), and neighbours differ
-    by one in at most c of its cells. The returned rho has been checked: :func:`delta_exact` is at most delta for these
-    variances, and for all variances up to 1 + ``VARIANCE_SLACK`` times these.
+    by one in at most c of its cells. :func:`delta_exact` is at most delta for these variances.
 
     Args:
         epsilon, delta: the promise.
@@ -193,10 +168,9 @@ def _delta_of(variances: tuple[Fraction, ...]) -> Callable[[float], float]:
 def _step(counts: Counter[float]) -> float:
     """Return the distance between neighbouring points of the grid of losses; ``counts`` has the cells by variance.
 
-    If it is 1/64 of the root mean square of the standard deviations of the cells' losses, the grid adds less than 2^-14
-    to the variance of the loss, relative to this variance (2^-12 / 6 if the losses are random between the points). The
-    distance is larger if the variances differ so much that there would be too many points, or if all variances are
-    equal and the values of a cell's loss are further apart.
+    It is 1/64 of the root mean square of the standard deviations of the cells' losses. It is larger if the variances
+    differ so much that there would be too many points, or if all variances are equal and the values of a cell's loss
+    are further apart.
     """
     mean_square = sum(times / variance for variance, times in counts.items()) / counts.total()
     widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)

@@ -60,18 +60,10 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
     It is the least integer for which, with probability at least 1 - delta, no pair is published that only one unit
     uses.
 
-    Suppose that a unit has c_1, c_2, ... trips, at most the contribution bound m in all, on pairs that no other unit
-    uses. At least one of these pairs is published with probability 1 - prod P(Z < t - c_i), where Z is the noise at
-    :func:`laplace_scale`. For t, this probability is at most delta however the trips are distributed over pairs, and
-    for every scale up to 1 + 2^-30 times the planned one. If delta is below 1/2, t is above m.
-
-    It suffices to check two cases. P(Z < k) is log-concave in k, like the distribution of Z, so f(c) = -ln P(Z < t - c)
-    is convex. It is also positive and grows with c, so the worst case uses all m trips. For k pairs, the sum of f is
-    largest if all pairs but one have 1 trip each: f(m - k + 1) + (k - 1) f(1). This is convex in k and so largest for k
-    = 1 or k = m: all trips on one pair, or each trip on a separate pair.
-
-    The result is proven with ball arithmetic. The time does not depend on m. Raises OdError if epsilon is outside the
-    range of a budget, or delta is not in (0, 1).
+    This holds however the unit's trips, at most the contribution bound m, are distributed over such pairs, and for
+    every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair, and each
+    trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside the range
+    of a budget, or delta is not in (0, 1).
     """
     if not 0 < delta < 1:
         raise OdError(

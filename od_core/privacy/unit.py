@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, TypeGuard
+from typing import Literal, TypeGuard, get_args
 
 from od_core.errors import OdError
 from od_core.registry import refuse_unknown
@@ -11,8 +11,7 @@ from od_core.registry import refuse_unknown
 UnitKind = Literal["trip", "user", "user_period", "user_year"]
 Neighbours = Literal["bounded", "unbounded"]
 
-UNIT_KINDS = ("trip", "user", "user_period", "user_year")
-NEIGHBOUR_RELATIONS = ("bounded", "unbounded")
+UNIT_KINDS, NEIGHBOUR_RELATIONS = get_args(UnitKind), get_args(Neighbours)
 
 LARGEST_WEIGHT = 1 << 20
 """Largest allowed ``max_weight``. With it, the trips of 2^33 records sum to at most 2^53."""
@@ -51,11 +50,9 @@ class PrivacyUnit:
     id_pattern: str | None = None
 
     def __post_init__(self) -> None:
-        for what, name, known in (
-            ("privacy unit", self.kind, UNIT_KINDS),
-            ("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS),
-        ):
-            refuse_unknown(what, name, known, code="OD-UNIT-UNKNOWN", next_step="correct the privacy unit")
+        code, step = "OD-UNIT-UNKNOWN", "correct the privacy unit"
+        refuse_unknown("privacy unit", self.kind, UNIT_KINDS, code=code, next_step=step)
+        refuse_unknown("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS, code=code, next_step=step)
         if self.kind != "user_year" and (self.max_trips_year, self.id_pattern) != (None, None):
             raise _fault(f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'")
         if self.kind == "trip":
@@ -96,12 +93,12 @@ class PrivacyUnit:
         return self.kind in ("user", "user_year")
 
     def refuse_users(self, code: str, reason: str) -> None:
-        """Raise OdError if the unit is not ``trip``. Releases that can protect only single trips call this."""
+        """Raise OdError if the unit is not ``trip``."""
         if self.kind != "trip":
             raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
 
     def refuse_weights(self, what: str) -> None:
-        """Raise OdError if ``max_weight`` is set. Releases of tables that count every record as 1 call this."""
+        """Raise OdError if ``max_weight`` is set."""
         if self.max_weight is not None:
             raise OdError(
                 "OD-UNIT-WEIGHTS",
@@ -116,15 +113,6 @@ class PrivacyUnit:
                 "OD-UNIT-YEAR",
                 f"{what} are charged in epsilon and delta, and only rho adds up over a year of a user",
                 next_step="use unit 'user_period', or a mechanism that measures every level",
-            )
-
-    def refuse_without_counters(self) -> None:
-        """Raise OdError if the unit is ``user_year``, whose releases need counters of users."""
-        if self.kind == "user_year":
-            raise OdError(
-                "OD-YEAR-COUNTERS",
-                "a release of unit 'user_year' was counted without the counters of its users",
-                next_step="release it with a ledger and release_flows, or as a declared series",
             )
 
     def year_facts(self) -> dict[str, str | int | None]:

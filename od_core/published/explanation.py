@@ -24,7 +24,7 @@ from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import float_above, text_above
-from od_core.privacy.budget import Budget, SpentDirectly
+from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
@@ -123,7 +123,7 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
     times = _Noise.of(other).scale / _Noise.of(plan).scale
-    if isinstance(other.spent, SpentDirectly):
+    if other.spent.promise is not None:
         budget = _with(other.budget, epsilon=other.spent.epsilon * times)
     else:
         budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)

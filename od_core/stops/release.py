@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
-from od_core.ledger.draw_release import charged_to, draw_release, locked
+from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
@@ -179,9 +179,8 @@ def release_stops(
     if trips.grid != plan.grid:
         raise OdError("OD-STOPS-GRID", "the trips belong to another grid", next_step="give the grid of the trips")
     refuse_too_wide(source, [plan.step.largest_variance])
-    charged = charged_to(ledger, release_id, source)
-    with locked(charged):
-        return draw_release(partial(run_plan, plan, trips, source), charged, plan, trips, source)
+    with charged_to(ledger, release_id, source) as charged:
+        return draw_release(run_plan, charged, plan, trips, source)
 
 
 def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measurements: Measurements) -> StopsRelease:

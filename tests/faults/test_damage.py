@@ -138,7 +138,7 @@ def begun(engine, tmp_path, monkeypatch, request) -> Path:
         publish(tmp_path)
     monkeypatch.setattr(OpenDPNoise, "draw", watched(side_file(tmp_path)))
     monkeypatch.setattr(chain, "WAIT_SECONDS", 0.2)
-    monkeypatch.setattr(chain, "_BEGIN", chain._BEGIN.replace("lock_timeout = '60.0s'", "lock_timeout = '0.2s'"))
+    monkeypatch.setattr(chain.PostgresChain, "_begin", chain._BEGIN.replace("'60.0s'", "'0.2s'", 1))
     monkeypatch.setattr(store, "_LOCK_SECONDS", 0.2)
     return tmp_path
 

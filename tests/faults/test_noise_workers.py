@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -54,11 +54,10 @@ opendp.drawn(b"g", 1000.0, 1.0, 200_000_000)
 """
 
 LIAR = f"""
-import os, struct, sys
+import os, struct
 ANSWER, REQUEST = struct.Struct({ANSWER.format!r}), struct.Struct({REQUEST.format!r})
-line = int(sys.argv[2])
-law, scale, loss, count = REQUEST.unpack(os.read(line, REQUEST.size))
-os.write(line, ({{what}})[: {{size}}])
+law, scale, loss, count = REQUEST.unpack(os.read(0, REQUEST.size))
+os.write(1, ({{what}})[: {{size}}])
 """
 
 
@@ -170,20 +169,20 @@ def test_answers_never_change_places_between_threads():
 @pytest.mark.parametrize("when", ["before it was asked", "while it draws"])
 def test_a_killed_process_loses_the_draw_and_ends_the_others(when, victim, started, monkeypatch):
     """What it had drawn is never used, and nothing is drawn in its place: the ledger has charged one draw."""
-    ask = opendp_noise._Worker.ask
+    start = opendp_noise.subprocess.Popen
 
-    def kill_and_ask(worker, *what):
-        if when == "while it draws":
-            ask(worker, *what)
-        if len(started) == victim + 1:
-            os.kill(started[victim].pid, signal.SIGKILL)
-            assert wait_until(lambda: not is_alive(started[victim].pid))
-        if when == "before it was asked":
-            ask(worker, *what)
+    def start_and_kill(*args, **kwargs):
+        process = start(*args, **kwargs)
+        if len(started) == victim + 1 and when == "while it draws":
+            threading.Timer(0.2, process.kill).start()
+        elif len(started) == victim + 1:
+            os.kill(process.pid, signal.SIGKILL)
+            assert wait_until(lambda: not is_alive(process.pid))
+        return process
 
-    monkeypatch.setattr(opendp_noise._Worker, "ask", kill_and_ask)
+    monkeypatch.setattr(opendp_noise.subprocess, "Popen", start_and_kill)
     with pytest.raises(OdError, match=r"OD-NOISE-LOST.*ended before it had finished: the draw is lost") as error:
-        draw(20 * PIECE)
+        draw(30 * PIECE)
     assert error.value.spent == "the level stays charged"
     assert not any(is_alive(process.pid) for process in started)
 
@@ -243,7 +242,7 @@ def holder() -> Iterator[Callable[[str], subprocess.Popen[str]]]:
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 @pytest.mark.parametrize("kind", ["alone", "forked"])
 def test_workers_end_with_a_killed_parent(holder, kind):
-    """Also where a forked child of it lives on: the workers' lines are not the child's to hold open."""
+    """Also where a forked child of it lives on."""
     process = holder(kind)
     first, second, *child = [int(pid) for pid in process.stdout.readline().split()]
     assert is_alive(first)
@@ -269,24 +268,17 @@ def test_an_interrupt_ends_the_parent_and_its_workers_at_once(holder):
 def test_a_worker_imports_next_to_nothing_answers_once_and_ends(tmp_path):
     """Neither what stands in the environment nor a package is run in it, so nothing else can print among the noise."""
     (tmp_path / "sitecustomize.py").write_text("import os\nos.write(1, b'a note')\n")
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        command = [sys.executable, "-I", "-S", "-X", "importtime", opendp_worker.__file__]
-        environment = os.environ | {"PYTHONPATH": str(tmp_path)}
-        worker = subprocess.Popen(
-            [*command, library(), str(theirs.fileno())],
-            pass_fds=[theirs.fileno()],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment,
-        )
-        ours.sendall(REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2)
-        theirs.close()
-        printed, imported = worker.communicate(timeout=300)
-        assert worker.returncode == 0
-        answer = ours.recv(2 * (ANSWER.size + 8 * 7), socket.MSG_WAITALL)
-    assert len(answer) == ANSWER.size + 8 * 7
-    assert printed == b""
+    command = [sys.executable, "-I", "-S", "-X", "importtime", opendp_worker.__file__]
+    worker = subprocess.run(
+        [*command, library(), str(os.getpid())],
+        input=REQUEST.pack(GAUSSIAN, SIGMA, 1.0, 7) * 2,
+        capture_output=True,
+        timeout=300,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+    )
+    imported = worker.stderr
+    assert worker.returncode == 0
+    assert len(worker.stdout) == ANSWER.size + 8 * 7
     modules = {line.rsplit(b"|", 1)[1].strip().decode() for line in imported.splitlines()}
     assert "ctypes" in modules
     assert not {"numpy", "opendp", "od_core", "site", "sitecustomize", "asyncio"} & modules

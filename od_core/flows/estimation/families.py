@@ -224,7 +224,7 @@ def return_positions(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Inte
 def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     """Return the position of each wanted leaf in a table in tree order, or -1 if it is absent; shape (wanted,)."""
     ranks = plan.tree.first_rank(Pairs(plan.tree.depth, table.origin, table.destination))
-    at = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
+    at: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
     def find(first: int) -> None:
         own = slice(first, first + _BLOCK)

@@ -24,7 +24,7 @@ from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
-from od_core.privacy.budget import Cap, SpentDirectly
+from od_core.privacy.budget import Cap
 from od_core.privacy.neighbours import change_of
 from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
@@ -204,7 +204,7 @@ def _all_periods(sources: Sequence[Source]) -> Guarantee:
     (epsilon, delta) directly has no rho; then epsilons and deltas add up.
     """
     unit, spent = sources[0].release.plan.unit, [source.release.spent for source in sources]
-    if any(isinstance(one, SpentDirectly) for one in spent):
+    if any(one.promise is not None for one in spent):
         epsilon, delta = (sum((getattr(one, name) for one in spent), Fraction(0)) for name in ("epsilon", "delta"))
         return Guarantee(epsilon, delta)
     delta = max(one.delta for one in spent)

@@ -18,7 +18,6 @@ import pytest
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, Uncounted, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.draw_release import Charged, locked
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import Allowances, UserCounters
@@ -91,7 +90,7 @@ class PersonYear:
 
     def killed(self, key: ReleaseKey, trips: Iterable[Trip]) -> TripCounts:
         """Count, and end when the counters are durable and the counts are not."""
-        with locked(Charged(self.ledger, key)):
+        with self.ledger.exclusive(), self.ledger.kept_open():
             return count_trips(
                 pd.DataFrame(list(trips), columns=COLUMNS, dtype="str"),
                 self.plan.tree,
@@ -110,7 +109,7 @@ class PersonYear:
 
     def draw(self, key: ReleaseKey, noise: NoiseSource | None = None) -> Release:
         """Draw a release from the counts that were saved."""
-        with locked(Charged(self.ledger, key)):
+        with self.ledger.exclusive(), self.ledger.kept_open():
             counted, counters = self.saved[key], self.counters(key)
             begun = begin_release(
                 self.confidential, self.ledger, key, "commuters", self.plan, counted, "table", counters=counters
@@ -189,7 +188,7 @@ def forget_the_year(patch: pytest.MonkeyPatch) -> None:
 
 def skip_the_check_of_the_year(patch: pytest.MonkeyPatch) -> None:
     """Let nothing but the allowances hold the bounds."""
-    patch.setattr(UserCounters, "hold_to_year", lambda *_: None)
+    patch.setattr(UserCounters, "_hold_to_year", lambda *_: None)
 
 
 def lose_the_counters(patch: pytest.MonkeyPatch) -> None:

@@ -262,21 +262,6 @@ def test_a_file_damaged_under_an_open_ledger_is_named(ledger, key):
     assert code_of(refused) == "OD-LEDGER-BROKEN"
 
 
-def test_a_run_opens_the_head_once_for_all_its_entries(ledger, monkeypatch):
-    """Once more to read it, before its first entry."""
-    opened, sound = [], Path.open
-
-    def counted(path, *how, **named):
-        opened.append(path.name)
-        return sound(path, *how, **named)
-
-    monkeypatch.setattr(Path, "open", counted)
-    with ledger.kept_open():
-        for period in ("2001-07", "2001-08", "2001-09"):
-            ledger.reserve(ReleaseKey("commuters", period), "commuters", small_plan(Fraction(1, 1000)))
-    assert opened.count("ledger.head") <= 2
-
-
 def test_a_look_counts_the_entries_and_changes_nothing(history):
     before = {path: path.read_bytes() for path in history.parent.rglob("*") if path.is_file()}
     assert Ledger(history, whole=False).verify() == len(rows(history))
@@ -321,13 +306,13 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
     read, instructions = [], []
 
     class Counting(Entries):
-        def __init__(self, connection, *arguments):
-            super().__init__(connection, *arguments)
+        def __init__(self, connection, *arguments, **named):
+            super().__init__(connection, *arguments, **named)
             if server_of(ledger.path) is None:
                 connection.set_progress_handler(lambda: instructions.append(1), 1)
 
-        def _read(self, where, values):
-            found = super()._read(where, values)
+        def _read(self, where, *values):
+            found = super()._read(where, *values)
             read.extend(found)
             return found
 

@@ -181,7 +181,7 @@ def test_a_locked_ledger_is_waited_for_and_then_refused(history, key, monkeypatc
     assert short != chain._BEGIN
     before, ledger = rows(history), ledger_at(history)
     with chain_of(history, server_of(history)).transaction():
-        monkeypatch.setattr(chain, "_BEGIN", short)
+        monkeypatch.setattr(chain.PostgresChain, "_begin", short)
         refused("OD-LEDGER-UNAVAILABLE", lambda: ledger.declare(domain(2)))
         assert ledger.is_published(key)
         reader = Ledger(history, server_of(history), whole=False)

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, float_above, text_above
-from od_core.privacy.budget import Spent, SpentDirectly
+from od_core.privacy.budget import Spent
 from od_core.privacy.posterior import Guarantee
 from od_core.published.disclosure import documents as made
 from od_core.published.disclosure.documents import PRIORS, disclosure_documents
@@ -68,7 +68,7 @@ def of_certificate(facts: Any) -> Iterator[str]:
 
 def guarantee(spent: Spent) -> Guarantee:
     """The promise of a plan, from the plan alone."""
-    if isinstance(spent, SpentDirectly):
+    if spent.promise is not None:
         return Guarantee(spent.epsilon, spent.delta)
     variances = None
     if spent.shifted_cells is not None:
@@ -79,7 +79,7 @@ def guarantee(spent: Spent) -> Guarantee:
 
 def person(spent: Spent) -> tuple[Guarantee | None, set[str]]:
     """The promise to a person with 40 trips, and the texts of its epsilon and its delta."""
-    if not isinstance(spent, SpentDirectly):
+    if spent.promise is None:
         rho = 1600 * spent.rho
         epsilon = epsilon_tight(rho, spent.delta)
         return Guarantee(epsilon, spent.delta, rho), {text_above(epsilon), text_above(spent.delta)}
