@@ -24,6 +24,7 @@ has no trips in the result, as in every refinement.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,14 +50,14 @@ def blue_down(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     Args:
         levels: All measured levels and the exact root, if there is one, top level first.
     """
-    z, v, _ = up(levels)
-    return _whole(levels, z, v)
+    z, v, _ = zip(*up(levels), strict=True)
+    return _whole(levels, z[::-1], v[::-1])
 
 
 def grem_lnn(levels: Sequence[MeasuredLevel]) -> list[_Values]:
     """Return the trips of all nodes of each level by GReM-LNN, rounded; see :func:`blue_down`."""
-    _, v, _ = up(levels)
-    return _whole(levels, non_negative_fit(levels), v)
+    _, v, _ = zip(*up(levels), strict=True)
+    return _whole(levels, non_negative_fit(levels), v[::-1])
 
 
 RIVALS: dict[str, Callable[[Sequence[MeasuredLevel]], list[_Values]]] = {"blue_down": blue_down, "grem_lnn": grem_lnn}
@@ -82,11 +83,11 @@ def non_negative_fit(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
 
 def _estimates(levels: Sequence[MeasuredLevel]) -> list[_Reals]:
     """Return the least-squares estimates of all nodes of each level; shape (nodes,) each."""
-    z, v, sums = up(levels)
-    h = z[:1]
-    for k, level in enumerate(levels[1:], start=1):
-        lacking = (h[-1][levels[k - 1].divided] - sums[k - 1][0]) / sums[k - 1][1]
-        h.append(z[k] + v[k] * np.repeat(lacking, np.diff(level.offsets)))
+    passed = list(up(levels))
+    h = [passed.pop()[0]]
+    for above, level in pairwise(levels):
+        z, v, (total, siblings) = passed.pop()
+        h.append(z + v * np.repeat((h[-1][above.divided] - total) / siblings, np.diff(level.offsets)))
     return h
 
 

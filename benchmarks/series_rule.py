@@ -22,7 +22,7 @@ from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import ReleasePlan
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.estimation.held_out import LEAST_SQUARES, Choice, choice_of, earlier_of
-from od_core.flows.estimation.least_squares import fit, measured_levels
+from od_core.flows.estimation.least_squares import measured_levels
 from od_core.flows.estimation.refinement import with_trips
 from od_core.flows.estimation.shrinkage import Rule, shrink
 from od_core.flows.release import run_plan
@@ -57,7 +57,7 @@ def series(months: list[KnownFlows], epsilon: str) -> tuple[dict[str, list[Rule]
         pooled = after(pooled, choice)
         tables = {LEAST_SQUARES: errors(month, release.leaves)}
         for rule in {each[-1] for each in rules.values()} - {LEAST_SQUARES}:
-            trips = shrink(plain, fit(levels, for_intervals=False), rule)[-1]
+            trips = shrink(plain, levels, rule)[-1]
             tables[rule] = errors(month, with_trips(levels[-1].nodes, trips))
         found["refined"].append(tables[LEAST_SQUARES])
         for way, chosen in rules.items():

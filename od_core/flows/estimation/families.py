@@ -20,14 +20,14 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import bins
-from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, descend
+from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, run_sums
 from od_core.kernels import kernel
@@ -64,13 +64,12 @@ class Families:
             kept, as leaves are.
         area: Area number of each child on the side that the level refines; shape (children,).
         areas: Number of areas of that side.
-        siblings: Sum of v over the children of each family; shape (families,).
-        v: Variance of the estimate of each child from itself and the levels below it; shape (children,).
+        total, siblings: Sums of z and v over the children of each family; shape (families,).
         noisy: Noisy value of each child; shape (children,).
-        h: Estimate of each child from all levels; shape (children,). Empty for leaves, which are so many that their
-            estimates are computed again where they are needed.
+        noise: Variance of the noisy values.
+        z, v: Estimate of each kept child from itself and the levels below it, and its variance; shape (kept,). A child
+            that was dropped has its noisy value, as leaves have, for which these are empty.
         parent_h, parent_variance: Estimate of each parent from all levels, and its variance; shape (families,).
-        sigma: Standard deviation of the noise of the level.
     """
 
     offsets: Integers
@@ -78,13 +77,19 @@ class Families:
     kept: Integers | None
     area: NDArray[np.int32]
     areas: int
+    total: Reals
     siblings: Reals
-    v: Reals
     noisy: Reals
-    h: Reals
+    noise: float
+    z: Reals
+    v: Reals
     parent_h: Reals
     parent_variance: Reals
-    sigma: float
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise of the level."""
+        return math.sqrt(self.noise)
 
     @property
     def learns(self) -> bool:
@@ -105,23 +110,30 @@ class Families:
             offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])]),
             parents=self.parents[chosen],
             area=self.area[children],
+            total=self.total[chosen],
             siblings=self.siblings[chosen],
-            v=self.v[children],
             noisy=self.noisy[children],
-            h=np.empty(0),
             parent_h=self.parent_h[chosen],
             parent_variance=self.parent_variance[chosen],
         )
 
+    def of_children(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
+        """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
+        every, spread = self.noisy, np.full(len(self.noisy), self.noise)
+        if self.kept is not None:
+            every = every.copy()
+            every[self.kept], spread[self.kept] = z, v
+        return every, spread
+
     @property
-    def estimates(self) -> Reals:
-        """Estimate h of each child; shape (children,)."""
-        if len(self.h):
-            return self.h
-        estimate, z, v = np.empty_like(self.noisy), self.noisy, np.ascontiguousarray(self.v)
-        parents = self.parent_h, self.parent_variance, run_sums(z, self.offsets), self.siblings
-        descend(self.offsets, *parents, z, v, estimate, np.empty(0))
-        return estimate
+    def fitted(self) -> tuple[Reals, Reals]:
+        """The least-squares estimate h of each child from all levels, and its v; shape (children,) each.
+
+        They are computed at each use: there are too many children to keep them.
+        """
+        (z, v), h, variance = self.of_children(self.z, self.v), np.empty(len(self.noisy)), np.empty(len(self.noisy))
+        descend(self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, variance)
+        return h, v
 
     @property
     def kept_children(self) -> tuple[Integers, Integers]:
@@ -135,60 +147,75 @@ class Families:
 
         The shape of ``p`` is (children,).
         """
-        parents = self.siblings, p, self.parent_h, self.parent_variance
-        return self.offsets, self.estimates, np.ascontiguousarray(self.v), *parents, self.sigma
+        return self.offsets, *self.fitted, self.siblings, p, self.parent_h, self.parent_variance, self.sigma
 
-    def in_blocks(self, work: Callable[[Families, slice], Result]) -> Iterator[Result]:
-        """Yield ``work(families, children)`` for consecutive families of about 2^18 children, processed in threads.
+    def in_blocks(self, work: Callable[[Families, Places], Result]) -> Iterator[Result]:
+        """Yield ``work(families, places)`` for consecutive families of about 2^18 children, processed in threads.
 
-        ``children`` has their positions. Each call writes numbers of its own.
+        ``places`` has the positions of their children. Each call writes numbers of its own.
         """
         ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
         blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
         return in_order(lambda block: work(*self._block(*block)), blocks)
 
-    def _block(self, first: int, last: int) -> tuple[Families, slice]:
+    def _block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
-        own, children, kept = slice(first, last), slice(*self.offsets[[first, last]].tolist()), self.kept
-        if kept is not None:
-            kept = kept[slice(*np.searchsorted(kept, self.offsets[[first, last]]))] - children.start
+        own, ends, kept = slice(first, last), self.offsets[[first, last]], slice(0, 0)
+        if self.kept is not None:
+            kept = slice(*np.searchsorted(self.kept, ends).tolist())
+        at = Places(slice(*ends.tolist()), kept)
         block = replace(
             self,
-            offsets=self.offsets[first : last + 1] - children.start,
+            offsets=self.offsets[first : last + 1] - at.children.start,
             parents=self.parents[own],
-            kept=kept,
-            area=self.area[children],
+            kept=None if self.kept is None else self.kept[kept] - at.children.start,
+            area=self.area[at.children],
+            total=self.total[own],
             siblings=self.siblings[own],
-            v=self.v[children],
-            noisy=self.noisy[children],
-            h=self.h[children] if len(self.h) else self.h,
+            noisy=self.noisy[at.children],
+            z=self.z[kept],
+            v=self.v[kept],
             parent_h=self.parent_h[own],
             parent_variance=self.parent_variance[own],
         )
-        return block, children
+        return block, at
 
 
-def families_of(plan: ReleasePlan, levels: Sequence[FittedLevel]) -> Iterator[Families]:
+class Places(NamedTuple):
+    """Where consecutive families are in their level: their children, and the kept ones among all kept children."""
+
+    children: slice
+    kept: slice
+
+
+def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
     """Yield the families of each level below the root, top level first."""
     tree = plan.tree
+    passed = [
+        (z[level.divided], v[level.divided], said) for level, (z, v, said) in zip(levels[::-1], up(levels), strict=True)
+    ]
+    h, variance, _ = passed.pop()
     for above, level in pairwise(levels):
         split = above.nodes.level + 1  # unmeasured levels between the two have one child a node, with the same numbers
         side = 0 if tree.refines_origin(split) else 1
-        refined, at = (tree.origin, tree.destination)[side], tree.level_pair(split)[side]
-        area = (level.nodes.origin, level.nodes.destination)[side]
+        z, v, (total, siblings) = passed.pop()
+        parents = h, np.maximum(variance, 0), total, siblings
+        h, variance = np.empty_like(z), np.empty_like(z)
+        descend(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
         yield Families(
             offsets=level.offsets,
             parents=above.divided,
             kept=level.divided if level is not levels[-1] else None,
-            area=area,
-            areas=refined.size(at),
-            siblings=level.siblings,
-            v=level.own,
+            area=(level.nodes.origin, level.nodes.destination)[side],
+            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(split)[side]),
+            total=total,
+            siblings=siblings,
             noisy=level.noisy,
-            h=level.estimate,
-            parent_h=above.estimate[above.divided],
-            parent_variance=above.variance[above.divided],
-            sigma=math.sqrt(level.noise),
+            noise=level.noise,
+            z=z,
+            v=v,
+            parent_h=parents[0],
+            parent_variance=parents[1],
         )
 
 
@@ -197,11 +224,11 @@ def gravity_shares(families: Families) -> Reals:
     rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
     shares = np.empty(len(families.area))
 
-    for area, h in families.in_blocks(lambda own, _: (own.area, own.estimates)):
+    for area, h in families.in_blocks(lambda own, _: (own.area, own.fitted[0])):
         add_to_rows(area, h, rows)
 
-    def divide(own: Families, children: slice) -> None:
-        _divide(own.offsets, own.area, own.estimates, rows, cells, own.sigma / 2, shares[children])
+    def divide(own: Families, at: Places) -> None:
+        _divide(own.offsets, own.area, own.fitted[0], rows, cells, own.sigma / 2, shares[at.children])
 
     deque(families.in_blocks(divide), maxlen=0)
     return shares
@@ -258,8 +285,8 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     """
     (explained, whole, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
 
-    def given(own: Families, children: slice) -> tuple[Any, ...]:
-        return own.offsets, own.estimates, p[children], own.parent_h, own.sigma, other[children], weight
+    def given(own: Families, at: Places) -> tuple[Any, ...]:
+        return own.offsets, own.fitted[0], p[at.children], own.parent_h, own.sigma, other[at.children], weight
 
     for own in families.in_blocks(given):
         _regress(*own, explained, whole, squares, cells)
@@ -271,9 +298,9 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)[bin_of]
     shares = np.empty_like(p)
 
-    def blend(own: Families, children: slice) -> None:
-        parents = own.parent_h, own.sigma, other[children], weight, slope
-        _blend(own.offsets, p[children], *parents, shares[children])
+    def blend(own: Families, at: Places) -> None:
+        parents = own.parent_h, own.sigma, other[at.children], weight, slope
+        _blend(own.offsets, p[at.children], *parents, shares[at.children])
 
     deque(families.in_blocks(blend), maxlen=0)
     return shares

@@ -47,7 +47,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
 from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
-from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit
+from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.shrinkage import (
     Prediction,
     Rule,
@@ -243,7 +243,7 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
 def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers] | None:
     """Return the trips of all nodes of each level by the rule of :func:`choice_of`; None if it is least squares."""
     rule = choice_of(plan, levels).rule
-    return shrink(plan, fit(levels, for_intervals=False), rule) if rule.learns else None
+    return shrink(plan, levels, rule) if rule.learns else None
 
 
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:
@@ -271,14 +271,13 @@ def _losses_by_rule(
     sample = _sampled_families(levels, turn)
     back = return_positions(plan, levels) if plan.tree.same_geography else None
     for half in _halves(levels, turn):
-        fitted = fit(half, for_intervals=False)
-        families = list(families_of(plan, fitted))
+        families = list(families_of(plan, half))
         held_out = _held_out(levels, half, families[-1].children_of(sample))
         noise, y = GridNoise.of(Fraction(held_out[-1].noise)), held_out[-1].noisy
-        first = predicted(fitted, families, others)
-        by_base = _compared_trips(plan, fitted, first, base, back, sample)
+        first = predicted(half, families, others)
+        by_base = _compared_trips(plan, half, first, base, back, sample)
         for number, rule in enumerate(RULES):
-            tables = _compared_trips(plan, fitted, first, rule, back, sample)
+            tables = _compared_trips(plan, half, first, rule, back, sample)
             found = _losses(noise, y, (by_base[-1], tables[-1]))
             errors[number] += found[0]
             false[number] += found[1]
@@ -288,7 +287,7 @@ def _losses_by_rule(
 
 def _compared_trips(
     plan: ReleasePlan,
-    levels: Sequence[FittedLevel],
+    levels: Sequence[MeasuredLevel],
     first: Prediction,
     rule: Rule,
     back: Integers | None,

@@ -24,7 +24,7 @@ computes unrounded values, which may be negative, because the variances refer to
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -103,47 +103,35 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
     return fit(measured_levels(plan, total, measured))
 
 
-def fit(levels: Sequence[MeasuredLevel], *, for_intervals: bool = True) -> list[FittedLevel]:
-    """Return measured levels, top level first, with their estimates.
-
-    Args:
-        levels: All levels, top level first.
-        for_intervals: Whether to compute what only intervals need: upper bounds, and estimates and variances of the
-            leaves. If not, these arrays are empty.
-    """
-    z, v, sums = up(levels)
-    fitted: list[FittedLevel] = []
-    for k, level in enumerate(levels):
-        own, estimate, variance = np.ascontiguousarray(v[k]) if for_intervals else v[k], np.empty(0), np.empty(0)
-        total_z, siblings = sums[k - 1] if k > 0 else (np.empty(0), np.empty(0))
-        if k == 0:
-            estimate, variance = z[0], np.maximum(v[0], 0)
-        elif for_intervals or k < len(levels) - 1:
-            above = fitted[-1]
-            parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total_z, siblings
-            estimate, variance = np.empty_like(z[k]), np.empty_like(z[k])
-            descend(*parents, z[k], own, estimate, variance)
-        bound = np.empty(len(z[k]) if for_intervals else 0, dtype=np.int64)
+def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
+    """Return measured levels, top level first, with their estimates."""
+    passed, fitted = list(up(levels)), list[FittedLevel]()
+    for level in levels:
+        z, v, (total, siblings) = passed.pop()
+        own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
+        if fitted:
+            above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
+            parents = level.offsets, above.estimate[above.divided], above.variance[above.divided], total, siblings
+            descend(*parents, z, own, estimate, variance)
+        bound = np.empty(len(z), dtype=np.int64)
         for first in range(0, len(bound), _BLOCK):
             block = slice(first, first + _BLOCK)
             bound[block] = upper_bound(estimate[block], variance[block])
         fitted.append(
             FittedLevel(**vars(level), own=own, siblings=siblings, estimate=estimate, variance=variance, bound=bound)
         )
-        z[k] = v[k] = np.empty(0)  # no longer needed
     return fitted
 
 
 @kernel
 def descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
-    """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
+    """Write h and V of the children of every divided node to ``estimate`` and ``variance``."""
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]
         for i in range(offsets[parent], offsets[parent + 1]):
             part = v[i] / siblings[parent]
             estimate[i] = z[i] + part * lacking
-            if len(variance) > 0:
-                variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
+            variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
 
 
 NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
@@ -152,30 +140,24 @@ NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
 
 def up(
     levels: Sequence[MeasuredLevel], rules: Mapping[int, NodeRule] = MappingProxyType({})
-) -> tuple[list[Reals], list[Reals], list[tuple[Reals, Reals]]]:
-    """Combine the levels from the bottom up, and return three lists, top level first.
+) -> Iterator[tuple[Reals, Reals, tuple[Reals, Reals]]]:
+    """Combine the levels from the bottom up, and yield the results of each, last level first.
 
     Args:
         levels: All levels, top level first.
         rules: Node rules by the position of the level; those of other levels are the sums of z and v.
 
-    Returns:
-        For each level, z and v of its nodes, shape (nodes,) each; and for each level below the root, what its nodes say
-        of the divided nodes above, shape (divided nodes above,) each.
+    Yields:
+        z and v of the nodes of the level, shape (nodes,) each; and what these say of the divided nodes above, shape
+        (divided nodes above,) each.
     """
-    leaf = levels[-1]
-    z, v = [leaf.noisy], [np.broadcast_to(leaf.noise, len(leaf.nodes))]  # all equal: no memory
-    of_parents: list[tuple[Reals, Reals]] = []
-    for k in range(len(levels) - 1, 0, -1):
+    z, v = levels[-1].noisy, np.broadcast_to(levels[-1].noise, len(levels[-1].nodes))  # all equal: no memory
+    for k in reversed(range(len(levels))):
         offsets = levels[k].offsets
-        if k in rules:
-            of_parents.insert(0, rules[k](z[0], v[0]))
-        else:
-            of_parents.insert(0, (run_sums(z[0], offsets), run_sums(np.ascontiguousarray(v[0]), offsets)))
-        own_z, own_v = combined(levels[k - 1], *of_parents[0])
-        z.insert(0, own_z)
-        v.insert(0, own_v)
-    return z, v, of_parents
+        said = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
+        yield z, v, said
+        if k > 0:
+            z, v = combined(levels[k - 1], *said)
 
 
 def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:

@@ -77,6 +77,7 @@ from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
+    Places,
     blended_shares,
     deviation,
     families_of,
@@ -88,7 +89,7 @@ from od_core.flows.estimation.families import (
     trips_at,
     trips_of_nodes,
 )
-from od_core.flows.estimation.least_squares import FittedLevel, MeasuredLevel, fit, up
+from od_core.flows.estimation.least_squares import MeasuredLevel, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -128,9 +129,9 @@ def deviation_mixture(families: Families, p: Reals) -> Mixture:
     """Return the distribution of the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
     cells = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
 
-    def tabulated(own: Families, children: slice) -> Integers:
+    def tabulated(own: Families, at: Places) -> Integers:
         counts = np.zeros_like(cells)
-        _tabulate(*own.deviations(p[children]), counts)
+        _tabulate(*own.deviations(p[at.children]), counts)
         return counts
 
     for counts in families.in_blocks(tabulated):
@@ -424,18 +425,18 @@ class Rule:
 
 def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers]:
     """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
-    return shrink(plan, fit(levels, for_intervals=False), Rule(u=plan.mechanism.leaf_dial))
+    return shrink(plan, levels, Rule(u=plan.mechanism.leaf_dial))
 
 
 def shrink(
-    plan: ReleasePlan, levels: Sequence[FittedLevel], rule: Rule = Rule(), earlier: Nodes | None = None
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], rule: Rule = Rule(), earlier: Nodes | None = None
 ) -> list[Integers]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
 
     Args:
-        levels: All levels with their least-squares estimates, top level first.
+        levels: All levels, top level first.
         rule: How deviations are estimated.
         earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
     """
@@ -464,22 +465,25 @@ class Prediction:
         families: The families of each level below the root, top level first.
         shares: Share of each child, by level; shape (children,) each. Empty for least squares, which predict nothing.
         dispersions: d of each level that learns, by the position of the level; shape (sizes,) each.
-        z, v: Estimate and variance of all nodes of each level under the model, the root included; step 3.
+        root: Estimate of the root under the model; shape (1,).
+        estimates: Estimates and variances of the kept children of each level under the model; step 3.
     """
 
     families: Sequence[Families]
     shares: Sequence[Reals]
     dispersions: Mapping[int, Reals]
-    z: Sequence[Reals]
-    v: Sequence[Reals]
+    root: Reals
+    estimates: Sequence[tuple[Reals, Reals]]
 
     @classmethod
-    def of(cls, levels: Sequence[FittedLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
+    def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         dispersions = {k: _dispersion(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {k + 1: partial(_said_of_parents, families[k], shares[k], d) for k, d in dispersions.items()}
-        z, v, _ = up(levels, rules)
-        return cls(families, shares, dispersions, z, v)
+        root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
+        for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):
+            estimates.insert(0, (root[level.divided], v[level.divided]))
+        return cls(families, shares, dispersions, root, estimates[1:])
 
     @cached_property
     def mixtures(self) -> dict[int, Mixture]:
@@ -501,8 +505,6 @@ class Prediction:
             self,
             families=[*self.families[:-1], last.of_leaves(chosen)],
             shares=[*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])],
-            z=[*self.z[:-1], self.z[-1][leaves]],
-            v=[*self.v[:-1], self.v[-1][leaves]],
         )
         if mixes:
             vars(some)["mixtures"] = self.mixtures
@@ -510,7 +512,7 @@ class Prediction:
 
 
 def predicted(
-    levels: Sequence[FittedLevel], families: Sequence[Families], others: Sequence[Reals] | None
+    levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]
@@ -519,7 +521,7 @@ def predicted(
     return Prediction.of(levels, families, shares)
 
 
-def trips_in_return(levels: Sequence[FittedLevel], back: Integers, leaves: Integers) -> list[Reals]:
+def trips_in_return(levels: Sequence[MeasuredLevel], back: Integers, leaves: Integers) -> list[Reals]:
     """Return the trips in the opposite direction of each node of each level below the root; shape (nodes,) each.
 
     Args:
@@ -540,7 +542,7 @@ def blended(
 
 def trips_by_rule(plan: ReleasePlan, given: Prediction, rule: Rule) -> list[Integers]:
     """Return the trips of all nodes of each level by a rule, top level first; step 4."""
-    trips = [np.maximum(np.floor(given.z[0] + 0.5), 0).astype(np.int64)]
+    trips = [np.maximum(np.floor(given.root + 0.5), 0).astype(np.int64)]
     for k in range(len(given.families)):
         trips.append(_trips_of_children(plan, given, k, rule, trips[-1]))
     return trips
@@ -551,13 +553,13 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 
     ``above`` has the trips of all nodes of the level above.
     """
-    level, trips = given.families[k], np.zeros(len(given.z[k + 1]), dtype=np.int64)
+    level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
     d, mixture = given.dispersions.get(k), given.mixtures[k] if k in given.dispersions and rule.u is not None else None
     least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
 
-    def divide(own: Families, children: slice) -> None:
-        (kept, runs), totals = own.kept_children, above[own.parents]
-        z, v = given.z[k + 1][children], np.ascontiguousarray(given.v[k + 1][children])
+    def divide(own: Families, at: Places) -> None:
+        (kept, runs), totals, children = own.kept_children, above[own.parents], at.children
+        z, v = own.of_children(*(values[at.kept] for values in given.estimates[k]))
         if mixture is not None:
             lumps = furthest, least, max(1, math.floor(least)), trips[children]
             by_size = mixture.bin_of, mixture.kept
@@ -580,7 +582,7 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 def _dispersion(families: Families, p: Reals) -> Reals:
     """Return d, the variance of the deviations from the shares p; shape (sizes,)."""
     excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    for given in families.in_blocks(lambda own, children: own.deviations(p[children])):
+    for given in families.in_blocks(lambda own, at: own.deviations(p[at.children])):
         deviate(*given, excess, rest, cells)
     excess, rest = pooled(cells, excess, rest)
     d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
@@ -590,10 +592,10 @@ def _dispersion(families: Families, p: Reals) -> Reals:
 def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:
     """Return C and 1/J, what the children of each family say of their parent; shape (families,) each."""
 
-    def said(own: Families, children: slice) -> tuple[Reals, Reals]:
+    def said(own: Families, at: Places) -> tuple[Reals, Reals]:
         sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
-        below = z[children], np.ascontiguousarray(v[children])
-        combine(*own.deviations(p[children]), d, *below, sums, spread)
+        below = z[at.children], np.ascontiguousarray(v[at.children])
+        combine(*own.deviations(p[at.children]), d, *below, sums, spread)
         return sums, spread
 
     sums, spread = zip(*families.in_blocks(said), strict=True)

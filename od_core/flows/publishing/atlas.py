@@ -206,8 +206,8 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
         for k, level in enumerate(kept)
     ]
     if cut:
-        estimate, variance, _ = up(fit.levels)
-        levels[-1]["below"] = {"estimate": columns.add(estimate[above]), "variance": columns.add(variance[above])}
+        estimate, variance, _ = list(up(fit.levels))[-1 - above]
+        levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
 
 
@@ -290,7 +290,7 @@ def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str
         for k, level in enumerate(trees[0][: above if cut else above + 1])
     ]
     if cut:
-        best = [up(tree) for tree in trees]
-        values = [columns.add(estimate[above]) for estimate, _, _ in best]
-        levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1][above])})
+        best = [list(up(tree))[-1 - above] for tree in trees]
+        values = [columns.add(estimate) for estimate, _, _ in best]
+        levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1])})
     return levels

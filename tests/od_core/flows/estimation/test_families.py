@@ -12,20 +12,21 @@ FAMILIES, CHILDREN = 60, 40
 def level(true: np.ndarray, noise: np.ndarray) -> Families:
     """A level of families of 40 children whose trips are measured with noise; shape of both: (families, children)."""
     number = len(true)
-    none = np.zeros(number)
+    estimates = true + noise
     return Families(
         offsets=np.arange(0, true.size + 1, CHILDREN),
         parents=np.arange(number),
         kept=None,
         area=np.tile(np.arange(CHILDREN, dtype=np.int32), number),
         areas=CHILDREN,
-        siblings=none,
-        v=np.ones(true.size),
-        noisy=(true + noise).ravel(),
-        h=(true + noise).ravel(),
+        total=estimates.sum(axis=1),
+        siblings=np.full(number, float(CHILDREN)),
+        noisy=estimates.ravel(),
+        noise=float(noise.var()),
+        z=np.empty(0),
+        v=np.empty(0),
         parent_h=true.sum(axis=1).astype(float),
-        parent_variance=none,
-        sigma=float(noise.std()),
+        parent_variance=np.zeros(number),
     )
 
 
