@@ -93,18 +93,12 @@ class Families:
     def of_leaves(self, chosen: Integers) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""
         children = self.children_of(chosen)
-        return replace(
-            self,
-            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])]),
-            parents=self.parents[chosen],
-            kept=np.arange(len(children)),
-            area=self.area[children],
-            siblings=self.siblings[chosen],
-            v=self.v[children],
-            h=self.h[children],
-            parent_h=self.parent_h[chosen],
-            parent_variance=self.parent_variance[chosen],
-        )
+        offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
+        of_families = {
+            name: getattr(self, name)[chosen] for name in ("parents", "siblings", "parent_h", "parent_variance")
+        }
+        of_children = {name: getattr(self, name)[children] for name in ("area", "v", "h")}
+        return replace(self, offsets=offsets, kept=np.arange(len(children)), **of_families, **of_children)
 
     def deviations(self, p: Reals, first: int = 0, last: int | None = None) -> tuple[Any, ...]:
         """Return what the deviations of the families ``first:last`` from the shares ``p`` are computed from."""
