@@ -46,9 +46,7 @@ class Mechanism(ABC):
     """Rule that divides the budget among the measured levels if the budget does not name one."""
 
     refines: ClassVar[bool] = False
-    """True if final estimates are refined by least squares over all levels.
-
-    If False, the estimate of a cell depends on its own level and the levels above only."""
+    """True if final estimates use all levels, and not only their own level and the levels above."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -60,7 +58,7 @@ class Mechanism(ABC):
         """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
 
         With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node
-        that is estimated as 0 is dropped with all nodes below it. The value 0 means that such nodes are always dropped.
+        that is estimated as 0 is dropped with all nodes below it.
         """
         return 0
 
@@ -81,18 +79,12 @@ class Mechanism(ABC):
 
     @property
     def leaf_dial(self) -> Fraction | None:
-        """Option ``u`` of leaves that are estimated by empirical Bayes, in noise standard deviations; otherwise None.
-
-        Only a mechanism that refines can have it. See :class:`InfTDARefined`.
-        """
+        """Option ``u`` of leaves that are estimated by empirical Bayes; otherwise None. See :class:`InfTDARefined`."""
         return None
 
     @property
     def segment_profile(self) -> Fraction | None:
-        """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved.
-
-        See :mod:`od_core.flows.estimation.refinement`.
-        """
+        """Largest move of a segment towards its profile; None if it is not moved. See :class:`InfTDARefined`."""
         return None
 
     @abstractmethod
