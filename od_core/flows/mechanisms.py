@@ -45,9 +45,7 @@ class Mechanism:
     """Rule that divides the budget among the measured levels if the budget does not name one."""
 
     refines: ClassVar[bool] = False
-    """True if final estimates are refined by least squares over all levels.
-
-    If False, the estimate of a cell depends on its own level and the levels above only."""
+    """True if final estimates use all levels, and not only their own level and the levels above."""
 
     keep_all_cap: int = 0
     """Largest number of public leaf pairs for which no node is dropped before all levels are measured.

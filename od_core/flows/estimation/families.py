@@ -49,6 +49,9 @@ _LEAST_LEARNED = 1_000
 _BLOCK = 1 << 18
 """Number of children whose families one thread processes at a time."""
 
+_OF_FAMILIES = ("parents", "total", "siblings", "parent_h", "parent_variance")
+"""Arrays of a number for each family."""
+
 _LEAST_NOISE = 0.05
 """Smallest w of a cell, as a part of v. Where all noise cancels, rounding would decide otherwise."""
 
@@ -105,17 +108,13 @@ class Families:
     def of_leaves(self, chosen: Integers) -> Families:
         """Return some families of leaves. Their learning does not depend on their number."""
         children = self.children_of(chosen)
-        return replace(
-            self,
-            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])]),
-            parents=self.parents[chosen],
-            area=self.area[children],
-            total=self.total[chosen],
-            siblings=self.siblings[chosen],
-            noisy=self.noisy[children],
-            parent_h=self.parent_h[chosen],
-            parent_variance=self.parent_variance[chosen],
-        )
+        offsets = np.concatenate([[0], np.cumsum(np.diff(self.offsets)[chosen])])
+        return self._cut(chosen, children, offsets=offsets)
+
+    def _cut(self, families: Any, children: Any, **changed: Any) -> Families:
+        """Return some families, given their numbers and the positions of their children, or ranges of these."""
+        of_families = {name: getattr(self, name)[families] for name in _OF_FAMILIES}
+        return replace(self, area=self.area[children], noisy=self.noisy[children], **of_families, **changed)
 
     def of_children(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
         """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
@@ -164,19 +163,13 @@ class Families:
         if self.kept is not None:
             kept = slice(*np.searchsorted(self.kept, ends).tolist())
         at = Places(slice(*ends.tolist()), kept)
-        block = replace(
-            self,
+        block = self._cut(
+            own,
+            at.children,
             offsets=self.offsets[first : last + 1] - at.children.start,
-            parents=self.parents[own],
             kept=None if self.kept is None else self.kept[kept] - at.children.start,
-            area=self.area[at.children],
-            total=self.total[own],
-            siblings=self.siblings[own],
-            noisy=self.noisy[at.children],
             z=self.z[kept],
             v=self.v[kept],
-            parent_h=self.parent_h[own],
-            parent_variance=self.parent_variance[own],
         )
         return block, at
 

@@ -128,10 +128,8 @@ class AreaEstimates(NamedTuple):
     """Unbiased estimates of the trips of each area of a level.
 
     Attributes:
-        within: trips from the area to itself.
-        begun: trips from the area to anywhere, itself included.
-        outflow: trips from the area to all other areas of the level.
-        inflow: trips from all other areas of the level to the area.
+        within, begun: trips from the area to itself, and to anywhere, itself included.
+        outflow, inflow: trips from the area to all other areas of the level, and the other way round.
         exchange: covariance of outflow and inflow; shape (areas,).
     """
 
@@ -323,9 +321,6 @@ class SegmentFit:
 
     Attributes:
         categories: For each category, the tree fitted to its own measurements.
-
-    Raises:
-        OdError: As in :func:`refuse_without_intervals`.
     """
 
     def __init__(self, plan: ReleasePlan, totals: FittedTree, measured: Sequence[Measurement], breakdown: str) -> None:
@@ -369,11 +364,7 @@ class SegmentFit:
 
 
 class SegmentIntervals:
-    """The 90 % intervals of the flows in each category of a breakdown, of one release or of a sum of releases.
-
-    Args:
-        fits: The estimates of each release. Their noise must be independent.
-    """
+    """The 90 % intervals of the flows in each category of a breakdown, given the estimates of each release of a sum."""
 
     def __init__(self, fits: Sequence[SegmentFit]) -> None:
         self._fits = fits
@@ -421,10 +412,7 @@ def _combined(
 
 
 def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
-    """Return the fits of each category with upper bounds for the category: at most the bounds of the totals.
-
-    The levels of totals and categories are the same, except that a root without a measured total is exact.
-    """
+    """Return the fits of each category with upper bounds for the category: at most the bounds of the totals."""
     bounded: list[list[FittedLevel]] = [[] for _ in fits]
     for total, *own in zip(totals, *fits, strict=True):
         estimates, variance = _combined(total, own)
@@ -489,10 +477,7 @@ class Weighted:
 def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
     """Return the estimate of the sum of the trips of all pairs of zones, each with its weight.
 
-    Args:
-        fit: the fitted tree.
-        weight: returns the weights of pairs of zones, given their numbers.
-        deviations: half-width of intervals, in standard deviations; None leaves out what dropped nodes may add.
+    The half-width of intervals is in standard ``deviations``; None leaves out what dropped nodes may add.
     """
     _, _, cells = fit.cells(0, 0, Weights(weight), fit.tree.origin.depth)  # the whole space; no cell if it was dropped
     estimate, variance, unseen, doubt = (

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
@@ -84,17 +84,14 @@ class FittedLevel(MeasuredLevel):
         """Return a level that has only the children of the divided nodes ``first:last`` of the level above."""
         nodes = slice(self.offsets[first], self.offsets[last])
         divided = slice(*np.searchsorted(self.divided, [nodes.start, nodes.stop]))
-        return FittedLevel(
-            Pairs(self.nodes.level, self.nodes.origin[nodes], self.nodes.destination[nodes]),
-            self.offsets[first : last + 1] - nodes.start,
-            self.divided[divided] - nodes.start,
-            self.noisy[nodes],
-            self.noise,
-            self.own[nodes],
-            self.siblings[first:last],
-            self.estimate[nodes],
-            self.variance[nodes],
-            self.bound[nodes],
+        of_nodes = {name: getattr(self, name)[nodes] for name in ("noisy", "own", "estimate", "variance", "bound")}
+        return replace(
+            self,
+            nodes=Pairs(self.nodes.level, self.nodes.origin[nodes], self.nodes.destination[nodes]),
+            offsets=self.offsets[first : last + 1] - nodes.start,
+            divided=self.divided[divided] - nodes.start,
+            siblings=self.siblings[first:last],
+            **of_nodes,
         )
 
 
