@@ -370,7 +370,6 @@ def _zipped(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _release(folder: Path) -> str:
-    """Return the key of the release that the certificate of a bundle names, as text."""
     return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
 
 
@@ -459,7 +458,6 @@ def write_bundle(
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
-    """Return a bundle file with the given text as its content."""
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 
