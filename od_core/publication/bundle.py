@@ -35,7 +35,7 @@ from od_core.files.durable import (
 from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.file_formats import opens, refuse_holes, refuse_unreadable, same_content
+from od_core.publication.file_formats import is_read_whole, opens, refuse_holes, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
@@ -440,7 +440,7 @@ def write_bundle(
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
-        if file.table is None and file.rows is None:  # others are read with their rows
+        if not is_read_whole(file):
             refuse_unreadable(folder / file.name)
         return content
 
