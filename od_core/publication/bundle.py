@@ -35,7 +35,7 @@ from od_core.files.durable import (
 from od_core.ledger.entries import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.file_formats import opens, refuse_holes, refuse_unreadable, same_content
+from od_core.publication.file_formats import is_read_whole, opens, refuse_holes, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
@@ -370,7 +370,6 @@ def _zipped(folder: Path, target: Path) -> Iterator[None]:
 
 
 def _release(folder: Path) -> str:
-    """Return the key of the release that the certificate of a bundle names, as text."""
     return str(json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))["release"])
 
 
@@ -441,7 +440,7 @@ def write_bundle(
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
-        if file.table is None and file.rows is None:  # others are read with their rows
+        if not is_read_whole(file):
             refuse_unreadable(folder / file.name)
         return content
 
@@ -459,7 +458,6 @@ def write_bundle(
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
-    """Return a bundle file with the given text as its content."""
     return BundleFile(name, description, lambda file: file.write(text.encode()))
 
 

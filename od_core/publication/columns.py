@@ -205,7 +205,6 @@ _COMPLETE = ("indicators", "segments")
 
 
 def _described(own: Mapping[str, Any]) -> Described:
-    """Return the description of a table or view of the database."""
     of = own.get("of")
     whole = None if of is None else public_table(of, interval=of in _COMPLETE, distance=of in _COMPLETE)
     columns = [*map(_column, own.get("columns", ())), *(() if whole is None else whole.columns)]

@@ -55,7 +55,6 @@ def pure_sentences(
 
 
 def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, str]:
-    """Return the sentences of ``guarantee.yaml`` by name, without empty ones."""
     given = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
     example = {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}
     filled = filled_data("guarantee.yaml", **given, **example, **clauses)["sentences"]

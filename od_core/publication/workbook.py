@@ -83,13 +83,11 @@ def _head(sheet: Sheet) -> str:
 
 
 def _cell(text: str, style: int) -> str:
-    """Return a cell of text in a style."""
     (content,) = _escaped(pa.array([text], pa.large_string())).to_pylist()
     return f'<c t="inlineStr" s="{style}"><is><t>{content}</t></is></c>'
 
 
 def _rows(table: pa.Table) -> bytes | memoryview:
-    """Return the rows of a table as XML."""
     if len(table) == 0:
         return b""
     pieces: list[pa.Array] = []

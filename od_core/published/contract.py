@@ -32,15 +32,10 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
         except (OSError, ValueError):
             raise incomplete(folder, f"it lacks a {PACKAGE} that can be read") from None
         with refuse_incomplete(named(folder)):
-            given = {"certificate": certificate, "package": package, "tables": _tables(package["resources"])}
+            tables: dict[str, dict[str, Any]] = {}
+            for resource in package["resources"]:
+                if "schema" in resource:  # of a table in several files, it is that of the CSV file
+                    tables.setdefault(PurePath(resource["path"]).stem, resource)
+            given = {"certificate": certificate, "package": package, "tables": tables}
             contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **given)
             return contract
-
-
-def _tables(resources: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return the resource of each table, by its name. Of a table in several files, it is that of the CSV file."""
-    files: dict[str, dict[str, Any]] = {}
-    for resource in resources:
-        if "schema" in resource:
-            files.setdefault(PurePath(resource["path"]).stem, resource)
-    return files

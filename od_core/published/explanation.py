@@ -183,7 +183,6 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
 
 
 def _with(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:
-    """Return a budget in epsilon with another epsilon or delta."""
     return Budget(
         budget.epsilon if epsilon is None else epsilon,
         budget.delta if delta is None else delta,

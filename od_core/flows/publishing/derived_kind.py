@@ -289,7 +289,6 @@ class DerivedKind(BundleKind[D]):
 
 
 def _said(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
-    """Return the sentences of ``derived_notes.yaml``."""
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
     return dict(filled_data("derived_notes.yaml", sources=[one["release"] for one in sources], learns=learns))
 

@@ -104,7 +104,6 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
 
 
 def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
-    """Return the CSV file of each pair of levels."""
     return [
         BundleFile(f"{pair.name}.csv", f"{pair.title}.", pair.write_csv, table, filled("rows/pair.sql", pair=pair))
         for pair in pairs
@@ -114,13 +113,11 @@ def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
 def _parquet_file(
     name: str, description: str, pairs: Sequence[LevelPair], schema: pa.Schema, table: Table
 ) -> BundleFile:
-    """Return the Parquet file of all pairs of levels."""
     write = partial(write_pairs, pairs, schema)
     return BundleFile(PARQUET[name], description, write, table, lambda: sum(len(pair.flows) for pair in pairs))
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
-    """Return the OpenMatrix file of a pair of levels."""
     categories = [
         (matrix_name(breakdown, place), breakdown.name, category)
         for breakdown, _ in pairs_by_category(pair)
@@ -246,7 +243,6 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
 
 
 def _sheet_names(tables: FlowTables) -> list[str]:
-    """Return the name of the sheet of each pair of levels."""
     names = [pair.name.removeprefix("flows_") for pair in tables.pairs]
     if max(map(len, names)) <= _LONGEST_NAME:
         return names

@@ -139,7 +139,6 @@ def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
 
 
 def _places(pair: LevelPair, flows: pd.DataFrame) -> Places:
-    """Return the row and the column of each flow in the matrix of a pair of levels."""
     row, column = (
         positions(flows[name], side.codes[level])
         for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)

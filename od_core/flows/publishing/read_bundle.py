@@ -175,7 +175,6 @@ class Asked:
 
 
 def _names(certificate: Certificate) -> list[str]:
-    """Return the names of the tables that a release has."""
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
@@ -203,7 +202,6 @@ def _from_bundle(folder: Path, asked: Asked) -> tuple[Certificate, Tables]:
 
 
 def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
-    """Raise OdError if a file of a bundle is missing."""
     for name in names:
         if not (folder / name).exists():
             raise incomplete(folder, f"{name} is missing")
