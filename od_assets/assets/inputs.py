@@ -25,7 +25,7 @@ from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import FlowWork, ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
-from od_assets.series.series import G, P, Series, TreeSeries
+from od_assets.series.series import G, P, Series
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.levels import published_root
 from od_core.records.count_files import CountFiles
@@ -33,21 +33,19 @@ from od_core.records.load import load_records, refuse_absent
 
 
 def load_period(series: Series[P, G], period: str, target: Path, geography: G | None) -> None:
-    """Copy the records of a period to a Parquet file.
+    """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
-        target: path of the copy, in the confidential folder.
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
 
     Raises:
-        OdError: as in :func:`od_assets.resources.arrivals.hold_to_marker` and
-            :func:`od_core.records.load.load_records`.
+        OdError: a marker or the records are missing or wrong.
     """
     source = series.records_path(period)
     refuse_absent(source)  # before its marker, as doctor does
     hold_to_marker(source, series.marker_path(period))
     origins = destinations = None
-    if geography is not None and isinstance(series, TreeSeries) and series.takes_nowhere:
+    if geography is not None and series.takes_nowhere:
         origins, destinations = series.sides(geography)
     load_records(
         source,

@@ -55,13 +55,9 @@ class ConfidentialFiles(PublicFiles):
 
 
 def site(folder: str, *, confidential: bool) -> Any:
-    """Return the configuration of a Data Docs site that uses the classes of this module.
+    """Return the configuration of a Data Docs site in a folder, with the classes of this module.
 
     The result is untyped, because the type that Great Expectations defines has no views.
-
-    Args:
-        folder: folder of the pages.
-        confidential: whether only the owner may read the pages.
     """
     view = {"module_name": __name__, "class_name": Page.__name__}
     index = {"module_name": __name__, "class_name": IndexPage.__name__}

@@ -5,11 +5,9 @@ import math
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from fractions import Fraction
-from importlib.machinery import ModuleSpec, PathFinder
-from importlib.util import LazyLoader
+from importlib.util import LazyLoader, find_spec, module_from_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,17 +25,14 @@ ZONES, DESTINATIONS = "zones", "destinations"
 
 
 class RecordFault(NamedTuple):
-    """A kind of fault of records.
-
-    Attributes:
-        column: column that may have the fault.
-        is_faulty: SQL condition of a faulty record.
-        among: SQL argument of ``count`` for the records that could have the fault: a column, or ``*`` for all records.
-    """
+    """A kind of fault of records."""
 
     column: str
+    """Column that may have the fault."""
     is_faulty: str
+    """SQL condition of a faulty record."""
     among: str
+    """SQL argument of ``count`` for the records that could have the fault: a column, or ``*`` for all records."""
 
 
 def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) -> dict[str, RecordFault]:
@@ -99,8 +94,7 @@ def records_meet_expectations(
         zones: codes of the listed zones.
         fault_threshold: allowed share of faulty records. It is not applied to flows, because one row may be many trips:
             only their schema is checked here, and the step that counts trips checks their faults.
-        docs: folder of the Data Docs, in the confidential folder. The pages contain a digest of the numbers of
-            faults, and only the owner can read them.
+        docs: confidential folder of the Data Docs, whose pages contain a digest of the numbers of faults.
         destinations: codes of the destination zones; None if they are the same as ``zones``.
         breakdowns: breakdowns of the release; the records have a column of the categories of each.
 
@@ -125,15 +119,9 @@ def records_meet_expectations(
 def flows_meet_expectations(
     flows: pd.DataFrame, origins: Sequence[str], destinations: Sequence[str], docs: Path
 ) -> dict[str, bool]:
-    """Check that the table of flows between zones has listed codes, unique pairs and whole numbers of at least 1.
+    """Check that a table of flows has listed codes, unique pairs and whole numbers of trips of at least 1.
 
-    Args:
-        flows: columns origin, destination and trips.
-        origins, destinations: listed zone codes.
-        docs: folder to which the results are written as public Data Docs pages of Great Expectations.
-
-    Returns:
-        Whether each expectation is met, by name of the expectation.
+    Return whether each expectation is met, by name of the expectation. ``docs`` is the folder of the public Data Docs.
     """
     gxe = import_expectations()
     # Great Expectations copies a set of values hundreds of times, so it does not get the lists of zones.
@@ -190,8 +178,9 @@ def import_expectations() -> Any:
         sys.modules["pyspark"] = None  # type: ignore[assignment]  # so that its import fails
     gc.disable()
     try:
-        with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
-            import great_expectations.expectations as gxe
+        for name in ("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
+            _import_when_used(name)
+        import great_expectations.expectations as gxe
     finally:
         if hides_spark:
             del sys.modules["pyspark"]
@@ -200,23 +189,13 @@ def import_expectations() -> Any:
     return gxe
 
 
-@contextmanager
-def _imported_when_used(*names: str) -> Iterator[None]:
-    """Let modules that are imported in this context run only when one of their names is first used."""
-
-    class Finder:
-        @staticmethod
-        def find_spec(name: str, path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
-            spec = PathFinder.find_spec(name, path) if name in names else None
-            if spec is not None and spec.loader is not None:
-                spec.loader = LazyLoader(spec.loader)
-            return spec
-
-    sys.meta_path.insert(0, Finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(Finder)
+def _import_when_used(name: str) -> None:
+    """Let a module run only when one of its names is first used."""
+    spec = None if name in sys.modules else find_spec(name)
+    if spec is not None and spec.loader is not None:
+        spec.loader = LazyLoader(spec.loader)
+        sys.modules[name] = module = module_from_spec(spec)
+        spec.loader.exec_module(module)
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:

@@ -256,14 +256,13 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
 
 def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
-    of_geography = geography_checks(series) if isinstance(series, TreeSeries) else _place_checks(series)
-    of_records = [record_checks(series)] if series.records_are_here else []
+    of_inputs = [geography_checks(series), *([record_checks(series)] if series.records_are_here else [])]
     if isinstance(series, FlowSeries):
         requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
         of_flows = _checks(series, ["flows"], requires, _count_flows)
-        return [of_geography, *of_records, *_estimate_checks(series), of_flows]
+        return [*of_inputs, *_estimate_checks(series), of_flows]
     table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
-    return [of_geography, *of_records, _checks(series, [table], _REQUIRES[table], count)]
+    return [*of_inputs, _checks(series, [table], _REQUIRES[table], count)]
 
 
 def _checks(
@@ -278,10 +277,13 @@ def _checks(
     return AssetChecks(dg.AssetKey([series.name, *asset]), requires, count_violations)
 
 
-def geography_checks(series: TreeSeries[Any, Any]) -> AssetChecks:
-    """Return the check that in every stored zone list, each area lies in exactly one area of the level above."""
+def geography_checks(series: Series[Any, Any]) -> AssetChecks:
+    """Return the check that stored zone lists are partitions at every level, or that places are on the map."""
+    has_levels = isinstance(series, TreeSeries)
 
     def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
+        if not has_levels:
+            return {"are_on_the_map": place_violations(series.kept_geography(warehouse.geographies))}
         kept = [(warehouse.geographies / file, zones.levels) for file, zones in series.zone_lists.items()]
 
         def violations() -> int:
@@ -290,16 +292,8 @@ def geography_checks(series: TreeSeries[Any, Any]) -> AssetChecks:
         read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
         return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
-    asset = dg.AssetKey([series.name, "geography"])
-    return AssetChecks(asset, _REQUIRES["geography"], count_violations, partitioned=False)
-
-
-def _place_checks(series: Series[Any, Any]) -> AssetChecks:
-    def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        return {"are_on_the_map": place_violations(series.kept_geography(warehouse.geographies))}
-
-    asset = dg.AssetKey([series.name, "geography"])
-    return AssetChecks(asset, _REQUIRES["places"], count_violations, partitioned=False)
+    requires = _REQUIRES["geography" if has_levels else "places"]
+    return AssetChecks(dg.AssetKey([series.name, "geography"]), requires, count_violations, partitioned=False)
 
 
 def record_checks(series: Series[Any, Any]) -> AssetChecks:

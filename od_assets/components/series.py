@@ -49,13 +49,10 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
 
 @dg.scaffold_with(ExampleScaffolder)
 class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's base is untyped
-    """Base of all components: a declaration, which commands read with the same model and without Dagster.
-
-    Attributes:
-        labels: tags that ``dg list components`` shows.
-    """
+    """Base of all components: a declaration, which commands read with the same model and without Dagster."""
 
     labels: ClassVar[tuple[str, ...]] = ()
+    """Tags that ``dg list components`` shows."""
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
@@ -74,11 +71,7 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
 
 def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
-    """Return the assets, checks, jobs, schedules and sensors of a series, whose names begin with its name.
-
-    Raises:
-        OdError: a value of the series is wrong.
-    """
+    """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
     assets = _assets(series.checked())
     verification, verify_job, verify_daily = daily_verification(series)
     own = [key for asset in assets for key in asset.keys]

@@ -17,15 +17,12 @@ from od_core.errors import OdError
 
 @dataclass(frozen=True)
 class Published:
-    """A notice that a release was published.
-
-    Attributes:
-        release: key of the release, such as ``us_flights/2001-06/r1``.
-        facts: public metadata of its bundle, by name, such as guarantee, epsilon and trips.
-    """
+    """A notice that a release was published."""
 
     release: str
+    """Key of the release, such as ``us_flights/2001-06/r1``."""
     facts: dict[str, Any]
+    """Public metadata of its bundle, by name, such as guarantee, epsilon and trips."""
 
     def __str__(self) -> str:
         return f"Published {self.release}. " + "; ".join(f"{name}: {fact}" for name, fact in self.facts.items())
@@ -33,19 +30,14 @@ class Published:
 
 @dataclass(frozen=True)
 class Failed:
-    """A notice that a run of a release failed.
-
-    Attributes:
-        series: name of the release series.
-        period: period of the run, such as 2001-06; None if the run has no period.
-        run_id: Dagster's id of the run.
-        causes: public lines, one for each failed check and step.
-    """
+    """A notice that a run of a release failed."""
 
     series: str
     period: str | None
+    """Period of the run, such as 2001-06; None if the run has no period."""
     run_id: str
     causes: tuple[str, ...]
+    """Public lines, one for each failed check and step."""
 
     def __str__(self) -> str:
         release = self.series if self.period is None else f"{self.series}, {self.period}"

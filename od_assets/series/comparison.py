@@ -77,11 +77,7 @@ class Comparison(Declaration):
 
     @cached_property
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
-        """Functions that make or read the data sets, by name.
-
-        Raises:
-            OdError: a synthetic data set is unknown, or a table is not marked as public or synthetic.
-        """
+        """Functions that make or read the data sets, by name. Raises OdError for an unknown or an unmarked one."""
         made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
         chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
         return chosen | {table.name: table.reader(self.project) for table in self.tables}

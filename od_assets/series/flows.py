@@ -1,6 +1,6 @@
 """Declare a series of flows, and its breakdowns."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -294,8 +294,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def records_source(self) -> str:
         """See :attr:`Series.records_source`. For an engine, also the name of a table."""
-        is_elsewhere = self.engine is not None and ("://" in self.trips.files or "/" not in self.trips.files)
-        return self.trips.files if is_elsewhere else super().records_source
+        return super().records_source if self.engine is None else self.records_address("{period}")
 
     def records_address(self, period: str) -> str:
         """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
@@ -309,7 +308,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """See :attr:`TreeSeries.zone_lists`. File names cannot clash, because names of series have no dot."""
+        """See :attr:`Series.zone_lists`. File names cannot clash, because names of series have no dot."""
         others = self.destination_geography
         named = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
         return super().zone_lists | named
@@ -322,7 +321,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
         return geography.origin.zones, geography.destination.zones
 
-    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Sides:
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
         return _of(*(zones.geography(folder) for zones in lists))
 
     def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:

@@ -1,6 +1,6 @@
 """Declare a series of group-size tables: its records, groups, budget and mechanism."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -48,10 +48,6 @@ class EstimatedTopCode(Section):
     share: Number = "1/20"
     most: int
 
-    def estimate(self) -> TopCodeEstimate:
-        """Return how the top code is estimated. Raises OdError if a number is out of range."""
-        return TopCodeEstimate(exact_fraction("the share of the top code", self.share), self.most)
-
 
 class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSizePlan, Geography]):
     """A series of group-size tables, as a project declares it."""
@@ -82,7 +78,9 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     def top_code(self) -> int | TopCodeEstimate:
         """Largest size that is distinguished, or the settings of its estimate."""
         stated = self.stated_top_code
-        return stated if isinstance(stated, int) else stated.estimate()
+        if isinstance(stated, int):
+            return stated
+        return TopCodeEstimate(exact_fraction("the share of the top code", stated.share), stated.most)
 
     @cached_property
     def columns(self) -> RecordColumns:
@@ -109,9 +107,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             return AreasByDay()
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
-    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> Geography:
-        (zones,) = lists
-        return zones.geography(folder)
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
+        return lists[0].geography(folder)
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes of areas or groups, as origins and as destinations; see the base class."""
@@ -121,10 +118,6 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:
         """Count the members of every group; see :meth:`TableSeries.count`."""
         return self.grouping.count(records, geography, period, self.fault_threshold)
-
-    def sides(self, geography: Geography) -> tuple[Geography, Geography]:
-        """Return the geography as both origins and destinations."""
-        return geography, geography
 
     @property
     def takes_nowhere(self) -> bool:

@@ -79,12 +79,8 @@ class Records(Section):
         form = format_named(self.reader).declared(
             categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
             nowhere=tuple(self.nowhere),
-            one_row_a_trip=self.one_row_a_trip,
-            delimiter=self.delimiter,
-            encoding=self.encoding,
-            table=self.table,
-            timestamps=self.timestamps,
             outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
+            **self.model_dump(include={"one_row_a_trip", "delimiter", "encoding", "table", "timestamps"}),
         )
         form.refuse_options_of_text(Path(self.files))
         return form
@@ -140,13 +136,9 @@ class Zones(Section):
         return ZoneList(
             self.file,
             tuple(self.levels),
-            prefixes=self.prefixes,
             joined={level: tuple(columns) for level, columns in self.joined.items()},
             parents=None if self.parents is None else (self.parents.area, self.parents.parent),
-            unknown=self.unknown,
-            unknown_area=self.unknown_area,
-            version=self.version,
             coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
-            names=self.names,
             boundaries=None if self.boundaries is None else (self.boundaries.file, self.boundaries.code),
+            **self.model_dump(include={"prefixes", "unknown", "unknown_area", "version", "names"}),
         )

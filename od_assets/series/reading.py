@@ -45,11 +45,7 @@ def declared_comparisons() -> tuple[str, ...]:
 
 
 def declaration_file(name: str) -> Path:
-    """Return the ``defs.yaml`` of a declared series or comparison, which is in a folder with its name.
-
-    Raises:
-        OdError: Several folders of the project have this name.
-    """
+    """Return the ``defs.yaml`` of a declared series or comparison. Raises OdError if several folders have its name."""
     files = declarations_of(*RELEASES, COMPARISON, named=name)
     if len(files) > 1:
         defs = current_project().defs
@@ -147,11 +143,7 @@ def comparison(name: str) -> Comparison:
 
 
 def declared_site() -> DeclaredSite:
-    """Return the declaration of the web site; one with default values if the project has none.
-
-    Raises:
-        OdError: the declaration does not fit the component, or there are several.
-    """
+    """Return the declaration of the web site; one with default values if there is none. Raises OdError for several."""
     from od_assets.series.site import DeclaredSite
 
     files = declarations_of(SITE)
@@ -168,11 +160,7 @@ def read_site(path: Path) -> DeclaredSite:
 
 
 def read_declaration(path: Path, model: type[S]) -> S:
-    """Return the declaration in a YAML file.
-
-    Raises:
-        OdError: the declaration does not fit the model; the message names the file and the field.
-    """
+    """Return the declaration in a YAML file. Raises OdError, which names the file and the field, if it does not fit."""
     where = f"{path.parent.name}/{path.name}"
     try:
         [document] = yaml_documents(path, where)

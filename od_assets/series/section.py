@@ -241,11 +241,6 @@ def _section_of(annotation: Any) -> Any:
     return next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
 
 
-def _names_of(fault: Any) -> list[str]:
-    """Return the path of a fault; one empty name for the whole document."""
-    return list(map(str, fault["loc"])) or [""]
-
-
 def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]], int | None] | None = None) -> str:
     """Return the field and the fault of a validation error, with the most similar known name for an unknown field.
 
@@ -258,12 +253,12 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         section: class that was validated.
         line: function that returns the line of a field, which is stated after its name; None if there is no file.
     """
-    faults = error.errors()
-    same_field = [fault for fault in faults if _names_of(fault)[0] == _names_of(faults[0])[0]]
-    deepest = max(same_field, key=lambda fault: len(_names_of(fault)))
-    first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), deepest)
+    faults = [(list(map(str, fault["loc"])) or [""], fault) for fault in error.errors()]  # "" for the whole document
+    same_field = [(names, fault) for names, fault in faults if names[0] == faults[0][0][0]]
+    deepest = max(same_field, key=lambda found: len(found[0]))
+    names, first = next((found for found in faults if found[1]["type"] == "extra_forbidden"), deepest)
     path, known = [], tuple[str, ...]()
-    for name in _names_of(first):
+    for name in names:
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)

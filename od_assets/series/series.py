@@ -1,7 +1,7 @@
 """Declare a series of releases of any kind: one model, which YAML fills and from which a release is planned."""
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
@@ -14,7 +14,7 @@ from od_assets.series.data_set import DomainSection, read_domain
 from od_assets.series.inputs import Arrivals, Records, Zones, check_path
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Declaration, Number, Section
-from od_core import Breakdown, Budget, Geography, OdError, Plan, PrivacyUnit, ReleaseKey
+from od_core import Breakdown, Budget, OdError, Plan, PrivacyUnit, ReleaseKey
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
 from od_core.ledger.identity import Counted
@@ -205,11 +205,6 @@ class Series(Declaration, Generic[P, G]):
         """True if this machine reads the files of records. Otherwise Spark reads them where they are stored."""
         return True
 
-    @property
-    def takes_nowhere(self) -> bool:
-        """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
-        return False
-
     def records_path(self, period: str) -> Path:
         """Return the path of the file with the records of a period."""
         return self.project.root / self.trips.files.format(period=period)
@@ -219,31 +214,49 @@ class Series(Declaration, Generic[P, G]):
         """Path or address of the files of records, which contains ``{period}`` if there is a file of each period."""
         return str(self.project.root / self.trips.files)
 
-    @property
-    @abstractmethod
-    def listed_sources(self) -> list[str]:
-        """Paths of the declared lists of zones or places."""
-
     def marker_path(self, period: str) -> Path | None:
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
         marker = None if self.arrivals is None else self.arrivals.complete
         return None if marker is None else self.project.root / marker.format(period=period)
 
+    @property
+    @abstractmethod
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """Declared lists of zones or places, by name of the file in which the geography asset stores the list."""
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """Paths of the declared lists of zones or places."""
+        return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
+        return any(zones.has_unknown for zones in self.zone_lists.values())
+
     @abstractmethod
     def listed_codes(self, geography: G) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes allowed for origins and for destinations. Both are the same if there is one list."""
 
+    def sides(self, geography: G) -> tuple[Any, Any]:
+        """Return the geographies of origins and of destinations, which are one if there is one list."""
+        return geography, geography
+
     @abstractmethod
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> G:
+        """Read the geography from one or two lists below a folder. Raises OdError if a list is missing or faulty."""
+
     def read_geography(self) -> G:
-        """Read the public geography from the declared lists. Raises OdError if a list is faulty."""
+        """Read the public geography from the declared lists. Raises OdError if a list is missing or faulty."""
+        return self._geography([*self.zone_lists.values()], self.project.root)
 
-    @abstractmethod
-    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """Return the lists that the geography asset stores, by file name. A list has one row per zone or place."""
-
-    @abstractmethod
     def kept_geography(self, folder: Path) -> G:
         """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
+        return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
+
+    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
+        """Return the lists that the geography asset stores, by file name. A list has one row per zone or place."""
+        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
 
     @property
     @abstractmethod
@@ -298,33 +311,8 @@ class TreeSeries(Series[P, G]):
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
-        """Declared zone lists, by name of the file in which the geography asset stores the list."""
+        """See :attr:`Series.zone_lists`."""
         return {f"{self.name}.csv": self.geography.zone_list()}
-
-    @abstractmethod
-    def _geography(self, lists: Iterable[ZoneList], folder: Path) -> G:
-        """Read the geography from one or two zone lists below a folder. Raises OdError if a list is faulty."""
-
-    def read_geography(self) -> G:
-        """See :meth:`Series.read_geography`."""
-        return self._geography(self.zone_lists.values(), self.project.root)
-
-    def kept_geography(self, folder: Path) -> G:
-        """See :meth:`Series.kept_geography`."""
-        return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
-
-    @abstractmethod
-    def sides(self, geography: G) -> tuple[Geography, Geography]:
-        """Return the geographies of origins and of destinations."""
-
-    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """See :meth:`Series.kept_lists`."""
-        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
-
-    @property
-    def takes_nowhere(self) -> bool:
-        """See :attr:`Series.takes_nowhere`."""
-        return any(zones.has_unknown for zones in self.zone_lists.values())
 
     @property
     def listed_columns(self) -> tuple[Column, ...]:
@@ -347,8 +335,3 @@ class TreeSeries(Series[P, G]):
     def placing_columns(self) -> list[str]:
         """See :attr:`Series.placing_columns`. The coordinates of zones are for maps only."""
         return list(dict.fromkeys(level for zones in self.zone_lists.values() for level in zones.levels))
-
-    @property
-    def listed_sources(self) -> list[str]:
-        """See :attr:`Series.listed_sources`."""
-        return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]

@@ -6,7 +6,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-import pandas as pd
 from pydantic import Field
 
 from od_assets.series.inputs import Records
@@ -15,7 +14,7 @@ from od_assets.series.series import OptionValue, TableSeries
 from od_core import OdError, StopsPlan, Trajectories, plan_stops
 from od_core.publication.columns import Column
 from od_core.records.formats import RecordColumns
-from od_core.records.zone_lists import read_zones
+from od_core.records.zone_lists import ZoneList, read_zones
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.publishing import STOPS
 from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
@@ -99,19 +98,13 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         """Return the codes of the places, as both origins and destinations; see :meth:`Series.listed_codes`."""
         return geography.codes, geography.codes
 
-    def read_geography(self) -> PlaceList:
-        """Read the places from the declared list; see :meth:`Series.read_geography`."""
-        return self._places(self.project.root / self.map.file)
+    @property
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """See :attr:`Series.zone_lists`."""
+        return {f"{self.name}.csv": ZoneList(self.map.file, (self.map.code,))}
 
-    def kept_lists(self, geography: PlaceList) -> dict[str, pd.DataFrame]:
-        """Return the list of places as one table, by the name of its file; see :meth:`Series.kept_lists`."""
-        return {f"{self.name}.csv": geography.to_frame()}
-
-    def kept_geography(self, folder: Path) -> PlaceList:
-        """Read the places from the stored list; see :meth:`Series.kept_geography`."""
-        return self._places(folder / f"{self.name}.csv")
-
-    def _places(self, path: Path) -> PlaceList:
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
+        path = folder / lists[0].file
         table = read_zones(path)
         try:
             return PlaceList.from_frame(table, self.places, side=self.map.side, stages=self.stages, edges=self.edges)
@@ -124,11 +117,6 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         code = Column(self.places.code, "string", "Place", "Code of the place.")
         degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
         return (code, *degrees)
-
-    @property
-    def listed_sources(self) -> list[str]:
-        """See :attr:`Series.listed_sources`."""
-        return [str(self.project.root / self.map.file)]
 
     @property
     def dimensions(self) -> int:
