@@ -145,44 +145,6 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 """Position and size of the chart with the band, within its picture."""
 
 
-def group_size_report(
-    release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
-) -> str:
-    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
-    groups = int(release.frame.groups.sum())
-    middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
-    names, ends, classed = _classes(whole)
-    return filled(
-        "group_sizes_report.html",
-        certificate=certificate,
-        interval=interval,
-        groups=groups,
-        top_code=top_code,
-        members=[int(values[0]) for values in release.bounds_of_members(0)],
-        middle=middle,
-        up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
-        classes=list(zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))),
-        band=None if interval is None else _band(release),
-        band_title=BAND,
-        areas=_by_area(release),
-        measured=MEASURED[release.plan.mechanism.query],
-        geography=release.frame.geography,
-        errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
-        context=context,
-        citation=citation(certificate),
-    )
-
-
-def group_size_pictures(release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
-    """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
-    title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
-    lengths = _LONGEST_BAR * classed / (classed.max() or 1)
-    rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
-    drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
-    return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
-
-
 def _band(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of all groups that have at most each size, with the band of its intervals.
 
@@ -352,8 +314,44 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             *([_INTERVALS] if has_intervals(certificate) else []),
         ]
 
-    report = staticmethod(group_size_report)
-    pictures = staticmethod(group_size_pictures)
+    def report(
+        self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
+    ) -> str:
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+        interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
+        groups = int(release.frame.groups.sum())
+        middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
+        names, ends, classed = _classes(whole)
+        return filled(
+            "group_sizes_report.html",
+            certificate=certificate,
+            interval=interval,
+            groups=groups,
+            top_code=top_code,
+            members=[int(values[0]) for values in release.bounds_of_members(0)],
+            middle=middle,
+            up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
+            classes=list(
+                zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))
+            ),
+            band=None if interval is None else _band(release),
+            band_title=BAND,
+            areas=_by_area(release),
+            measured=MEASURED[release.plan.mechanism.query],
+            geography=release.frame.geography,
+            errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
+            context=context,
+            citation=citation(certificate),
+        )
+
+    def pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
+        """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
+        title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
+        lengths = _LONGEST_BAR * classed / (classed.max() or 1)
+        rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
+        drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
+        return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
+
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

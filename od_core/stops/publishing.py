@@ -137,33 +137,6 @@ _PIXELS = 64
 _WIDTH, _PIECE = 480, 1 << 16
 
 
-def stops_report(release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
-    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    interval, on_map = confidence(certificate), release.plan.map
-    zeros = release.counts == 0
-    return filled(
-        "stops_report.html",
-        certificate=certificate,
-        interval=interval,
-        trips=release.counts.sum(),
-        boxes=len(release.counts),
-        dimensions=release.plan.grid.dimensions,
-        zeros=int(zeros.sum()),
-        zero_bound=int(release.intervals[1][zeros].max(initial=0)),
-        places=None if on_map is None else on_map.places,
-        largest=_largest(release),
-        maps=None if on_map is None else _maps(release, on_map),
-        errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
-        context=context,
-        citation=citation(certificate),
-    )
-
-
-def stops_pictures(release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:  # noqa: ARG001  # no interval is drawn
-    """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-    return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
-
-
 def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
     boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
@@ -328,8 +301,31 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
             " degree.",
         ]
 
-    report = staticmethod(stops_report)
-    pictures = staticmethod(stops_pictures)
+    def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+        interval, on_map = confidence(certificate), release.plan.map
+        zeros = release.counts == 0
+        return filled(
+            "stops_report.html",
+            certificate=certificate,
+            interval=interval,
+            trips=release.counts.sum(),
+            boxes=len(release.counts),
+            dimensions=release.plan.grid.dimensions,
+            zeros=int(zeros.sum()),
+            zero_bound=int(release.intervals[1][zeros].max(initial=0)),
+            places=None if on_map is None else on_map.places,
+            largest=_largest(release),
+            maps=None if on_map is None else _maps(release, on_map),
+            errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
+            context=context,
+            citation=citation(certificate),
+        )
+
+    def pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
+        """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
+        return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
+
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

@@ -287,14 +287,7 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
     """Return the distinct columns of the noisy histograms of a tree, and the column number of each size.
 
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
-    solved once.
-
-    Args:
-        levels: noisy histograms of the tree's areas, one array per level; shape (areas, sizes) each.
-
-    Returns:
-        The distinct columns, one per row, shape (distinct columns, areas of the tree); and the row of each size, shape
-        (sizes,).
+    solved once. The columns are returned as rows; shape (distinct columns, areas of the tree).
     """
     sizes = levels[0].shape[1]
     which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
