@@ -28,11 +28,10 @@ from od_core.publication.codebook import citation
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
 from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
-from od_core.publication.markup import in_markdown
 from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
-from od_core.publication.templates import filled, filled_markup
+from od_core.publication.templates import filled, filled_data, filled_markup
 from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, plan_stops
@@ -61,12 +60,6 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
 
 
 _ENDS = tuple(column.name for column in COUNT_ENDS)
-
-_INTERVALS = (
-    "`count_lower` and `count_upper` follow from `noisy` alone: its noise was drawn after the boxes were fixed. They"
-    " are for the given boxes. If boxes are chosen by their counts, such as the largest, the intervals of the chosen"
-    " boxes hold less often."
-)
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
@@ -289,17 +282,9 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
-        intervals = [_INTERVALS] if has_intervals(certificate) else []
-        if (on_map := release.plan.map) is None:
-            return intervals
-        return [
-            *intervals,
-            f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to"
-            f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
-            " trip has the"
-            f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
-            " degree.",
-        ]
+        texts = filled_data("stops_notes.yaml", interval=has_intervals(certificate), map=release.plan.map)
+        notes: list[str] = texts["notes"].splitlines()
+        return notes
 
     def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""

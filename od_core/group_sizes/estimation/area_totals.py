@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
@@ -115,8 +116,8 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
-    def work(areas: slice) -> float:
-        off: float = _thresholds(
+    def work(areas: slice) -> Any:
+        return _thresholds(
             noisy[k][areas],
             above,
             parents[areas],
@@ -125,7 +126,6 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
             totals[areas],
             prices.totals[k][areas],
         )
-        return off
 
     return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
 

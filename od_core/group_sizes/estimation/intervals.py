@@ -187,10 +187,5 @@ def listed_sizes(top_code: int) -> Counts:
 
     So the number of sizes grows with the logarithm of the top code, and neighbours differ by a tenth at most.
     """
-    listed = [np.arange(min(100, top_code))]
-    step = 10
-    while 10 * step < top_code:
-        listed.append(np.arange(10 * step, min(100 * step, top_code), step))
-        step *= 10
-    sizes: NDArray[np.int64] = np.concatenate(listed)
-    return sizes
+    listed = {digits * 10**zeros for zeros in range(len(str(top_code))) for digits in range(100)}
+    return np.array(sorted(size for size in listed if size < top_code), dtype=np.int64)
