@@ -121,8 +121,7 @@ class SizesPosterior(MergedLevels):
     """A mechanism that estimates the sizes of every area of every level by posterior means, and merges the levels.
 
     The measurement and the merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. An area is
-    estimated as in :mod:`od_core.group_sizes.estimation.posterior`, with one Markov chain fitted per level. With the
-    same noise, the errors are mostly smaller than those of ``sizes`` (``docs/explanation/group-sizes.md``). The weight
+    estimated as in :mod:`od_core.group_sizes.estimation.posterior`, with one Markov chain fitted per level. The weight
     of a size in the merging is the number of groups that have it, as in ``cumulative``.
     """
 
@@ -246,11 +245,8 @@ class BottomUp(MergedLevels):
 class BottomUpPosterior(BottomUp):
     """A mechanism with the measurement of ``bottom_up`` that estimates the sizes of the leaf areas by posterior means.
 
-    The estimate has no published source. The curve of an area is its cumulative histogram. ``bottom_up`` takes the
-    ascending curve that is nearest to the noisy values. This mechanism takes the mean of all ascending curves, weighted
-    by a Markov chain that is fitted to the noisy values of the leaf areas
-    (:mod:`od_core.group_sizes.estimation.posterior`). With the same noise, its errors are smaller than those of
-    ``bottom_up`` (``docs/explanation/group-sizes.md``).
+    The estimate has no published source; see :mod:`od_core.group_sizes.estimation.posterior`. With the same noise, its
+    errors are smaller than those of ``bottom_up`` (``docs/explanation/group-sizes.md``).
     """
 
     name: ClassVar[str] = "bottom_up_posterior"
@@ -407,30 +403,14 @@ from the noise."""
 def chosen(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    Let K be the top code, and s the scale of the noise if only the leaf areas are measured. Nothing but K is known
-    about the sizes, so the rule assumes that they take about sqrt(K) different values, the geometric mean of 1 and K.
+    Strong noise makes the estimates of leaf areas biased, and their biases add up in a top area. So all levels are
+    measured if the noise is strong and many groups of a top area have the same size: by cumulative counts if a top area
+    has many groups for every size, else by sorted sizes. Otherwise, the leaf areas alone are measured: by cumulative
+    counts if a step that groups of one size form in them is distinguished from the noise, else by sorted sizes. Nothing
+    but the top code K is known about the sizes, so the rule assumes that they take about sqrt(K) different values.
+    ``docs/explanation/group-sizes.md`` gives the reasons, and says for which data the choice is wrong.
 
-    - The levels above the leaf areas are measured only if two conditions hold. First, s m / L^2 is at least ``BIASED``,
-      where m is the number of leaf areas per top area and L the number of levels. Strong noise makes the estimate of a
-      leaf area biased, and the biases of the m leaf areas add up in their top area. A measurement of the top area has
-      no such bias, but if L levels are measured, each level has L times the noise. Second, at least ``SHARED`` groups
-      of a top area have the same size on average, so that their noise averages out.
-    - If these levels are measured, there is noise on each of K cumulative counts, or on each of G sorted sizes, in an
-      area with G groups. ``cumulative`` is chosen if a top area has on average at least ``DENSE`` times K groups, else
-      ``sizes_posterior``.
-    - If only the leaf areas are measured, h groups of one size in a leaf area form a step of height h in its cumulative
-      counts. Cumulative counts are measured if s is at most ``VISIBLE`` times this height, else sorted sizes.
-    - For the leaf areas and for sorted sizes, the mechanism with posterior means is chosen, because its errors are
-      smaller than those of the other mechanism with the same measurements.
-
-    The four constants are fitted to flights and to synthetic groups. ``docs/explanation/group-sizes.md`` has the errors
-    of the mechanisms, and describes for which data the choice is wrong, because public numbers do not contain the sizes
-    of the groups.
-
-    Args:
-        frame: the public facts of the table.
-        unit: the privacy unit. Bounded neighbours double the scale of the noise.
-        epsilon: the whole budget.
+    Bounded neighbours double the scale of the noise. ``epsilon`` is the whole budget.
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth

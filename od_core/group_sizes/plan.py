@@ -1,10 +1,8 @@
 """Plan a release of group sizes from public facts, also one that measures its top code.
 
 The top code K may be estimated from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6]: K
-is the largest size plus one draw of discrete Laplace noise plus a public margin. The largest size has sensitivity 1 for
-both unbounded and bounded neighbours: adding or removing a member changes one size by one, and replacing a member
-lowers one size by one and raises another by one. If each size changes by at most one, then the maximum changes by at
-most one, and so does the maximum capped at a public bound.
+is the largest size plus one draw of discrete Laplace noise plus a public margin. See "An estimated top code" in
+``docs/explanation/group-sizes.md``.
 """
 
 from __future__ import annotations
@@ -32,7 +30,8 @@ MAX_TOP_CODE = 1 << 31
 """Exclusive upper bound of a top code. Below it, the positions in a histogram fit 32 bits."""
 
 SENSITIVITY_OF_LARGEST = 1
-"""The most by which the size of the largest group changes when one member is added, removed or replaced."""
+"""The most by which the size of the largest group changes when one member is added, removed or replaced. Each size
+changes by at most one, so their maximum does, and so does the maximum capped at a public bound."""
 
 MISSED = Fraction(1, 1000)
 """Largest accepted probability that a largest size of up to ``TopCodeEstimate.most`` exceeds the estimated top code."""
@@ -263,10 +262,7 @@ def plan_group_sizes(
 def _steps(
     frame: Frame, unit: PrivacyUnit, budget: Budget, mechanism: GroupSizeMechanism, estimate: TopCodeEstimate | None
 ) -> tuple[LaplaceStep, ...]:
-    """Return the steps of a plan: the largest size, if the top code is estimated, and the measured levels, top first.
-
-    The estimate of the top code costs its share of the budget, and the levels get equal parts of the rest.
-    """
+    """Return the steps of a plan: the largest size, if the top code is estimated, and the measured levels."""
     rest = budget.pure_epsilon("group-size tables")
     steps = []
     if estimate is not None:

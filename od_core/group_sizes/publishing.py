@@ -29,7 +29,7 @@ from od_core.group_sizes.plan import (
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
-from od_core.privacy.accounting import float_above, text_above
+from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step
 from od_core.privacy.stability import laplace_reach
@@ -41,7 +41,7 @@ from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, areas_files, areas_table, public_files, published_geography
-from od_core.publication.templates import filled, filled_markup
+from od_core.publication.templates import filled, filled_data, filled_markup
 
 _CELLS = pa.schema([("level", pa.int32()), ("area", pa.int32()), ("size", pa.int64()), ("groups", pa.int64())])
 
@@ -74,24 +74,12 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
         return pa.Table.from_batches(batches, _CELLS)
 
 
-_INTERVALS = (
-    "The intervals in `cumulative` and `members_by_area` follow from the noisy measurements alone. They were widened"
-    " where they did not contain the released number."
-)
-
-
-def _top_coded(plan: GroupSizePlan) -> str:
-    """Return sentences on how groups above the top code are counted and how an estimated top code was found."""
-    if plan.top_code_estimate is None:
-        return f" Groups of more members than {plan.frame.top_code:,} count as groups of as many."
-    step, most = plan.steps[0], plan.top_code_estimate.most
-    return (
-        " Groups of more members than the top code, which stands among the contents, count as groups of that many. It"
-        " is estimated: it is a noisy measurement of the largest group, one of those that are published and charged"
-        f" (epsilon {text_above(step.epsilon)} of the whole), with {margin(step.scale):,} added, and kept"
-        f" between 1 and {most:,}. A largest group of up to {most:,} members is above it with a probability of at most"
-        f" {MISSED}."
-    )
+def _texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
+    """Return the texts of ``group_sizes_notes.yaml`` by name."""
+    interval = certificate is not None and has_intervals(certificate)
+    values = {"plan": plan, "margin": margin, "missed": MISSED, "certificate": certificate, "interval": interval}
+    texts: dict[str, str] = filled_data("group_sizes_notes.yaml", **values)
+    return texts
 
 
 def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
@@ -144,43 +132,6 @@ _LEFT, _TOP, _WIDTH, _HEIGHT = 62, 14, 600, 250
 """Position and size of the chart with the band, within its picture."""
 
 
-def group_size_report(
-    release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
-) -> str:
-    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
-    groups = int(release.frame.groups.sum())
-    middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
-    names, ends, classed = _classes(whole)
-    return filled(
-        "group_sizes_report.html",
-        certificate=certificate,
-        interval=interval,
-        groups=groups,
-        top_code=top_code,
-        members=[int(values[0]) for values in release.bounds_of_members(0)],
-        middle=middle,
-        up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
-        classes=list(zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))),
-        band=None if interval is None else _band(release),
-        band_title=BAND,
-        areas=_by_area(release),
-        measured=MEASURED[release.plan.mechanism.query],
-        geography=release.frame.geography,
-        errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
-        context=context,
-    )
-
-
-def group_size_pictures(release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
-    """Return charts of the sizes of groups in the whole space, as SVG by title: numbers and, with intervals, a band."""
-    title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
-    lengths = _LONGEST_BAR * classed / (classed.max() or 1)
-    rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
-    drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
-    return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
-
-
 def _band(release: GroupSizeRelease) -> Markup:
     """Return the chart of the share of all groups that have at most each size, with the band of its intervals.
 
@@ -222,7 +173,7 @@ def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     classes = [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
-    return [class_text(*ends) for ends in classes], ends, groups
+    return [class_text(*one) for one in classes], ends, groups
 
 
 def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -300,7 +251,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return the sentences of a plan's guarantee by name; see :meth:`od_core.publication.kind.Kind.guarantee`."""
         public = "which groups there are, and in which areas"
         sentences = pure_sentences(plan.unit, spent, plan.acceptance, public=public)
-        return sentences | {"input": sentences["input"] + _top_coded(plan)}
+        return sentences | {"input": f"{sentences['input']} {_texts(plan)['top_coded']}"}
 
     def summary(self, release: GroupSizeRelease) -> pd.DataFrame:
         """Return a table with one row per level.
@@ -342,16 +293,47 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         ]
         return [*chain.from_iterable(starmap(public_files, tables)), *areas_files(areas_table(frame.geography))]
 
-    def notes(self, _release: GroupSizeRelease, certificate: Certificate) -> list[str]:
+    def notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""
-        top_code = certificate["contents"]["top_code"]
-        return [
-            f"The top code is {top_code:,}: groups of more members count as groups of {top_code:,}.",
-            *([_INTERVALS] if has_intervals(certificate) else []),
-        ]
+        return _texts(release.plan, certificate)["notes"].splitlines()
 
-    report = staticmethod(group_size_report)
-    pictures = staticmethod(group_size_pictures)
+    def report(
+        self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
+    ) -> str:
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+        interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
+        groups = int(release.frame.groups.sum())
+        middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
+        names, ends, classed = _classes(whole)
+        return filled(
+            "group_sizes_report.html",
+            certificate=certificate,
+            interval=interval,
+            groups=groups,
+            top_code=top_code,
+            members=[int(values[0]) for values in release.bounds_of_members(0)],
+            middle=middle,
+            up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
+            classes=list(
+                zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))
+            ),
+            band=None if interval is None else _band(release),
+            band_title=BAND,
+            areas=_by_area(release),
+            measured=MEASURED[release.plan.mechanism.query],
+            geography=release.frame.geography,
+            errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
+            context=context,
+        )
+
+    def pictures(self, release: GroupSizeRelease, certificate: Certificate) -> dict[str, Markup]:
+        """Return charts of the sizes of all groups as SVG by title: numbers and, with intervals, a band."""
+        title, (names, _, (classed,)) = "Groups by their size", _classes(release.histograms_of(0))
+        lengths = _LONGEST_BAR * classed / (classed.max() or 1)
+        rows = list(zip(names, classed.tolist(), lengths.tolist(), strict=True))
+        drawn = {title: filled_markup("bars.svg", title=title, rows=rows)}
+        return drawn if confidence(certificate) is None else drawn | {BAND: _band(release)}
+
     open = staticmethod(open_group_sizes)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

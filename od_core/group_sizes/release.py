@@ -108,9 +108,7 @@ class GroupSizeRelease(PlannedRelease):
     def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
 
-        Args:
-            level: number of the level; 0 for the whole space.
-            sizes: ascending sizes from 0 to K - 1; shape (sizes,).
+        Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
         return released, *_widened(self.noisy_groups(level).at_most(sizes), released)
@@ -274,10 +272,9 @@ def run_plan(
 def measure_plan(
     plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements
 ) -> list[tuple[LaplaceStep, NoisyVector]]:
-    """Return every step of a plan with its noisy values.
+    """Return every step of a plan with its noisy values, drawn unless ``measurements`` already contains them.
 
-    Each step is drawn at most once: if ``measurements`` already contains its values, they are read from there. The
-    counted groups are confidential. The result is public.
+    The counted groups are confidential. The result is public.
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
@@ -312,7 +309,7 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) 
 
 
 CELLS = 1 << 20
-"""Largest number of values that are processed at a time, unless a single area has more."""
+"""Number of values that are processed at a time, with those of up to one more area."""
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
@@ -342,8 +339,9 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
     ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # the groups of an area are contiguous
-    starts = _pieces(frame.widths(query, level))
-    for first, last in pairwise(starts):
+    cells = np.cumsum(frame.widths(query, level))
+    starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
+    for first, last in pairwise([*starts.tolist(), len(cells)]):
         members = sizes[ends[first] : ends[last]]
         area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
         if query == "sizes":
@@ -352,16 +350,3 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         cells = np.bincount(area * (frame.top_code + 1) + members, minlength=(last - first) * (frame.top_code + 1))
         histogram = cells.reshape(last - first, frame.top_code + 1)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
-
-
-def _pieces(cells: Counts) -> list[int]:
-    """Cut the areas into pieces of at most ``CELLS`` values, and return the first area of each, then the area count.
-
-    ``cells`` has the number of values of each area. An area with more than ``CELLS`` values is a piece of its own.
-    """
-    ends = np.cumsum(cells)
-    starts = [0]
-    while starts[-1] < len(cells):
-        done = ends[starts[-1] - 1] if starts[-1] else 0
-        starts.append(max(starts[-1] + 1, int(np.searchsorted(ends, done + CELLS, side="right"))))
-    return starts

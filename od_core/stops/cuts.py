@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
     """Divide ``length`` cells into nearly equal parts for each node, and return the first cell of every part.
 
-    ``parts`` has the number of parts of each node; shape (nodes,). The result has the parts of the first node first;
-    shape (sum of parts,).
+    ``parts`` has the number of parts of each node. The parts of the first node come first; shape (sum of parts,).
     """
     of = np.repeat(parts, parts)
     return (number_of_part(parts) * length // of).astype(np.int32)
@@ -142,10 +141,7 @@ def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
     most exp(2 D / scale). Some scores may rise while others fall, so half the noise would not be enough. Replacing a
     trip removes one and adds one, in one node or in two, so the noise is then twice as wide.
 
-    Args:
-        scores: confidential scores; shape (nodes, candidates).
-        epsilon: cost of the choice, which the caller has already charged to the path.
-        path: path of the nodes.
+    The scores are confidential; shape (nodes, candidates). The caller has already charged epsilon to the path.
     """
     noise = path.noise(choice_scale(epsilon, path.sensitivity), scores.size)
     chosen: Counts = np.argmin(scores + noise.reshape(scores.shape), axis=1)

@@ -72,12 +72,8 @@ def cells_of(
 ) -> Points:
     """Return the cell of each point in each dimension; shape (points, dimensions).
 
-    The cells of a dimension have equal width. The greatest coordinate, ``most``, lies in the last cell.
-
-    Args:
-        coordinates: coordinates within the bounds; shape (points, dimensions).
-        least, most: least and greatest coordinate of each dimension, least < most; shape (dimensions,).
-        sizes: number of cells in each dimension.
+    The cells of a dimension have equal width. The greatest coordinate, ``most``, lies in the last cell. The coordinates
+    are within the bounds ``least`` and ``most``, which have the shape (dimensions,).
     """
     number = np.array(sizes)
     cells: Points = np.minimum(np.floor((coordinates - least) / (most - least) * number), number - 1).astype(np.int32)
@@ -182,10 +178,7 @@ class MapGrid:
     def around(cls, longitude: pd.Series, latitude: pd.Series, side: int, places: Sequence[str]) -> MapGrid:
         """Create the smallest map that contains public places with the given coordinates in degrees.
 
-        ``side`` and ``places`` are the attributes of the map.
-
-        Raises:
-            OdError: a coordinate is missing or not a number, or the map is invalid (see :class:`MapGrid`).
+        ``side`` and ``places`` are the attributes of the map. Raises OdError if a coordinate is missing or no number.
         """
         degrees = [_degrees(column) for column in (longitude, latitude)]
         (west, east), (south, north) = ((float(column.min()), float(column.max())) for column in degrees)
@@ -194,10 +187,8 @@ class MapGrid:
     def cells(self, longitude: pd.Series, latitude: pd.Series) -> Points:
         """Return the cell of each public place, given in degrees, along longitude and latitude; shape (places, 2).
 
-        A place on the east or north edge of the map lies in the last cell.
-
-        Raises:
-            OdError: a coordinate is missing or not a number, or a place is not on the map.
+        A place on the east or north edge of the map lies in the last cell. Raises OdError if a coordinate is missing or
+        not a number, or if a place is not on the map.
         """
         degrees = np.column_stack([_degrees(longitude), _degrees(latitude)])
         least, most = np.array([self.west, self.south]), np.array([self.east, self.north])
@@ -205,22 +196,15 @@ class MapGrid:
             raise _map_fault("a listed place is not on the map")
         return cells_of(degrees, least, most, (self.side, self.side))
 
-    def degrees(self, lower: Counts, upper: Counts) -> list[tuple[float, float, float, float]]:
+    def degrees(self, lower: Bounds, upper: Bounds) -> list[tuple[float, ...]]:
         """Return the edges of a box for each of the k places of a trip: west, south, east and north, in degrees.
 
-        Args:
-            lower, upper: first and last cell of the box in each dimension, both inclusive; shape (2k,).
+        ``lower`` and ``upper`` are the first and last cell of the box in each dimension; shape (2k,).
         """
-        width, height = (self.east - self.west) / self.side, (self.north - self.south) / self.side
-        return [
-            (
-                self.west + int(lower[2 * place]) * width,
-                self.south + int(lower[2 * place + 1]) * height,
-                self.west + (int(upper[2 * place]) + 1) * width,
-                self.south + (int(upper[2 * place + 1]) + 1) * height,
-            )
-            for place in range(len(self.places))
-        ]
+        corner = np.array([self.west, self.south])
+        cell = (np.array([self.east, self.north]) - corner) / self.side
+        corners = [corner + bound.reshape(-1, 2) * cell for bound in (lower, upper + 1.0)]
+        return list(map(tuple, np.hstack(corners).tolist()))
 
     def facts(self) -> dict[str, Any]:
         """Return the public facts of the map, ready for JSON. :meth:`from_facts` is the inverse."""
@@ -296,10 +280,6 @@ def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
 
     Time and memory depend on the number of boxes, not on the number of cells. The weight of a box is a product of d
     sums, one per dimension, and adjacent cell numbers that no box separates enter these sums as one number.
-
-    Args:
-        lower, upper: first and last cell of each box; shape (boxes, dimensions).
-        grid: the grid that the boxes should fill.
     """
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False
@@ -453,11 +433,7 @@ Range = tuple[int, int]
 
 
 def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
-    """Validate the queries, and return them as an int64 array of shape (queries, dimensions, 2).
-
-    Args:
-        ranges: the queries; shape (queries, dimensions, 2).
-        sizes: number of cells of each dimension.
+    """Validate queries on a space with ``sizes`` cells, and return them as int64; shape (queries, dimensions, 2).
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or

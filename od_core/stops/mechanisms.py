@@ -18,7 +18,7 @@ from itertools import count
 from typing import Any, ClassVar, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
-from flint import arb
+from flint import arb, fmpz
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
@@ -105,16 +105,8 @@ def shares_below(left: Fraction, root_parts: int, dimensions: int) -> list[Fract
 
     m0 is ``root_parts``, the number of parts of the root, and d is ``dimensions`` [shaham2022stops, equation 32].
     """
-    weights = [_cube_root(root_parts**depth << 3 * _BITS_OF_WEIGHT) for depth in range(1, dimensions + 1)]
+    weights = [int(fmpz(root_parts**depth << 3 * _BITS_OF_WEIGHT).root(3)) for depth in range(1, dimensions + 1)]
     return [left * Fraction(weight, sum(weights)) for weight in weights]
-
-
-def _cube_root(number: int) -> int:
-    """Return the largest integer whose cube is at most this number."""
-    root = 1 << -(-number.bit_length() // 3)  # at least the root; Newton's steps decrease from there
-    while (lower := (2 * root + number // root**2) // 3) < root:
-        root = lower
-    return root
 
 
 @runtime_checkable
@@ -132,12 +124,8 @@ class StopsMechanism(Mechanism, Protocol):
 
         The last one is that of the published counts, unless the mechanism overrides :meth:`count_scale`.
 
-        Args:
-            epsilon: the whole budget.
-            sensitivity: see :class:`od_core.stops.mechanisms.Path`.
-
-        Raises:
-            OdError: the noise would cost more than its charge.
+        ``epsilon`` is the whole budget, and ``sensitivity`` that of a :class:`Path`. Raises OdError if the noise would
+        cost more than its charge.
         """
         ...
 
@@ -145,22 +133,16 @@ class StopsMechanism(Mechanism, Protocol):
         """Return the largest scale of the noise on the published counts of drawn boxes, from public facts alone.
 
         The noise on the published count of a box is drawn after the box is fixed, and only for this count. So, given
-        the boxes, a published count is the true count plus discrete Laplace noise of at most this scale.
-
-        ``epsilon`` and ``sensitivity`` are those of :meth:`scales`.
+        the boxes, a published count is the true count plus discrete Laplace noise of at most this scale. For
+        ``epsilon`` and ``sensitivity``, see :meth:`scales`.
         """
         return list(self.scales(epsilon, sensitivity).values())[-1]
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
-        Args:
-            points: confidential points, which the mechanism may sort in place.
-            grid: the public grid.
-            path: budget account at the root, with the whole budget. On the paths of the result, no budget remains.
-
-        Raises:
-            OdError: there would be more than ``MAX_BOXES`` boxes, or the noise source fails.
+        The mechanism may sort the points in place. ``path`` is at the root and has the whole budget. On the paths of
+        the result, no budget remains. Raises OdError if there would be more than ``MAX_BOXES`` boxes.
         """
         ...
 
@@ -174,11 +156,9 @@ def whole_number(option: object) -> int | None:
 
 @dataclass(frozen=True, eq=False)
 class Drawn:
-    """The result of a mechanism: the boxes, and the budget spent on the path from the root to each box.
+    """The result of a mechanism: the boxes, which are the leaves of a tree or the boxes of a grid, and their paths.
 
-    Attributes:
-        boxes: the leaves of a tree, or the boxes of a grid.
-        paths: the paths from the root to the boxes, after all charges. Boxes with the same charges share a path.
+    The ``paths`` lead from the root to the boxes, after all charges. Boxes with the same charges share a path.
     """
 
     boxes: Boxes
@@ -201,7 +181,7 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
         epsilon: inverse of the scale of the noise that the parts will have.
         dimensions: d, the number of dimensions still to be cut.
         length: number of cells of the dimension.
-        rounding: rounding of m.
+        rounding: rounding of m, see :data:`Rounding`.
     """
     exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
@@ -359,12 +339,9 @@ of points on its border divided by c_0."""
 class EUG(EqualGrid):
     """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The source measures the
-    border of a query by its edges, although the border consists of faces in more than two dimensions. The formula is
-    used as printed. In one dimension it gives 0, because the border does not shrink with the boxes; m is then 1.
-
-    References:
-        [shaham2022stops, section 3.1, equation 13]
+    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The formula is used as
+    printed [shaham2022stops, section 3.1, equation 13], although it counts the border of a query by its edges, which is
+    right in two dimensions alone. In one dimension it gives 0; m is then 1.
     """
 
     name: ClassVar[str] = "eug"
@@ -452,10 +429,9 @@ class DAFEntropy(StopsMechanism):
     def count_scale(self, boxes: Boxes, grid: Grid, epsilon: Fraction, sensitivity: int) -> Fraction:
         """Return the noise scale of a box that is cut in every dimension; see :class:`StopsMechanism`.
 
-        A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower. The published
-        boxes do not tell the two apart: a side of a box that is as long as the grid was either not cut, or cut into a
-        single part. The number of parts of the root, which determines the shares of the budget, is the number of
-        different first cells of the boxes in dimension 1.
+        A node that becomes a leaf earlier has more budget left, so the noise on its count is narrower, but the boxes do
+        not always tell the two apart. The number of parts of the root, which determines the shares of the budget, is
+        the number of different first cells of the boxes in dimension 1.
         """
         shares = [ROOT_SHARE * epsilon]
         left = epsilon
@@ -534,8 +510,7 @@ class DAFHomogeneity(DAFEntropy):
     For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
     (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
 
-    The source has three errors that are corrected here. Its noise has scale 2 / (p epsilon), and the choice at the root
-    is not charged; each of these breaks the privacy guarantee. It also draws m cuts but sums over m + 1 parts.
+    The source has three errors that are corrected here; see ``docs/explanation/stops.md``.
 
     A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
     its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
@@ -571,11 +546,7 @@ class DAFHomogeneity(DAFEntropy):
         return {**super().scales(epsilon, sensitivity), "root_choice": choice}
 
     def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """Return the epsilon that the choice of cuts costs; see :meth:`DAFEntropy.choosing`.
-
-        Below the root, it is ``choosing_share`` of the depth's share. At the root, the choice costs as much as the
-        count.
-        """
+        """Return ``choosing_share`` of the depth's share; at the root, as much as its count costs."""
         return self.choosing_share * share if depth else share
 
     def cuts(
@@ -608,8 +579,8 @@ class PrivTree(StopsMechanism):
     a test. Finally, all leaves are measured.
 
     In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost at most
-    epsilon, for any length of the path. Here, the noise is discrete, and :func:`path_cost` proves the cost for the
-    lambda and delta of a plan before they are used. This proof allows less noise than the paper.
+    epsilon. Here, the noise is discrete. :func:`path_cost` proves the cost for the lambda and delta of a plan before
+    they are used, and allows less noise than the paper.
 
     Attributes:
         tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
@@ -635,11 +606,7 @@ class PrivTree(StopsMechanism):
         object.__setattr__(self, "theta", theta)
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
-        """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`.
-
-        Raises:
-            OdError: the splits of a path could cost more than their charge.
-        """
+        """Return the noise scales of the splits and of the leaf counts; see :class:`StopsMechanism`."""
         scale, _ = proven_scale(self.tree_share * epsilon, sensitivity)
         leaves = sensitivity / ((1 - self.tree_share) * epsilon)
         return {"splits": scale, "leaves": leaves}
@@ -676,10 +643,7 @@ def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     3 / epsilon for unbounded neighbours, and twice that for bounded neighbours. With discrete noise, this lambda costs
     less than epsilon, and for bounded neighbours far less. So fractions k / 1000 of it are tried in ascending order of
     k, and the first with a proven cost of at most epsilon is returned. k begins where the cost would be epsilon if the
-    cost were proportional to 1 / lambda.
-
-    Raises:
-        OdError: no fraction up to 1000 / 1000 has a proven cost of at most epsilon.
+    cost were proportional to 1 / lambda. Raises OdError if no fraction up to 1 has such a cost.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
@@ -728,22 +692,15 @@ _RESULT_BITS = 64
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    This bounds the logarithm of the ratio of the probabilities of these splits for two neighbouring inputs. A node of
-    depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace noise of
-    this scale. Let x = c - i decay - theta, a = exp(-1 / scale) and rho(x) = ln(P(x + 1 + L > 0) / P(x + L > 0)). Then
-
-        rho(x) = 1 / scale for x <= 0, and ln((1 + a - a^(x+1)) / (1 + a - a^x)) for x > 0.
-
-    An added trip raises x by 1 at every node that contains it. At nodes with x < -decay, the maximum hides the added
-    trip. The number of trips does not grow down a path, so x falls by at least decay from node to node. Since rho does
-    not increase with x, the sum of rho over the nodes that split is largest if, from the last of them upwards, the
-    values of x are -decay, 0, decay, ... This gives two bounds:
+    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace
+    noise of this scale. Let a = exp(-1 / scale), and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). For any length of
+    the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring inputs is at most
 
         one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
-        one trip removed: at most 1 / scale, from the node that does not split; splits only lower the ratio.
+        one trip removed: 1 / scale.
 
-    A path whose nodes have these values of x comes near the bound, so the bound cannot be lowered. Replacing a trip
-    adds one on one path and removes one on another, so the two bounds are added.
+    Replacing a trip adds one on one path and removes one on another, so the two bounds are added. The proof is in
+    ``docs/explanation/stops.md``.
 
     Args:
         scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The

@@ -64,13 +64,7 @@ def headline_floors(trips: int) -> tuple[float, float]:
 
 
 def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
-    """Return the mean of |answered - true| / max(true, floor) over one or more queries.
-
-    ``true`` has the true answers and ``answered`` the released answers, in trips; shape (queries,) each.
-
-    Raises:
-        OdError: the floor is not above 0.
-    """
+    """Return the mean of |answered - true| / max(true, floor) over queries; ``floor`` is above 0."""
     if not floor > 0:
         raise _fault("the floor must be above 0")
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))

@@ -26,12 +26,11 @@ class StopsPlan(Plan):
     epsilon. Each trip is on one path only, so the whole step costs epsilon.
 
     Attributes:
-        grid, unit, budget, mechanism: see :func:`plan_stops`.
+        grid, unit, budget, mechanism, acceptance: see :func:`plan_stops`.
         steps: the single step, of level 1. Its sensitivity is the largest total change of the counts of one depth of
             the tree if one trip is added or removed (unbounded neighbours) or replaced (bounded neighbours). Its scales
             are those of :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
         map: the map, if the dimensions of the grid are the coordinates of places on a map; otherwise None.
-        acceptance: see :func:`plan_stops`.
 
     Raises:
         OdError: the budget has no epsilon, or the step does not follow from the unit, the budget and the mechanism.

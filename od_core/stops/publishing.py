@@ -30,7 +30,7 @@ from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
-from od_core.publication.templates import filled, filled_markup, in_markdown
+from od_core.publication.templates import filled, filled_data, filled_markup
 from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, plan_stops
@@ -59,12 +59,6 @@ class StagedStops(StagedTable[StopsPlan, Trajectories, StopsRelease]):
 
 
 _ENDS = tuple(column.name for column in COUNT_ENDS)
-
-_INTERVALS = (
-    "`count_lower` and `count_upper` follow from `noisy` alone: its noise was drawn after the boxes were fixed. They"
-    " are for the given boxes. If boxes are chosen by their counts, such as the largest, the intervals of the chosen"
-    " boxes hold less often."
-)
 
 
 def _write_geojson(release: StopsRelease, on_map: MapGrid, interval: bool, file: BinaryIO) -> None:
@@ -133,32 +127,6 @@ _PIXELS = 64
 """Largest number of fields on each side of a drawn map. A field is a rectangle of one shade."""
 
 _WIDTH, _PIECE = 480, 1 << 16
-
-
-def stops_report(release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
-    """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-    interval, on_map = confidence(certificate), release.plan.map
-    zeros = release.counts == 0
-    return filled(
-        "stops_report.html",
-        certificate=certificate,
-        interval=interval,
-        trips=release.counts.sum(),
-        boxes=len(release.counts),
-        dimensions=release.plan.grid.dimensions,
-        zeros=int(zeros.sum()),
-        zero_bound=int(release.intervals[1][zeros].max(initial=0)),
-        places=None if on_map is None else on_map.places,
-        largest=_largest(release),
-        maps=None if on_map is None else _maps(release, on_map),
-        errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
-        context=context,
-    )
-
-
-def stops_pictures(release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:  # noqa: ARG001  # no interval is drawn
-    """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
-    return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
 
 
 def _largest(release: StopsRelease) -> list[dict[str, Any]]:
@@ -313,20 +281,34 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
 
     def notes(self, release: StopsRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the intervals and on the map, if the release has them."""
-        intervals = [_INTERVALS] if has_intervals(certificate) else []
-        if (on_map := release.plan.map) is None:
-            return intervals
-        return [
-            *intervals,
-            f"The map is from {on_map.west} to {on_map.east} degrees of longitude and from {on_map.south} to"
-            f" {on_map.north} degrees of latitude, each divided into {on_map.side:,} cells of equal width. Each"
-            " trip has the"
-            f" places {', '.join(map(in_markdown, on_map.places))}: cell c of a side begins c widths after the first"
-            " degree.",
-        ]
+        texts = filled_data("stops_notes.yaml", interval=has_intervals(certificate), map=release.plan.map)
+        notes: list[str] = texts["notes"].splitlines()
+        return notes
 
-    report = staticmethod(stops_report)
-    pictures = staticmethod(stops_pictures)
+    def report(self, release: StopsRelease, certificate: Certificate, context: ReleaseContext[StopsRelease]) -> str:
+        """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
+        interval, on_map = confidence(certificate), release.plan.map
+        zeros = release.counts == 0
+        return filled(
+            "stops_report.html",
+            certificate=certificate,
+            interval=interval,
+            trips=release.counts.sum(),
+            boxes=len(release.counts),
+            dimensions=release.plan.grid.dimensions,
+            zeros=int(zeros.sum()),
+            zero_bound=int(release.intervals[1][zeros].max(initial=0)),
+            places=None if on_map is None else on_map.places,
+            largest=_largest(release),
+            maps=None if on_map is None else _maps(release, on_map),
+            errors=[(name.replace("_", " "), float(scale)) for name, scale in release.plan.step.scales],
+            context=context,
+        )
+
+    def pictures(self, release: StopsRelease, certificate: Certificate) -> dict[str, Markup]:
+        """Return one map of trips per place of a trip, as SVG by title, or none if the plan has no map."""
+        return {} if release.plan.map is None else _maps(release, release.plan.map)["pictures"]
+
     open = staticmethod(open_stops)
     measure = staticmethod(measure_plan)
     estimate = staticmethod(estimated)

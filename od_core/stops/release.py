@@ -203,10 +203,8 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     """Measure the boxes, and yield one flat array that describes all of them.
 
     For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
-    (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public.
-
-    Raises:
-        OdError: a path did not spend exactly the budget, or the mechanism or the noise source fails.
+    (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public. Raises OdError if a path did not
+    spend exactly the budget.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
@@ -230,21 +228,14 @@ def flat_boxes(boxes: Boxes) -> Counts:
 def estimated(
     plan: StopsPlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> StopsRelease:
-    """Compute the estimates from a plan and its noisy values, and return the release. All inputs are public.
+    """Return the release of a plan from the noisy values of its step. All inputs are public.
 
-    Args:
-        plan: the plan.
-        measured: each step and its noisy values.
-        spent: budget that the release has spent.
-        noise: name of the noise backend; None for another source.
-
-    Raises:
-        OdError: the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
+    Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
     width, values = 2 * dimensions + 1, noisy.values()
-    is_table = len(values) > 0 and len(values) % width == 0
-    if not is_table or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
+    whole = len(values) > 0 and len(values) % width == 0
+    if not whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         raise OdError(
             "OD-STOPS-BOXES",
             "the measurement is not a list of boxes of this grid",
@@ -264,13 +255,7 @@ def whole_counts(noisy: Counts) -> Counts:
 
     Negative counts are set to 0, so that the sum of the counts exceeds the noisy total. The excess is then subtracted
     from the smallest counts first, each down to 0, because most small counts are nothing but noise. Equal counts are
-    reduced in the order of their positions.
-
-    Args:
-        noisy: noisy counts of disjoint boxes; shape (boxes,).
-
-    Raises:
-        OdError: the sums do not fit into 64-bit arithmetic.
+    reduced in the order of their positions. Raises OdError if the sums do not fit into 64-bit arithmetic.
 
     >>> whole_counts(np.array([7, -4, 2, 3]))
     array([7, 0, 0, 1])

@@ -341,8 +341,8 @@ class PlaceList:
 
 def _list_fault(message: str, detail: str | None = None) -> OdError:
     """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
-    next_step = "correct the list of places or the configuration"
-    return OdError("OD-STOPS-PLACES", message, next_step=next_step, confidential_detail=detail)
+    step = "correct the list of places or the configuration"
+    return OdError("OD-STOPS-PLACES", message, next_step=step, confidential_detail=detail)
 
 
 def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = FAULT_THRESHOLD) -> Trajectories:

@@ -34,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
@@ -109,15 +110,14 @@ def reals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, areas: 
 def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> float:
     """Set m, half the Lagrange multiplier of an area's number of groups, for level k + 1, so that areas have this sum.
 
-    Returns:
-        The largest deviation of an area's sum from its number of groups before this step.
+    Returns the largest deviation of an area's sum from its number of groups before this step.
     """
     parents = frame.geography.parents[k + 1]
     above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
-    def work(areas: slice) -> float:
-        off: float = _thresholds(
+    def work(areas: slice) -> Any:
+        return _thresholds(
             noisy[k][areas],
             above,
             parents[areas],
@@ -126,7 +126,6 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
             totals[areas],
             prices.totals[k][areas],
         )
-        return off
 
     return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
 
@@ -157,12 +156,7 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
 
 
 def _pieces(areas: int, cells: int) -> Iterator[slice]:
-    """Yield consecutive ranges of areas with at most about ``_CELLS`` cells each.
-
-    Args:
-        areas: number of areas.
-        cells: number of cells per area.
-    """
+    """Yield consecutive ranges of some ``areas``, each with ``cells`` cells, of at most about ``_CELLS`` cells."""
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
@@ -239,11 +233,10 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
 
     The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
-    distances. The module docstring proves that the result is optimal. The first two arguments and the result are those
-    of :func:`nearest_with_area_totals`. ``histograms`` meet these constraints, and are those from which to start.
+    distances. The module docstring proves that the result is optimal. ``histograms`` meet the constraints, and are
+    those from which to start. For the other arguments and the result, see :func:`nearest_with_area_totals`.
 
-    Raises:
-        OdError: the solver finds no optimum, or its optimum breaks a constraint when it is rounded to integers.
+    Raises OdError if the solver finds no optimum, or one that breaks a constraint when it is rounded to integers.
     """
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
@@ -339,12 +332,10 @@ _STEPS = 1024
 def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[Counts]:
     """Round the solution over the reals to integer histograms with the number of groups of every area.
 
-    The first two arguments and the result are those of :func:`nearest_with_area_totals`. ``prices`` are the Lagrange
-    multipliers that :func:`relaxed_prices` returns for these noisy histograms. With other prices, the result is further
-    from the noisy histograms, but still meets all constraints.
+    For the arguments and the result, see :func:`nearest_with_area_totals`. With other ``prices`` than those of
+    :func:`relaxed_prices`, the result is further from the noisy histograms, but still meets all constraints.
     """
-    everywhere = slice(0, len(noisy[0]))
-    tops = reals(frame, noisy, prices, 0, everywhere)
+    tops = reals(frame, noisy, prices, 0, slice(0, len(noisy[0])))
     histograms = [np.array([largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])]
     for k in range(1, len(noisy)):
         histograms.append(_shared_among_children(frame, noisy, prices, k, histograms[-1]))

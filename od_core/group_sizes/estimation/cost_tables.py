@@ -29,8 +29,10 @@ References:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -224,7 +226,7 @@ _LIMIT = 1 << 40
 
 def first_cut(scale: Fraction) -> int:
     """Return the number of values first stored on either side of a cost table's minimum: 16 scales, at least 1."""
-    return max(1, -(-CUT_IN_SCALES * scale.numerator // scale.denominator))
+    return max(1, math.ceil(CUT_IN_SCALES * scale))
 
 
 def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[Counts]:
@@ -287,14 +289,7 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
     """Return the distinct columns of the noisy histograms of a tree, and the column number of each size.
 
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
-    solved once.
-
-    Args:
-        levels: noisy histograms of the tree's areas, one array per level; shape (areas, sizes) each.
-
-    Returns:
-        The distinct columns, one per row, shape (distinct columns, areas of the tree); and the row of each size, shape
-        (sizes,).
+    solved once. The columns are returned as rows; shape (distinct columns, areas of the tree).
     """
     sizes = levels[0].shape[1]
     which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
@@ -317,15 +312,11 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
 
-    def tables(some: Counts) -> tuple[Counts, Counts, Counts]:
-        found: tuple[Counts, Counts, Counts] = root_tables(first_child, columns[some], cuts[some[0]], total)
-        return found
+    def tables(some: Counts) -> Any:
+        return root_tables(first_child, columns[some], cuts[some[0]], total)
 
-    def leaves(pairs: Counts) -> tuple[Counts, NDArray[np.bool_]]:
-        found: tuple[Counts, NDArray[np.bool_]] = leaf_values(
-            first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total
-        )
-        return found
+    def leaves(pairs: Counts) -> Any:
+        return leaf_values(first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total)
 
     widened = np.arange(len(columns))
     while True:

@@ -5,11 +5,8 @@ number with the stated probability whatever the sizes are. It is made from the m
 that level was measured, and otherwise from those of the next measured level below, whose noise is independent from area
 to area. So it is independent of how the mechanism estimates the table.
 
-- Noisy cumulative counts and noisy histograms are unbiased, and so are their sums over areas and sizes.
-- A noisy size does not state how many groups have at most size s. The number of noisy sizes up to s - d is, apart from
-  groups that the noise carried further than d, at most the number of groups up to s; that up to s + d is at least this
-  number. So a bound is computed for each of several d, and the best is taken, each with its part of the probability of
-  failure. Such an interval holds the truth more often than stated.
+Noisy cumulative counts and noisy histograms are unbiased, and so are their sums over areas and sizes. For noisy sizes,
+see :meth:`NoisyGroups._shifted`.
 """
 
 from __future__ import annotations
@@ -64,11 +61,7 @@ class NoisyGroups:
     ) -> NoisyGroups:
         """Sum the values of the measured level that is nearest to ``level``, or below it, and return them.
 
-        Args:
-            frame: the public facts of the table.
-            query, scale: as in :class:`NoisyGroups`.
-            measured: number and noisy values of each measured level, top first.
-            level: level of the areas; 0 for the whole space.
+        ``measured`` has the number and the noisy values of each measured level, top first. Level 0 is the whole space.
         """
         source, values = next(each for each in measured if each[0] >= level)
         geography = frame.geography
@@ -81,8 +74,7 @@ class NoisyGroups:
     def at_most(self, sizes: Counts) -> tuple[Counts, Counts]:
         """Return the bounds of the number of groups of at most each size; shape (areas, sizes) each.
 
-        Args:
-            sizes: ascending sizes from 0 to K - 1; shape (sizes,).
+        The ``sizes`` are ascending, from 0 to K - 1.
         """
         if self.query == "sizes":
             return self._shifted(sizes)
@@ -136,13 +128,11 @@ class NoisyGroups:
         """Return the bounds of the number of groups of at most each size from noisy sizes; shape (areas, sizes) each.
 
         Let h of the G groups of an area have at most size s, F be the distribution function of the noise, and N(t) the
-        number of noisy sizes up to t. A group of at most size s has a noisy size up to s + d with probability F(d) at
-        least, and a larger one has a noisy size up to s - d with probability F(-d - 1) = 1 - F(d) at most. So
+        number of noisy sizes up to t. For every distance d,
 
             the mean of N(s + d) is at least h F(d), and that of N(s - d) at most h + (G - h) (1 - F(d)).
 
-        N is a sum of G independent indicators. Its mean is bounded by Wilson's score interval, with the variance of a
-        binomial variable, which is an upper bound of that of N.
+        N is a sum of independent indicators. Its mean is bounded by Wilson's score interval.
         """
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))
@@ -183,10 +173,7 @@ _ROUNDING = 1e-6
 def _mean_bound(successes: Reals, trials: Reals, sign: int) -> Reals:
     """Return the lower (``sign`` -1) or upper (1) end of Wilson's score interval [wilson1927probable] of a mean.
 
-    Args:
-        successes: number of indicators that are 1; shape (areas, sizes).
-        trials: number of independent indicators; shape (areas, 1).
-        sign: -1 or 1.
+    ``successes`` of ``trials`` independent indicators are 1; shapes (areas, sizes) and (areas, 1).
     """
     squared = _DEVIATIONS_OF_SHIFTS**2
     share = np.divide(successes, trials, out=np.zeros_like(successes), where=trials > 0)
@@ -200,10 +187,5 @@ def listed_sizes(top_code: int) -> Counts:
 
     So the number of sizes grows with the logarithm of the top code, and neighbours differ by a tenth at most.
     """
-    listed = [np.arange(min(100, top_code))]
-    step = 10
-    while 10 * step < top_code:
-        listed.append(np.arange(10 * step, min(100 * step, top_code), step))
-        step *= 10
-    sizes: NDArray[np.int64] = np.concatenate(listed)
-    return sizes
+    listed = {digits * 10**zeros for zeros in range(len(str(top_code))) for digits in range(100)}
+    return np.array(sorted(size for size in listed if size < top_code), dtype=np.int64)

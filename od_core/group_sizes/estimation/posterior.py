@@ -392,10 +392,7 @@ def classes_of_sizes(top_code: int) -> Counts:
 
     The classes begin at the sizes 0, 1, 2, 3, 4, 6, 8, 12, 16, 24, ...
     """
-    begins, power = [1, 2, 3], 4
-    while power <= top_code:
-        begins += [power, power + power // 2]
-        power *= 2
+    begins = [1, 2, 3, *(part << power for power in range(1, top_code.bit_length()) for part in (2, 3))]
     return np.searchsorted(np.array(begins), np.arange(top_code + 1), side="right").astype(np.int64)
 
 
