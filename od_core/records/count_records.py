@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,8 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import check_user_column
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.count_query import counted
+from od_core.records.count_query import CountQuery, counted
 from od_core.records.faults import (
     FRACTION,
     MAX_COUNT,
@@ -31,7 +31,7 @@ from od_core.records.faults import (
 )
 from od_core.records.segments import Breakdown, loaded_column
 from od_core.records.trip_counts import TripCounts
-from od_core.records.weights import check_weight_column
+from od_core.records.weights import check_unit_columns
 
 if TYPE_CHECKING:
     import duckdb
@@ -82,9 +82,7 @@ def count_records(
         with scratch_database(records.parent, records) as connection:
             source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
-            check_weight_column(unit, columns)
-            if unit.kind != "trip":
-                check_user_column("user", unit, columns)
+            check_unit_columns(unit, columns, user="user")
             for one in breakdowns:
                 if loaded_column(one.name) not in columns:
                     raise OdError(
@@ -92,18 +90,17 @@ def count_records(
                         f"the loaded records have no categories of breakdown {one.name!r}",
                         next_step="declare where its categories are read from, and read the records again",
                     )
-            if "trips" in columns:
+            is_flows = "trips" in columns
+            if is_flows:
                 _check_counts(connection, source)
             files = counted(
                 connection,
                 source,
-                tree,
-                lambda rows: write_count_files(store, f"{folder}/", rows),
-                unit=unit,
+                CountQuery(tree, unit, breakdowns, is_flows, counters is not None),
+                partial(write_count_files, store, f"{folder}/"),
                 key=key,
                 period=period,
                 fault_threshold=fault_threshold,
-                breakdowns=breakdowns,
                 counters=counters,
             )
             return finish_count_files(store, folder, files, breakdowns)

@@ -30,7 +30,7 @@ from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
 from od_core.geography.codes import READ_AS_TEXT
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.contribution_bound import check_user_column, no_user_ids
+from od_core.records.contribution_bound import no_user_ids
 from od_core.records.faults import (
     FRACTION,
     MAX_COUNT,
@@ -45,7 +45,7 @@ from od_core.records.formats import TABLE, column_in
 from od_core.records.open_file import opened
 from od_core.records.record_query import as_count, refuse_unused
 from od_core.records.segments import Breakdown, loaded_column
-from od_core.records.weights import check_weight_column, no_weights
+from od_core.records.weights import check_unit_columns, no_weights
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -142,9 +142,7 @@ def loaded_trips(
         named="the records",
         code="OD-TRIPS-COLUMN",
     )
-    check_weight_column(unit, there, weight=names["weight"], trips=names["trips"])
-    if unit.column is not None:
-        check_user_column(unit.column, unit, there, trips=names["trips"])
+    check_unit_columns(unit, there, user=unit.column or "", weight=names["weight"], trips=names["trips"])
     codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
     for role, column in codes.items():
         _refuse_no_text(column, is_zone=role not in segments)
