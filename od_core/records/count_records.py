@@ -16,19 +16,9 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records import faults
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
 from od_core.records.count_query import CountQuery, counted
-from od_core.records.faults import (
-    FRACTION,
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-    not_counted,
-    reading_errors,
-)
 from od_core.records.segments import Breakdown, loaded_column
 from od_core.records.trip_counts import TripCounts
 from od_core.records.weights import check_unit_columns
@@ -37,10 +27,10 @@ if TYPE_CHECKING:
     import duckdb
 
 _FAULTS = {
-    MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
-    NEGATIVE: "trips < 0",
-    TOO_LARGE: f"trips > {MAX_COUNT}",
-    FRACTION: "trips != floor(trips)",
+    faults.MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
+    faults.NEGATIVE: "trips < 0",
+    faults.TOO_LARGE: f"trips > {faults.MAX_COUNT}",
+    faults.FRACTION: "trips != floor(trips)",
 }
 """SQL condition of each kind of invalid count, in the order in which they are reported."""
 
@@ -104,9 +94,9 @@ def count_records(
                 counters=counters,
             )
             return finish_count_files(store, folder, files, breakdowns)
-    except reading_errors() as error:
+    except faults.reading_errors() as error:
         store.remove(folder)
-        raise_alone(not_counted(error))
+        raise_alone(faults.not_counted(error))
     except BaseException:
         store.remove(folder)
         raise
@@ -132,6 +122,6 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     rows, *first_rows, trips = connection.execute(query).fetchall()[0]
     for what, row in zip(_FAULTS, first_rows, strict=True):
         if row is not None:
-            raise bad_count(what, row=row, rows=rows)
-    if trips > MAX_COUNT:
-        raise bad_count(SUM_TOO_LARGE)
+            raise faults.bad_count(what, row=row, rows=rows)
+    if trips > faults.MAX_COUNT:
+        raise faults.bad_count(faults.SUM_TOO_LARGE)

@@ -30,17 +30,8 @@ from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
 from od_core.geography.codes import READ_AS_TEXT
 from od_core.privacy.unit import PrivacyUnit
+from od_core.records import faults
 from od_core.records.contribution_bound import no_user_ids
-from od_core.records.faults import (
-    FRACTION,
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    NOT_NUMBERS,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-)
 from od_core.records.formats import TABLE, column_in
 from od_core.records.open_file import opened
 from od_core.records.record_query import as_count, refuse_unused
@@ -197,11 +188,11 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
 
     def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
         row = None if faulty is None else int(np.argmax(faulty))
-        return bad_count(what, column=name, row=row, rows=len(column))
+        return faults.bad_count(what, column=name, row=row, rows=len(column))
 
     counts = whole_numbers(column, fault)
-    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
-        raise bad_count(SUM_TOO_LARGE, column=name)
+    if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
+        raise faults.bad_count(faults.SUM_TOO_LARGE, column=name)
     return counts
 
 
@@ -234,17 +225,21 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | N
     if not holds_numbers(column):
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
-        raise fault(NOT_NUMBERS, None)
+        raise fault(faults.NOT_NUMBERS, None)
     missing = column.isna().to_numpy(dtype=bool)
     if missing.any():
-        raise fault(MISSING, missing)
+        raise fault(faults.MISSING, missing)
     values = exact_numbers(column)
-    for faulty, what in ((values != values, MISSING), (values < 0, NEGATIVE), (values > MAX_COUNT, TOO_LARGE)):
+    for faulty, what in (
+        (values != values, faults.MISSING),
+        (values < 0, faults.NEGATIVE),
+        (values > faults.MAX_COUNT, faults.TOO_LARGE),
+    ):
         if faulty.any():
             raise fault(what, faulty)
     counts = values.astype(np.int64)
     if (faulty := counts != values).any():
-        raise fault(FRACTION, faulty)
+        raise fault(faults.FRACTION, faulty)
     return counts
 
 

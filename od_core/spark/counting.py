@@ -32,18 +32,10 @@ from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records import faults
 from od_core.records.contribution_bound import id_patterns, secret_table
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.count_query import COUNTERS, CountQuery, Tally
-from od_core.records.faults import (
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-    refuse_too_many_faults,
-)
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.record_query import RecordQuery
 from od_core.records.segments import Breakdown, check_sources
@@ -198,7 +190,7 @@ def count_in_spark(
             counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
             files, tally = _counts(counts, store, folder)
 
-            refuse_too_many_faults(
+            faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
                 fault_threshold,
@@ -320,12 +312,12 @@ def _check_counts(records: DataFrame) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     trips = F.col("trips")
-    faults = {MISSING: trips.isNull(), NEGATIVE: trips < 0, TOO_LARGE: trips > MAX_COUNT}
-    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in faults.values()]
-    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(MAX_COUNT), F.lit(False))
-    for what, found in zip([*faults, SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
+    kinds = {faults.MISSING: trips.isNull(), faults.NEGATIVE: trips < 0, faults.TOO_LARGE: trips > faults.MAX_COUNT}
+    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in kinds.values()]
+    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(faults.MAX_COUNT), F.lit(False))
+    for what, found in zip([*kinds, faults.SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
         if found:
-            raise bad_count(what)
+            raise faults.bad_count(what)
 
 
 @contextmanager
