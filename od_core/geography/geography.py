@@ -427,19 +427,14 @@ class Geography:
         version: str | None = None,
         names: Mapping[str, str] | None = None,
     ) -> Geography:
-        """Make a geography from a table of areas and their parents (text columns ``area`` and ``parent``).
+        """Make a geography from a table with one row per area, and text columns ``area`` and ``parent``.
 
-        An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are
-        the zones. All zones must be equally deep.
+        An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are the
+        zones. Codes are unique over all levels. The names of the levels, coarse to fine, are ``level_1``, ``level_2``
+        and so on if they are not given. ``unknown``, ``version`` and ``names`` are as in :meth:`from_frame`.
 
-        Args:
-            areas: one row per area; codes are unique over all levels.
-            levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
-            unknown, version, names: as in :meth:`from_frame`.
-
-        Raises:
-            OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
-                equally deep, or the number of level names is wrong.
+        Raises OdError as :meth:`from_frame` does; or if a parent is not listed, an area lies within itself, the zones
+        are not equally deep, or the number of level names is wrong.
         """
         names = names or {}
         check_columns(areas, "the area list", ("area", "parent", *names.values()))

@@ -51,18 +51,16 @@ def count_records(
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
     Each record is assigned to its zones, assigned to the ``unknown`` zone or dropped, as in
-    :func:`od_core.records.trip_counts.count_trips`. Then the contribution bound drops the records of a user above m.
-    The memory is limited to that of DuckDB plus one file of counts.
+    :func:`od_core.records.trip_counts.count_trips`, whose other arguments this function shares. Then the contribution
+    bound drops the records of a user above m. The memory is limited to that of DuckDB plus one file of counts.
 
     Args:
         records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
-            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
-            (text) if the unit needs them. DuckDB writes data that do not fit in memory to a temporary folder beside
-            this file.
+            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, the columns weight (DOUBLE) and user (text)
+            if the unit needs them, and for each breakdown a column ``segment_`` and its name (text). DuckDB writes data
+            that do not fit in memory to a temporary folder beside this file.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
-        breakdowns: as in ``count_trips``. Each has a column ``segment_`` and its name (text).
-        tree, unit, key, period, fault_threshold, counters: as in ``count_trips``. The user id is in column ``user``.
 
     Raises:
         OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be

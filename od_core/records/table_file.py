@@ -112,13 +112,10 @@ def loaded_trips(
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
 
-    The arguments are those of :func:`od_core.records.trip_counts.count_trips`.
-
-    Raises:
-        OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or contradicts
-            the unit; zone codes are numbers; a column of categories contains no text, or is also the column of user ids
-            or of ``in_period``; counts, or their sum, are not whole numbers from 0 to 2^53; weights or user ids have
-            another type; or nothing states what a row is.
+    The arguments are those of :func:`od_core.records.trip_counts.count_trips`. Raises OdError if the table cannot be
+    read; ``columns`` is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a
+    column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
+    are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
     segments = [one.name for one in breakdowns]
     names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
