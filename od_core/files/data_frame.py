@@ -121,13 +121,8 @@ def may_hold_text(column: pd.Series) -> bool:
 def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: str = "") -> dict[str, str]:
     """Return the name of the column of each role: the name that the caller gives, or the name of the role.
 
-    Args:
-        columns: names of columns by role, such as ``{"origin": "from_zone"}``; None if all columns have default names.
-        roles: all roles of columns.
-        hint: further advice for a caller who gives an unknown role.
-
-    Raises:
-        OdError: a key is not a role, a name is not text, or two roles have the same column.
+    ``columns`` are names by role, such as ``{"origin": "from_zone"}``, and ``hint`` is further advice for a caller who
+    gives an unknown role. Raises OdError if a key is not a role, a name is not text, or two roles have the same column.
     """
     given = {} if columns is None else columns
     if not isinstance(given, Mapping):

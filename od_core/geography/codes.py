@@ -288,9 +288,8 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     try:
         from_the_top = list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())
     except CycleError as error:
-        raise geography_fault(
-            "OD-GEOGRAPHY-CYCLE", "an area lies within itself", f"area {error.args[1][0]!r}"
-        ) from None
+        message = "an area lies within itself"
+        raise geography_fault("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in from_the_top[1:]:
         paths[area] = (*paths[parent_of[area]], area)

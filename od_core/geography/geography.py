@@ -20,6 +20,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import lazy_loader
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -54,6 +55,9 @@ from od_core.geography.codes import (
     positions,
     text_codes,
 )
+
+shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
+pyogrio: Any = lazy_loader.load("pyogrio")
 
 Boundaries = tuple[bytes | None, ...]
 """Boundary of each area of a level as WKB, in tree order; None for an area without one."""
@@ -102,8 +106,6 @@ def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
     It has two points in turn that are more than half the way around the world apart. Where a boundary contains a pole,
     it may run along the line that a map of the world shows for the pole.
     """
-    import shapely
-
     outlines = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
     points, ring = shapely.get_coordinates(outlines, return_index=True)
     same = ring[1:] == ring[:-1]
@@ -119,8 +121,6 @@ _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 
 def _layer(path: Path, column: str) -> _Read:
     """Read a file of boundaries with GDAL."""
-    import pyogrio  # slow to import, and needed only here
-
     try:
         found = list(map(str, pyogrio.read_info(path)["fields"]))
         if column not in found:
@@ -184,8 +184,6 @@ def boundaries_in(column: pd.Series) -> Boundaries:
 def check_boundaries(boundaries: Boundaries) -> None:
     """Raise OdError if a boundary is not a polygon, or is not in degrees."""
     require("boundaries")
-    import shapely
-
     known = [boundary for boundary in boundaries if boundary is not None]
     try:
         shapes = shapely.from_wkb(known)
@@ -204,14 +202,8 @@ def check_boundaries(boundaries: Boundaries) -> None:
 
 def points_within(boundaries: Boundaries) -> NDArray[np.float64]:
     """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (zones, 2)."""
-    shapes = _valid(boundaries)
-    import shapely
-
-    points = np.full((len(boundaries), 2), np.nan)
-    known = np.flatnonzero([shape is not None for shape in shapes])
-    inside = shapely.point_on_surface(shapes[known])
-    points[known, 0], points[known, 1] = shapely.get_y(inside), shapely.get_x(inside)
-    return points
+    inside = shapely.point_on_surface(_valid(boundaries))
+    return np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
 
 
 def dissolved(geography: Geography) -> list[NDArray[Any]]:
@@ -219,24 +211,17 @@ def dissolved(geography: Geography) -> list[NDArray[Any]]:
 
     Faulty polygons, such as those that cross themselves, are repaired. The geography must have boundaries.
     """
-    import shapely
-
     zones = _valid(geography.boundaries or ())
     levels = []
     for first in geography.first_zone[1:-1]:
-        areas = np.full(len(first) - 1, None, dtype=object)
-        for area, (start, end) in enumerate(pairwise(first.tolist())):
-            known = [shape for shape in zones[start:end] if shape is not None]
-            if known:
-                areas[area] = shapely.union_all(known)
+        areas = np.array([shapely.union_all(zones[start:end]) for start, end in pairwise(first.tolist())], dtype=object)
+        areas[shapely.is_empty(areas)] = None
         levels.append(areas)
     return [*levels, zones]
 
 
 def as_wkb(shapes: NDArray[Any]) -> Boundaries:
     """Return Shapely geometries as WKB. The same shapes give the same bytes."""
-    import shapely
-
     return tuple(shapely.to_wkb(shapely.normalize(shapes), byte_order=1))
 
 
@@ -245,8 +230,6 @@ def simplified(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
 
     If the shapes do not overlap and share their borders exactly, they still do.
     """
-    import shapely
-
     known = np.flatnonzero([shape is not None for shape in shapes])
     result = shapes.copy()
     if shapely.coverage_is_valid(shapes[known]):
@@ -258,27 +241,18 @@ def simplified(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
 
 def square_degrees(shapes: NDArray[Any]) -> float:
     """Return the area of all shapes together, in square degrees."""
-    import shapely
-
     return float(np.nansum(shapely.area(shapes)))
 
 
 def rings(shape: Any) -> list[NDArray[np.float64]]:
     """Return longitude and latitude of the rings of a shape, outer ones and holes; shape (points, 2) each."""
-    import shapely
-
-    if shape is None:
-        return []
     return [shapely.get_coordinates(ring)[:-1] for ring in shapely.get_rings(shapely.get_parts(shape))]
 
 
 def _valid(boundaries: Sequence[bytes | None]) -> NDArray[Any]:
     """Return boundaries as valid Shapely geometries that consist of polygons."""
     require("boundaries")
-    import shapely
-
-    shapes = np.empty(len(boundaries), dtype=object)
-    shapes[:] = shapely.from_wkb(np.array([*boundaries, None], dtype=object))[:-1]
+    shapes: NDArray[Any] = shapely.from_wkb(np.array([*boundaries], dtype=object))
     faulty = ~shapely.is_valid(shapes) & ~shapely.is_missing(shapes)
     shapes[faulty] = shapely.make_valid(shapes[faulty], method="structure", keep_collapsed=False)
     return shapes
@@ -453,19 +427,14 @@ class Geography:
         version: str | None = None,
         names: Mapping[str, str] | None = None,
     ) -> Geography:
-        """Make a geography from a table of areas and their parents (text columns ``area`` and ``parent``).
+        """Make a geography from a table with one row per area, and text columns ``area`` and ``parent``.
 
-        An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are
-        the zones. All zones must be equally deep.
+        An area of the first level has no parent, or the parent ``all``, the whole space. Areas without children are the
+        zones. Codes are unique over all levels. The names of the levels, coarse to fine, are ``level_1``, ``level_2``
+        and so on if they are not given. ``unknown``, ``version`` and ``names`` are as in :meth:`from_frame`.
 
-        Args:
-            areas: one row per area; codes are unique over all levels.
-            levels: names of the levels, coarse to fine; ``level_1``, ``level_2``, ... if not given.
-            unknown, version, names: as in :meth:`from_frame`.
-
-        Raises:
-            OdError: as in :meth:`from_frame`; or a parent is not listed, an area lies within itself, the zones are not
-                equally deep, or the number of level names is wrong.
+        Raises OdError as :meth:`from_frame` does; or if a parent is not listed, an area lies within itself, the zones
+        are not equally deep, or the number of level names is wrong.
         """
         names = names or {}
         check_columns(areas, "the area list", ("area", "parent", *names.values()))

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from od_core.errors import OdError, nearest_only
+from od_core.errors import OdError
 from od_core.privacy.unit import PrivacyUnit, whole_match
 
 IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
@@ -48,22 +48,6 @@ def secret_table(key: bytes, period: str) -> pa.Table:
 def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
     """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
     return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))
-
-
-def check_user_column(column: str, unit: PrivacyUnit, names: list[str], *, trips: str = "trips") -> None:
-    """Raise OdError if records with columns ``names`` lack that of user ids, or have one of numbers of trips."""
-    if column not in names:
-        raise OdError(
-            "OD-TRIPS-COLUMN",
-            f"the records have no column {column!r} of user ids{nearest_only(column, tuple(names))}",
-            next_step="name the column of the user id, or use unit 'trip'",
-        )
-    if trips in names:
-        raise OdError(
-            "OD-TRIPS-WEIGHTS",
-            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
-            next_step=f"give one row per trip, without the column {trips!r}",
-        )
 
 
 def no_user_ids(what: str) -> OdError:

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from od_core.files.duckdb_session import quoted_text
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
-from od_core.ledger.user_counters import USER, Allowances, UserCounters
+from od_core.ledger.user_counters import USER, UserCounters
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.contribution_bound import id_patterns, secret_table
 from od_core.records.faults import filled_with_zeros, refuse_too_many_faults
@@ -58,7 +58,7 @@ _SQL: Any = (
 )
 
 COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
-"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation :meth:`CountQuery.users`."""
+"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users``."""
 
 SPARK_FUNCTIONS = """
     CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
@@ -106,30 +106,13 @@ class CountQuery:
             for one, size in self._sizes
         }
 
-    @property
-    def ranked(self) -> str:
-        """SQL with one row per record: its rank, whether it is faulty, and its trips."""
-        return str(_SQL.ranked(self))
-
-    def users(self, allowances: Allowances) -> str:
-        """Return SQL with one row per user of whom a record may be counted."""
-        return str(_SQL.users(self, allowances.others))
-
-    def by_rank(self, ranked: str) -> str:
-        """Return SQL with one row per rank, in any order: rank, trips, and the number of faulty trips.
-
-        ``ranked`` is the SQL :attr:`ranked` in brackets, or the name of a relation with its result.
-        """
-        return str(_SQL.by_rank(self, ranked))
-
-    @property
-    def lost_zeros(self) -> str:
-        """SQL that tells whether most unlisted zone codes have probably lost their leading zeros."""
-        return str(_SQL.lost_zeros(self))
+    def sql(self, name: str, *given: object) -> str:
+        """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
+        return str(getattr(_SQL, name)(self, *given))
 
     @property
     def key(self) -> str:
-        """Columns that identify a row of :meth:`by_rank`."""
+        """Columns that identify a row of ``by_rank``."""
         return "rank, segment" if self.breakdowns else "rank"
 
     @property
@@ -196,7 +179,7 @@ class Tally:
         self.counted = self.faulty = 0
 
     def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
-        """Add the result of :meth:`CountQuery.by_rank` to the sums, and yield it in batches.
+        """Add the result of ``by_rank`` to the sums, and yield it in batches.
 
         A batch has the ranks that have trips, the trips of each and, if there is one, its segment.
         """
@@ -215,14 +198,12 @@ _BATCH = 1 << 17
 def counted(
     connection: duckdb.DuckDBPyConnection,
     loaded: str,
-    tree: FlowTree,
+    query: CountQuery,
     take: Callable[[Iterator[Ranked]], T],
     *,
-    unit: PrivacyUnit,
     key: bytes,
     period: str,
     fault_threshold: Fraction,
-    breakdowns: Sequence[Breakdown],
     counters: UserCounters | None,
     advice: str = "",
 ) -> T:
@@ -232,7 +213,7 @@ def counted(
     arguments are those of :func:`od_core.records.trip_counts.count_trips`, and of
     :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
     """
-    is_flows, fields = "trips" in connection.sql(f"FROM {loaded}").columns, "*"
+    unit, fields = query.unit, "*"
     if unit.max_weight is not None:
         fields = f"* REPLACE (TRY_CAST({WEIGHT} AS DOUBLE) AS {WEIGHT})"
     elif unit.kind != "trip":
@@ -241,20 +222,23 @@ def counted(
         is_id = " AND ".join(f'regexp_matches("user", {quoted_text(pattern)})' for pattern in id_patterns(unit))
         fields = f'*, CASE WHEN {is_id} THEN "user" END AS person'
     connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {loaded}")  # noqa: S608  # names of our own
-    query = CountQuery(tree, unit, breakdowns, is_flows, counters is not None)
     for name, public in query.relations.items():
         connection.register(name, public)
     if counters is not None:
         allowances = counters.allowances()
         connection.register("allowances", allowances.table)
-        connection.execute(f"CREATE TEMP TABLE users AS {query.users(allowances)}")
-    pairs, tally = connection.sql(f"{query.by_rank(f'({query.ranked})')} ORDER BY {query.key}"), Tally()
+        connection.execute(f"CREATE TEMP TABLE users AS {query.sql('users', allowances.others)}")
+    by_rank, tally = query.sql("by_rank", f"({query.sql('ranked')})"), Tally()
+    pairs = connection.sql(f"{by_rank} ORDER BY {query.key}")
     counts = take(tally.take(pairs.to_arrow_reader(_BATCH)))
 
-    def has_lost_zeros() -> bool:
-        return bool(connection.execute(query.lost_zeros).fetchall()[0][0])
-
-    refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros, advice=advice)
+    refuse_too_many_faults(
+        tally.faulty,
+        tally.counted,
+        fault_threshold,
+        lost_zeros=lambda: bool(connection.execute(query.sql("lost_zeros")).fetchall()[0][0]),
+        advice=advice,
+    )
     if counters is not None:
         counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
     return counts

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,32 +16,21 @@ from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import check_user_column
+from od_core.records import faults
 from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.count_query import counted
-from od_core.records.faults import (
-    FRACTION,
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-    not_counted,
-    reading_errors,
-)
+from od_core.records.count_query import CountQuery, counted
 from od_core.records.segments import Breakdown, loaded_column
 from od_core.records.trip_counts import TripCounts
-from od_core.records.weights import check_weight_column
+from od_core.records.weights import check_unit_columns
 
 if TYPE_CHECKING:
     import duckdb
 
 _FAULTS = {
-    MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
-    NEGATIVE: "trips < 0",
-    TOO_LARGE: f"trips > {MAX_COUNT}",
-    FRACTION: "trips != floor(trips)",
+    faults.MISSING: "trips IS NULL OR isnan(trips::DOUBLE)",
+    faults.NEGATIVE: "trips < 0",
+    faults.TOO_LARGE: f"trips > {faults.MAX_COUNT}",
+    faults.FRACTION: "trips != floor(trips)",
 }
 """SQL condition of each kind of invalid count, in the order in which they are reported."""
 
@@ -61,18 +51,16 @@ def count_records(
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
     Each record is assigned to its zones, assigned to the ``unknown`` zone or dropped, as in
-    :func:`od_core.records.trip_counts.count_trips`. Then the contribution bound drops the records of a user above m.
-    The memory is limited to that of DuckDB plus one file of counts.
+    :func:`od_core.records.trip_counts.count_trips`, whose other arguments this function shares. Then the contribution
+    bound drops the records of a user above m. The memory is limited to that of DuckDB plus one file of counts.
 
     Args:
         records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
-            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, and the columns weight (DOUBLE) and user
-            (text) if the unit needs them. DuckDB writes data that do not fit in memory to a temporary folder beside
-            this file.
+            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, the columns weight (DOUBLE) and user (text)
+            if the unit needs them, and for each breakdown a column ``segment_`` and its name (text). DuckDB writes data
+            that do not fit in memory to a temporary folder beside this file.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
-        breakdowns: as in ``count_trips``. Each has a column ``segment_`` and its name (text).
-        tree, unit, key, period, fault_threshold, counters: as in ``count_trips``. The user id is in column ``user``.
 
     Raises:
         OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be
@@ -82,9 +70,7 @@ def count_records(
         with scratch_database(records.parent, records) as connection:
             source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
-            check_weight_column(unit, columns)
-            if unit.kind != "trip":
-                check_user_column("user", unit, columns)
+            check_unit_columns(unit, columns, user="user")
             for one in breakdowns:
                 if loaded_column(one.name) not in columns:
                     raise OdError(
@@ -92,24 +78,23 @@ def count_records(
                         f"the loaded records have no categories of breakdown {one.name!r}",
                         next_step="declare where its categories are read from, and read the records again",
                     )
-            if "trips" in columns:
+            is_flows = "trips" in columns
+            if is_flows:
                 _check_counts(connection, source)
             files = counted(
                 connection,
                 source,
-                tree,
-                lambda rows: write_count_files(store, f"{folder}/", rows),
-                unit=unit,
+                CountQuery(tree, unit, breakdowns, is_flows, counters is not None),
+                partial(write_count_files, store, f"{folder}/"),
                 key=key,
                 period=period,
                 fault_threshold=fault_threshold,
-                breakdowns=breakdowns,
                 counters=counters,
             )
             return finish_count_files(store, folder, files, breakdowns)
-    except reading_errors() as error:
+    except faults.reading_errors() as error:
         store.remove(folder)
-        raise_alone(not_counted(error))
+        raise_alone(faults.not_counted(error))
     except BaseException:
         store.remove(folder)
         raise
@@ -135,6 +120,6 @@ def _check_counts(connection: duckdb.DuckDBPyConnection, source: str) -> None:
     rows, *first_rows, trips = connection.execute(query).fetchall()[0]
     for what, row in zip(_FAULTS, first_rows, strict=True):
         if row is not None:
-            raise bad_count(what, row=row, rows=rows)
-    if trips > MAX_COUNT:
-        raise bad_count(SUM_TOO_LARGE)
+            raise faults.bad_count(what, row=row, rows=rows)
+    if trips > faults.MAX_COUNT:
+        raise faults.bad_count(faults.SUM_TOO_LARGE)

@@ -104,16 +104,10 @@ def sound_records(
 ) -> pa.Table:
     """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
 
-    Args:
-        records: Parquet file written by :func:`od_core.records.load.load_records`.
-        lists: public tables that ``placed`` reads, by name.
-        placed: SQL with one row for each row of ``records``.
-        faulty: SQL condition of the faulty rows of ``placed``.
-        wanted: SQL of the result, which reads ``placed``.
-        fault_threshold: largest accepted share of faulty records.
-
-    Raises:
-        OdError: too many records are faulty, or the records cannot be read.
+    ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
+    a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
+    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
+    records cannot be read.
     """
     both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
     numbers = "SELECT count(*), count(*) FILTER (WHERE"

@@ -90,14 +90,12 @@ def load_records(
     ``outside_period`` of the format is ``drop``. A row that is left out counts neither as a record nor as a fault.
 
     Args:
-        source: the file.
-        columns: names of the columns in the file.
+        source, columns: the file, and the names of its columns.
         period: text of a :class:`od_core.periods.Period`.
         target: Parquet file to write, durably and with mode 0600.
         record_format: format of the file; by default CSV or Parquet with any columns.
-        geography: geography of the zones. Codes in the format's ``nowhere`` are replaced by its ``unknown`` zone,
-            unless they are zones. Without an ``unknown`` zone, they stay unchanged.
-        destination_geography: geography of the destinations, if it differs from ``geography``.
+        geography, destination_geography: geography of the zones, and of the destinations if it differs. Codes in the
+            format's ``nowhere`` are replaced by its ``unknown`` zone, unless they are zones or there is none.
         time_zone: time zone in which times that have a zone are assigned to days, such as ``Europe/Rome``. If None,
             such times are refused. Local times are not converted.
 

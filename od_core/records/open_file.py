@@ -216,10 +216,9 @@ class RecordFile:
         DuckDB drops what stands after the last end of a line once it is larger than its buffer of 32 MB, and version 1
         reads a truncated gzip file as a shorter one.
 
-        Raises:
-            OdError: the text contains a NUL character, as does a copy that stopped after its space was reserved, or a
-                file with a hole; or what stands after the last end of a line is longer than any record.
-            GZIP_ERRORS: the file is truncated or damaged.
+        Raises OdError if the text contains a NUL character, as does a copy that stopped after its space was reserved,
+        or a file with a hole; or if what stands after the last end of a line is longer than any record. Raises
+        ``GZIP_ERRORS``.
         """
         since_end = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:
@@ -235,12 +234,8 @@ class RecordFile:
         """Check by the first bytes that the file has the kind and the encoding of its format.
 
         A file in UTF-16 must have a byte order mark, because DuckDB would find no records in big-endian text and report
-        no error.
-
-        Raises:
-            OdError: the kind or the encoding differs, or the format has an option that does not apply to the file.
-            OSError: the file cannot be read.
-            GZIP_ERRORS: the file is compressed and damaged.
+        no error. Raises OdError, also if an option of the format does not apply to the file; OSError if it cannot be
+        read; and ``GZIP_ERRORS``.
         """
         self.form.refuse_options_of_text(self.source)
         found, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
@@ -417,15 +412,12 @@ def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
 def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whole: bool = False) -> Iterator[OpenFile]:
     """Open a file of records while this context lasts, in a database that can read no other file.
 
-    An exception in the context that an unreadable file may cause becomes an OdError, without a cause or a context: its
-    text may quote a record. It is raised when rows are read, which may be after others were read.
-
     DuckDB's temporary files are in ``folder``, or in a new one. ``whole`` states whether to check that the file is
-    complete, which reads a text to its end.
+    complete, which reads a text to its end. An exception in the context that an unreadable file may cause becomes an
+    OdError, without a cause or a context: its text may quote a record. It may be raised after rows were read.
 
-    Raises:
-        OdError: the file is of another kind; it is incomplete; it has no header, or a column twice; the DuckDB file
-            lacks the table; the file cannot be read; or memory or disk space does not suffice.
+    Raises OdError if the file is of another kind; it is incomplete; it has no header, or a column twice; the DuckDB
+    file lacks the table; the file cannot be read; or memory or disk space does not suffice.
     """
     file = RecordFile(source, form)
     log = source.with_name(f"{source.name}.wal")  # which a database file may have

@@ -92,18 +92,11 @@ class RecordQuery(ABC):
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
-        """Return the SQL of the columns of a record, each with its name.
+        """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
 
         These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
-        its trips, weight and user, and for each breakdown the category as text.
-
-        Args:
-            period: period of the records.
-            geography: geography of origins and stops, or None.
-            destinations: geography of the destinations, or None.
-
-        Raises:
-            OdError: a column has the wrong type.
+        its trips, weight and user, and for each breakdown the category as text. ``geography`` is that of origins and
+        stops.
         """
         columns, areas = self._columns, {"destination": destinations}
         found = {
@@ -268,12 +261,7 @@ class RecordQuery(ABC):
 
 
 class FileQuery(RecordQuery):
-    """The query that reads the rows of an open file, which are the relation ``records`` in the query, with DuckDB.
-
-    Args:
-        file: the open file.
-        columns, time_zone: as in :class:`RecordQuery`.
-    """
+    """The query that reads the rows of an open file, which are the relation ``records`` in the query, with DuckDB."""
 
     dialect = "duckdb"
 
@@ -282,10 +270,7 @@ class FileQuery(RecordQuery):
         super().__init__(file.types, columns, file.form, time_zone, file.named)
 
     def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
-        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`.
-
-        The arguments and errors are those of :meth:`RecordQuery.fields`.
-        """
+        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`."""
         date = "NULL::TIMESTAMP" if self._columns.date is None else self._of_time("time", self._columns.date)
         fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
         return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts

@@ -30,22 +30,13 @@ from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
 from od_core.geography.codes import READ_AS_TEXT
 from od_core.privacy.unit import PrivacyUnit
-from od_core.records.contribution_bound import check_user_column, no_user_ids
-from od_core.records.faults import (
-    FRACTION,
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    NOT_NUMBERS,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-)
+from od_core.records import faults
+from od_core.records.contribution_bound import no_user_ids
 from od_core.records.formats import TABLE, column_in
 from od_core.records.open_file import opened
 from od_core.records.record_query import as_count, refuse_unused
 from od_core.records.segments import Breakdown, loaded_column
-from od_core.records.weights import check_weight_column, no_weights
+from od_core.records.weights import check_unit_columns, no_weights
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -121,13 +112,10 @@ def loaded_trips(
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
 
-    The arguments are those of :func:`od_core.records.trip_counts.count_trips`.
-
-    Raises:
-        OdError: the table cannot be read; ``columns`` is not valid; a column is missing, occurs twice or contradicts
-            the unit; zone codes are numbers; a column of categories contains no text, or is also the column of user ids
-            or of ``in_period``; counts, or their sum, are not whole numbers from 0 to 2^53; weights or user ids have
-            another type; or nothing states what a row is.
+    The arguments are those of :func:`od_core.records.trip_counts.count_trips`. Raises OdError if the table cannot be
+    read; ``columns`` is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a
+    column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
+    are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
     segments = [one.name for one in breakdowns]
     names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
@@ -142,9 +130,7 @@ def loaded_trips(
         named="the records",
         code="OD-TRIPS-COLUMN",
     )
-    check_weight_column(unit, there, weight=names["weight"], trips=names["trips"])
-    if unit.column is not None:
-        check_user_column(unit.column, unit, there, trips=names["trips"])
+    check_unit_columns(unit, there, user=unit.column or "", weight=names["weight"], trips=names["trips"])
     codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
     for role, column in codes.items():
         _refuse_no_text(column, is_zone=role not in segments)
@@ -199,11 +185,11 @@ def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
 
     def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
         row = None if faulty is None else int(np.argmax(faulty))
-        return bad_count(what, column=name, row=row, rows=len(column))
+        return faults.bad_count(what, column=name, row=row, rows=len(column))
 
     counts = whole_numbers(column, fault)
-    if np.sum(counts, dtype=np.float64) > 2.0 * MAX_COUNT or int(counts.sum()) > MAX_COUNT:
-        raise bad_count(SUM_TOO_LARGE, column=name)
+    if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
+        raise faults.bad_count(faults.SUM_TOO_LARGE, column=name)
     return counts
 
 
@@ -236,17 +222,21 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | N
     if not holds_numbers(column):
         if len(column) == 0:
             return np.empty(0, dtype=np.int64)
-        raise fault(NOT_NUMBERS, None)
+        raise fault(faults.NOT_NUMBERS, None)
     missing = column.isna().to_numpy(dtype=bool)
     if missing.any():
-        raise fault(MISSING, missing)
+        raise fault(faults.MISSING, missing)
     values = exact_numbers(column)
-    for faulty, what in ((values != values, MISSING), (values < 0, NEGATIVE), (values > MAX_COUNT, TOO_LARGE)):
+    for faulty, what in (
+        (values != values, faults.MISSING),
+        (values < 0, faults.NEGATIVE),
+        (values > faults.MAX_COUNT, faults.TOO_LARGE),
+    ):
         if faulty.any():
             raise fault(what, faulty)
     counts = values.astype(np.int64)
     if (faulty := counts != values).any():
-        raise fault(FRACTION, faulty)
+        raise fault(faults.FRACTION, faulty)
     return counts
 
 

@@ -27,7 +27,7 @@ from od_core.kernels import kernel
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.count_query import Ranked, counted
+from od_core.records.count_query import CountQuery, Ranked, counted
 from od_core.records.faults import not_counted, reading_errors
 from od_core.records.segments import Breakdown, by_category
 from od_core.records.table_file import loaded_trips
@@ -208,13 +208,11 @@ def count_trips(
             return counted(
                 connection,
                 "loaded",
-                tree,
+                CountQuery(tree, unit, breakdowns, "trips" in records.column_names, counters is not None),
                 partial(TripCounts.of_rows, breakdowns=breakdowns),
-                unit=unit,
                 key=key,
                 period=period,
                 fault_threshold=fault_threshold,
-                breakdowns=breakdowns,
                 counters=counters,
                 advice=lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories]),
             )

@@ -31,24 +31,38 @@ def counted_trips(max_weight: int) -> str:
     return f"CASE WHEN {IS_WEIGHT} THEN CAST(least(round({WEIGHT}), {max_weight:d}) AS BIGINT) END"
 
 
-def check_weight_column(unit: PrivacyUnit, names: Sequence[str], *, weight: str = WEIGHT, trips: str = "trips") -> None:
-    """Raise OdError if records with columns ``names`` have weights without a declared bound, or the reverse."""
-    if unit.max_weight is None:
-        if weight in names:
-            raise OdError(
-                "OD-TRIPS-WEIGHTS",
-                f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
-                next_step="declare the unit's max_weight, or leave the column out",
-            )
-        return
-    if weight not in names:
+def check_unit_columns(
+    unit: PrivacyUnit, names: Sequence[str], *, user: str, weight: str = WEIGHT, trips: str = "trips"
+) -> None:
+    """Raise OdError if records with columns ``names`` lack one that the unit needs, or have one that it forbids."""
+    if unit.max_weight is None and weight in names:
+        raise OdError(
+            "OD-TRIPS-WEIGHTS",
+            f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
+            next_step="declare the unit's max_weight, or leave the column out",
+        )
+    if unit.max_weight is not None and weight not in names:
         raise OdError(
             "OD-TRIPS-COLUMN",
             f"max_weight is declared, but the records have no column {weight!r}{nearest_only(weight, tuple(names))}",
             next_step="name the column of the weights, or leave out max_weight",
         )
-    if trips in names:
+    if unit.max_weight is not None and trips in names:
         raise trips_and_weights(trips, weight)
+    if unit.kind == "trip":
+        return
+    if user not in names:
+        raise OdError(
+            "OD-TRIPS-COLUMN",
+            f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}",
+            next_step="name the column of the user id, or use unit 'trip'",
+        )
+    if trips in names:
+        raise OdError(
+            "OD-TRIPS-WEIGHTS",
+            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
+            next_step=f"give one row per trip, without the column {trips!r}",
+        )
 
 
 def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:

@@ -32,22 +32,14 @@ from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.contribution_bound import check_user_column, id_patterns, secret_table
+from od_core.records import faults
+from od_core.records.contribution_bound import id_patterns, secret_table
 from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.count_query import COUNTERS, CountQuery, Tally
-from od_core.records.faults import (
-    MAX_COUNT,
-    MISSING,
-    NEGATIVE,
-    SUM_TOO_LARGE,
-    TOO_LARGE,
-    bad_count,
-    refuse_too_many_faults,
-)
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.record_query import RecordQuery
 from od_core.records.segments import Breakdown, check_sources
-from od_core.records.weights import check_weight_column
+from od_core.records.weights import check_unit_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -170,9 +162,7 @@ def count_in_spark(
     """
     check_sources(columns.segments, breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
-    check_weight_column(unit, names)
-    if unit.kind != "trip":
-        check_user_column("user", unit, names)
+    check_unit_columns(unit, names, user="user")
     secret = {"secret": secret_table(key, period)} if unit.kind != "trip" else {}
     is_flows = columns.trips is not None
     try:
@@ -195,15 +185,17 @@ def count_in_spark(
             if counters is not None:
                 allowances = counters.allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
-                relations["users"] = _asked(session, relations, count.users(allowances))
-            ranked = _asked(session, relations, count.ranked).repartitionByRange("rank")
-            counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
+                relations["users"] = _asked(session, relations, count.sql("users", allowances.others))
+            ranked = _asked(session, relations, count.sql("ranked")).repartitionByRange("rank")
+            counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
             files, tally = _counts(counts, store, folder)
 
-            def has_lost_zeros() -> bool:
-                return bool(_asked(session, relations, count.lost_zeros).collect()[0].lost)
-
-            refuse_too_many_faults(tally.faulty, tally.counted, fault_threshold, lost_zeros=has_lost_zeros)
+            faults.refuse_too_many_faults(
+                tally.faulty,
+                tally.counted,
+                fault_threshold,
+                lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
+            )
             if counters is not None:
                 kept = _asked(session, relations, COUNTERS)
                 counters.keep(_counters(kept, store, f"{folder}/{_USERS}").to_batches())
@@ -252,7 +244,7 @@ def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFi
     """
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
     files = task.store.list(f"{folder}/")
-    if any(outcome != _DONE for outcome in outcomes) or len(files) != len(outcomes):
+    if outcomes != [_DONE] * len(files):
         raise OdError(
             _TASK_FAILED,
             "a task of Spark could not write the counts of its part",
@@ -266,7 +258,7 @@ def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFi
 def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> None:
     """Write the counts of one partition to files, and last a summary that lists them.
 
-    If a partition is processed twice, only the first summary is stored, and only the files in this summary are used.
+    If a partition is processed twice, only the first summary is stored, and only the files in it are used.
     """
     tally, stem = Tally(), f"{folder}/{part:06d}.{secrets.token_hex(6)}."
     files = write_count_files(store, stem, tally.take(batches))
@@ -286,10 +278,7 @@ def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFil
 
 
 def _write_counters(store: Store, folder: str, batches: _Batches, part: int) -> None:
-    """Write the counters of the users in one partition to a file.
-
-    If a partition is processed twice, the first file is kept, since both have the same users.
-    """
+    """Write the counters of the users in one partition to a file. If it is processed twice, the first file is kept."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
     store.create_if_absent(f"{folder}/{part:06d}.parquet", sink.getvalue())
@@ -323,12 +312,12 @@ def _check_counts(records: DataFrame) -> None:
     from pyspark.sql import functions as F  # noqa: N812
 
     trips = F.col("trips")
-    faults = {MISSING: trips.isNull(), NEGATIVE: trips < 0, TOO_LARGE: trips > MAX_COUNT}
-    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in faults.values()]
-    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(MAX_COUNT), F.lit(False))
-    for what, found in zip([*faults, SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
+    kinds = {faults.MISSING: trips.isNull(), faults.NEGATIVE: trips < 0, faults.TOO_LARGE: trips > faults.MAX_COUNT}
+    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in kinds.values()]
+    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(faults.MAX_COUNT), F.lit(False))
+    for what, found in zip([*kinds, faults.SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
         if found:
-            raise bad_count(what)
+            raise faults.bad_count(what)
 
 
 @contextmanager

@@ -204,10 +204,8 @@ _Batches = Iterator[pa.RecordBatch]
 class SparkWorkers:
     """Workers that run tasks on the executors of a Spark session, classic or Spark Connect.
 
-    The executors must have this package installed. Raises OdError if the session repeats tasks by itself.
-
-    Attributes:
-        session: the session, which must not repeat tasks (:func:`od_core.spark.session.check_session`).
+    The executors must have this package installed. Raises OdError if the session repeats tasks by itself
+    (:func:`check_session`).
     """
 
     session: SparkSession = field(repr=False)
@@ -216,13 +214,10 @@ class SparkWorkers:
         check_session(self.session)
 
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
-        """Run a task on every descriptor, and return the outcomes in the same order.
+        """Run a task on every descriptor, each by one Spark task on one thread. Return the outcomes in the same order.
 
-        Each descriptor is processed by one Spark task on one thread.
-
-        Raises:
-            OdError: the job failed (``OD-SPARK-JOB``). Spark's own message may quote a value, so it is in the
-                confidential detail.
+        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message, which may quote a value, is its
+        confidential detail.
         """
         if not descriptors:
             return []

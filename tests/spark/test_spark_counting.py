@@ -524,8 +524,8 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     count = CountQuery(tree, WAYS["users"][1])
     public = count.relations | {"secret": secret_table(KEY, period)}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
-    ranked = _asked(session, {"records": records, **frames}, count.ranked).repartitionByRange("rank")
-    counts = _asked(session, {"ranked": ranked}, count.by_rank("ranked")).sortWithinPartitions("rank")
+    ranked = _asked(session, {"records": records, **frames}, count.sql("ranked")).repartitionByRange("rank")
+    counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
     counts.collect()
     plans = str(counts._jdf.queryExecution().toString()) + "".join(
         counts._jdf.queryExecution().explainString(

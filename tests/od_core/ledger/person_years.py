@@ -204,8 +204,8 @@ def count_a_revision_afresh(patch: pytest.MonkeyPatch) -> None:
 
 def share_one_counter(patch: pytest.MonkeyPatch) -> None:
     """Let all users have the same hash, so that what is counted of one depends on the others."""
-    users = CountQuery.users
-    patch.setattr(CountQuery, "users", lambda *given: users(*given).replace("'user ' || hex(person)", "'user '"))
+    sql = CountQuery.sql
+    patch.setattr(CountQuery, "sql", lambda *given: sql(*given).replace("'user ' || hex(person)", "'user '"))
 
 
 def recompute_allowances(patch: pytest.MonkeyPatch) -> None:
