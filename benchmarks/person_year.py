@@ -90,9 +90,7 @@ def make_earlier_months(folder: Path) -> int:
         counters = counters_of(folder, month)
         kept = table.set_column(2, SCHEMA.field(2), pa.array(counted)).filter(pa.array(counted > 0))
         counters.keep(kept.to_batches())
-        hold_to_input(
-            counters.confidential, counters.key, nothing, drawn=False, counters=counters.fingerprint(counters.key)
-        )
+        counters.hold_to_input(nothing)
         ledger.reserve(counters.key, DATA_SET, plan)
         ledger.start_draw(counters.key, plan.steps[0].number)
         rows += len(kept)

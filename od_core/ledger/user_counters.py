@@ -144,9 +144,10 @@ class UserCounters:
                 f"the counts of {self.key} and the counters of its users were not written together",
                 next_step="run the whole release, which counts its records again",
             )
-        self._hold_to_year(counted.total)
+        self.hold_to_year(counted.total)
 
-    def _hold_to_year(self, counted: int) -> None:
+    def hold_to_year(self, counted: int) -> None:
+        """Check the bounds over all files of the year, and the sum of the own one; see :meth:`hold_to_counted`."""
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
         own = parquet_rows(self._path(self.key))

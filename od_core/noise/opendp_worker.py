@@ -155,7 +155,7 @@ def main() -> None:
         return
     distribution, scale, largest_loss, count = REQUEST.unpack(request)
     with os.fdopen(os.dup(1), "wb") as answer:
-        os.dup2(2, 1)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         opendp = OpenDP(sys.argv[1])
         used, measurement = held_to_loss(opendp, distribution, scale, largest_loss)
         answer.write(ANSWER.pack(used))
