@@ -130,8 +130,8 @@ class Families:
 
         They are computed at each use: there are too many children to keep them.
         """
-        (z, v), h, variance = self.of_children(self.z, self.v), np.empty(len(self.noisy)), np.empty(len(self.noisy))
-        descend(self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, variance)
+        (z, v), h = self.of_children(self.z, self.v), np.empty(len(self.noisy))
+        descend(self.offsets, self.parent_h, self.parent_variance, self.total, self.siblings, z, v, h, np.empty(0))
         return h, v
 
     @property

@@ -122,13 +122,14 @@ def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
 
 @kernel
 def descend(offsets, parent_h, parent_variance, total, siblings, z, v, estimate, variance):  # type: ignore[no-untyped-def]
-    """Write h and V of the children of every divided node to ``estimate`` and ``variance``."""
+    """Write h of the children of every divided node to ``estimate`` and, unless it is empty, V to ``variance``."""
     for parent in range(len(offsets) - 1):
         lacking = parent_h[parent] - total[parent]
         for i in range(offsets[parent], offsets[parent + 1]):
             part = v[i] / siblings[parent]
             estimate[i] = z[i] + part * lacking
-            variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
+            if len(variance) > 0:
+                variance[i] = max(v[i] - v[i] * part + part * part * parent_variance[parent], 0.0)
 
 
 NodeRule = Callable[[Reals, Reals], tuple[Reals, Reals]]
