@@ -43,23 +43,34 @@ class Helper:
 def raised() -> list[Raised]:
     """Return the errors of od_core and od_assets, in order of their codes."""
     found: set[Raised] = set()
-    for package in ("od_core", "od_assets"):
-        for path in sorted((ROOT / package).rglob("*.py")):
-            tree = ast.parse(path.read_text(encoding="utf-8"))
-            everywhere = _constants(tree.body)
-            functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
-            helpers = {function.name: each for function in functions for each in _helpers(function, everywhere)}
-            for function in functions:
-                known = {**everywhere, **_constants(ast.walk(function))}
-                calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
-                found |= {one for call in calls for one in _of(call, helpers, known)}
-            codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
-            found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
+    files = [path for package in ("od_core", "od_assets") for path in sorted((ROOT / package).rglob("*.py"))]
+    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
+    own = [dict(_helpers_of(tree)) for tree in trees]
+    shared = {name: each for helpers in own for name, each in helpers.items() if not each.code and name[0] != "_"}
+    for tree, helpers in zip(trees, own, strict=True):
+        everywhere = _constants(tree.body)
+        for function in _functions(tree):
+            known = {**everywhere, **_constants(ast.walk(function))}
+            calls = (node for node in ast.walk(function) if isinstance(node, ast.Call))
+            found |= {one for call in calls for one in _of(call, {**shared, **helpers}, known)}
+        codes = (_text(node, {}) for node in ast.walk(tree) if isinstance(node, ast.Constant))
+        found |= {Raised(code, "", "") for code in codes if CODE.fullmatch(code)}
     told = {one.code for one in found if one.cause}
     stepped = {one.code for one in found if one.remedy}
     return sorted(
         one for one in found if one.cause or (one.code not in told and (one.remedy or one.code not in stepped))
     )
+
+
+def _functions(tree: ast.Module) -> list[ast.FunctionDef]:
+    return [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+
+
+def _helpers_of(tree: ast.Module) -> Iterator[tuple[str, Helper]]:
+    """Yield the helpers of a file by their names."""
+    everywhere = _constants(tree.body)
+    for function in _functions(tree):
+        yield from ((function.name, each) for each in _helpers(function, everywhere))
 
 
 def _of(call: ast.Call, helpers: Mapping[str, Helper], known: Mapping[str, str]) -> Iterator[Raised]:

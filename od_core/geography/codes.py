@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 from unicodedata import normalize
@@ -34,6 +34,9 @@ for "elsewhere" can be assigned to the ``unknown`` zone.
 READ_AS_TEXT = "pandas.read_csv(path, dtype=str, keep_default_na=False)"
 """How pandas reads every code of a CSV file, as a message says it."""
 
+_ROUNDED = re.compile(r"\d(\.\d+)?[Ee]\+\d+")
+"""A long number as spreadsheets and R write it, which has lost its last digits, such as ``1.2E+11``."""
+
 _MISSING_TO_PANDAS = ("NA", "N/A", "n/a", "NULL", "null", "NaN", "nan", "None", "<NA>")
 
 TEXT = pd.StringDtype(na_value=np.nan)
@@ -50,35 +53,6 @@ def text_codes(column: pd.Series, name: str) -> list[str]:
     return codes
 
 
-_FAULTS: tuple[tuple[Callable[[str], object], str, str], ...] = (
-    (lambda text: not text.strip(), "OD-GEOGRAPHY-BLANK-CODE", "has a blank {what}"),
-    (
-        lambda text: text != text.strip(),
-        "OD-GEOGRAPHY-PADDED-CODE",
-        "contains a {what} with leading or trailing spaces",
-    ),
-    (
-        lambda text: len(text) > MAX_CODE_LENGTH,
-        "OD-GEOGRAPHY-LONG-CODE",
-        f"contains a {{what}} of more than {MAX_CODE_LENGTH} characters",
-    ),
-    (
-        re.compile(
-            r"\d(\.\d+)?[Ee]\+\d+"
-        ).fullmatch,  # as spreadsheets and R write a long number, without its last digits
-        "OD-GEOGRAPHY-NOT-TEXT",
-        "contains a {what} in scientific notation, such as 1E+05: a program has read it as a number, and may have"
-        " rounded it",
-    ),
-    (
-        lambda text: may_be_formula(text) or not text.isprintable(),
-        "OD-GEOGRAPHY-FORMULA",
-        "contains a {what} that a spreadsheet could run as a formula or that is unprintable",
-    ),
-)
-"""Faults of a code: what finds it, the end of its error's code, and what the message says of the column."""
-
-
 def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     """Check the codes, or other texts, in the column ``name`` of a public list. Messages call them ``what``.
 
@@ -88,25 +62,43 @@ def check_codes(codes: Sequence[Any], name: str, what: str = "code") -> None:
     for value in codes:
         if not isinstance(value, str):
             if pd.isna(value):
-                step = f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing"
-                raise geography_fault(
-                    "OD-GEOGRAPHY-MISSING-CODE", f"column {name!r} has a missing {what}", next_step=step
+                raise OdError(
+                    "OD-GEOGRAPHY-MISSING-CODE",
+                    f"column {name!r} has a missing {what}",
+                    next_step=f"give every row a {what}; only {READ_AS_TEXT} keeps the text NA, which is else missing",
                 )
-            message = (
+            raise geography_fault(
+                "OD-GEOGRAPHY-NOT-TEXT",
                 f"column {name!r} contains a {what} that is not text;"
-                " codes read as numbers lose their leading zeros, so read the column as text"
+                " codes read as numbers lose their leading zeros, so read the column as text",
+                f"{what} {value!r}",
             )
-            raise geography_fault("OD-GEOGRAPHY-NOT-TEXT", message, f"{what} {value!r}")
-        for is_faulty, code, says in _FAULTS:
-            if is_faulty(value):
-                step = "correct the public geography"
-                if code == "OD-GEOGRAPHY-NOT-TEXT":
-                    step = (
-                        f"take the {what}s from their source again, and give the column the type text before they are"
-                        " read or entered"
-                    )
-                message, detail = f"column {name!r} {says.format(what=what)}", f"{what} {value[:MAX_CODE_LENGTH]!r}"
-                raise geography_fault(code, message, detail, next_step=step)
+        if not value.strip():
+            raise geography_fault("OD-GEOGRAPHY-BLANK-CODE", f"column {name!r} has a blank {what}")
+        if value != value.strip():
+            message = f"column {name!r} contains a {what} with leading or trailing spaces"
+            raise geography_fault("OD-GEOGRAPHY-PADDED-CODE", message, f"{what} {value!r}")
+        if len(value) > MAX_CODE_LENGTH:
+            raise geography_fault(
+                "OD-GEOGRAPHY-LONG-CODE",
+                f"column {name!r} contains a {what} of more than {MAX_CODE_LENGTH} characters",
+                f"the {what} that begins with {value[:20]!r} has {len(value)} characters",
+            )
+        if _ROUNDED.fullmatch(value):
+            raise OdError(
+                "OD-GEOGRAPHY-NOT-TEXT",
+                f"column {name!r} contains a {what} in scientific notation, such as 1E+05: a program has read it as a"
+                " number, and may have rounded it",
+                next_step=f"take the {what}s from their source again, and give the column the type text before they are"
+                " read or entered",
+                confidential_detail=f"{what} {value!r}",
+            )
+        if may_be_formula(value) or not value.isprintable():
+            raise geography_fault(
+                "OD-GEOGRAPHY-FORMULA",
+                f"column {name!r} contains a {what} that a spreadsheet could run as a formula or that is unprintable",
+                f"{what} {value!r}",
+            )
 
 
 def may_be_formula(text: str) -> bool:
@@ -159,11 +151,13 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
 
 def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
-    message, known = f"{table} has no column {name!r}", nearest_known(name, tuple(columns))
     if any(one in columns for one in expected):
-        return geography_fault("OD-GEOGRAPHY-COLUMN", f"{message} ({known})")
+        near = nearest_known(name, tuple(columns))
+        return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
     return geography_fault(
-        "OD-GEOGRAPHY-COLUMN", f"{message} and none of the other expected columns", f"its columns: {list(columns)!r}"
+        "OD-GEOGRAPHY-COLUMN",
+        f"{table} has no column {name!r} and none of the other expected columns",
+        f"its columns: {list(columns)!r}",
     )
 
 
@@ -288,8 +282,9 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     try:
         from_the_top = list(TopologicalSorter({area: [parent] for area, parent in parent_of.items()}).static_order())
     except CycleError as error:
-        message = "an area lies within itself"
-        raise geography_fault("OD-GEOGRAPHY-CYCLE", message, detail=f"area {error.args[1][0]!r}") from None
+        raise geography_fault(
+            "OD-GEOGRAPHY-CYCLE", "an area lies within itself", detail=f"area {error.args[1][0]!r}"
+        ) from None
     paths: dict[str, tuple[str, ...]] = {WHOLE_SPACE: ()}
     for area in from_the_top[1:]:
         paths[area] = (*paths[parent_of[area]], area)

@@ -118,15 +118,17 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
 
     Raises OdError if the geography has an area with that code or a zone for unlisted places, or the code is not valid.
     """
-    faults = []
+    step = "choose another code, or name a listed zone"
     if geography.unknown is not None:
-        faults.append(f"the geography already has a zone for unknown places, {geography.unknown!r}")
+        message = f"the geography already has a zone for unknown places, {geography.unknown!r}"
+        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
     for level, codes in zip(geography.level_names, geography.codes, strict=True):
         if code in codes:
-            faults.append(f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places")
-    if faults:
-        step = "choose another code, or name a listed zone"
-        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", faults[0], next_step=step)
+            raise geography_fault(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE",
+                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places",
+                next_step=step,
+            )
     elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
     return Geography.from_frame(
         pd.concat([geography.to_frame(), elsewhere], ignore_index=True),

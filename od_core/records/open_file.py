@@ -159,12 +159,7 @@ class RecordFile:
         return f"{self.source.name} (reader {self.form.name!r})"
 
     def fault(
-        self,
-        message: str,
-        code: str = "OD-FILE-UNREADABLE",
-        *,
-        next_step: str = "correct the file of records",
-        detail: str | None = None,
+        self, code: str, message: str, *, next_step: str = "correct the file of records", detail: str | None = None
     ) -> OdError:
         """Return an OdError about the file. ``message`` is the rest of a sentence about it, such as "is empty"."""
         return OdError(code, f"{self.named} {message}", next_step=next_step, confidential_detail=detail)
@@ -184,15 +179,18 @@ class RecordFile:
         message = f"cannot be read as {what.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
             return self.fault(
-                f"{message}: it is truncated or damaged", next_step="download the file again", detail=said
+                "OD-FILE-UNREADABLE",
+                f"{message}: it is truncated or damaged",
+                next_step="download the file again",
+                detail=said,
             )
         if isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
             message += ": it contains bytes that are invalid in this encoding"
             if "encoding" in form.takes:
-                return self.fault(message, next_step=self._other_encoding(), detail=said)
+                return self.fault("OD-FILE-UNREADABLE", message, next_step=self._other_encoding(), detail=said)
         elif self.container in ("csv", "lines"):
             message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
-        return self.fault(message, detail=said)
+        return self.fault("OD-FILE-UNREADABLE", message, detail=said)
 
     def _other_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
@@ -245,7 +243,7 @@ class RecordFile:
             step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
             if self.form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
-            raise self.fault(message, next_step=step)
+            raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
         if self.container not in ("csv", "lines"):
             return
         with open_bytes(self.source) as text:
@@ -260,7 +258,7 @@ class RecordFile:
         step = "save the file as UTF-8"
         if mark in ("utf-8", "utf-16") and "encoding" in self.form.takes:
             step = f"write encoding: {mark} next to the path of the files"
-        raise self.fault(f"{message}, but is read as {encoding.upper()}", next_step=step)
+        raise self.fault("OD-FILE-UNREADABLE", f"{message}, but is read as {encoding.upper()}", next_step=step)
 
     def header(self) -> list[str]:
         """Return the names of the columns as a CSV or Parquet file states them; empty for other files.
@@ -285,7 +283,7 @@ class RecordFile:
         """
         names = self.header()
         if not names:
-            raise self.fault("is empty and has no header line")
+            raise self.fault("OD-FILE-UNREADABLE", "is empty and has no header line")
         columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in own_names(names))
         delimiter = quoted_text(self.form.delimiter or ",")
         return self._read_csv(columns, f"header = true, delim = {delimiter}, quote = '\"', escape = '\"'")
@@ -338,7 +336,7 @@ class RecordFile:
         tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
         if self.form.table not in tables:
             known = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
-            raise self.fault(f"has no table {self.form.table!r} ({known})", "OD-TRIPS-TABLE", next_step=CORRECT)
+            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({known})", next_step=CORRECT)
         schema, name = tables[self.form.table]
         return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
 
@@ -365,8 +363,8 @@ class OpenFile(RecordFile):
     def unstated_time(self, name: str) -> OdError:
         """Return the OdError for a column of type ``UNSTATED_TIME``, from which dates or hours are needed."""
         return self.fault(
-            f"column {name!r} holds Parquet timestamps that do not state whether they are instants or local times",
             "OD-TRIPS-DATE",
+            f"column {name!r} holds Parquet timestamps that do not state whether they are instants or local times",
             next_step="write timestamps: utc (instants, as Spark writes them) or timestamps: local (local times, as"
             " Impala does) next to the path of the files",
         )
@@ -383,7 +381,7 @@ class OpenFile(RecordFile):
         if self.container != "csv" or _has_any(expected, columns):
             near = nearest_only(name, tuple(columns)) if isinstance(name, str) else ""
             message = f"has no column {shown(name)}{near}; it has {shown_columns(columns)}"
-            return self.fault(message, "OD-TRIPS-COLUMN", next_step=CORRECT)
+            return self.fault("OD-TRIPS-COLUMN", message, next_step=CORRECT)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         next_step = "add a header line with the column names, or correct the columns named in the configuration"
         other = next((one for one in ",;\t|:" if _has_any(expected, self.first_line(one))), None)
@@ -392,7 +390,7 @@ class OpenFile(RecordFile):
             next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
             next_step += " next to the path of the files" if "delimiter" in self.form.takes else " with reader: table"
         detail = f"first line: {self.header()!r}"
-        return self.fault(message, "OD-TRIPS-COLUMN", next_step=next_step, detail=detail)
+        return self.fault("OD-TRIPS-COLUMN", message, next_step=next_step, detail=detail)
 
     def repeated(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
@@ -401,7 +399,7 @@ class OpenFile(RecordFile):
         if len(places) < 2:
             return None
         what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
-        return self.fault(what, next_step="give each column that is used a name of its own")
+        return self.fault("OD-FILE-UNREADABLE", what, next_step="give each column that is used a name of its own")
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:

@@ -279,7 +279,7 @@ class FileQuery(RecordQuery):
         return self._file.missing(name, expected)
 
     def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
-        return self._file.fault(message, code, next_step=next_step or CORRECT)
+        return self._file.fault(code, message, next_step=next_step or CORRECT)
 
     def _name(self, column: str) -> str:
         return quoted_name(column)
