@@ -5,9 +5,11 @@ import math
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
-from importlib.util import LazyLoader, find_spec, module_from_spec
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import LazyLoader
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,9 +180,8 @@ def import_expectations() -> Any:
         sys.modules["pyspark"] = None  # type: ignore[assignment]  # so that its import fails
     gc.disable()
     try:
-        for name in ("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
-            _import_when_used(name)
-        import great_expectations.expectations as gxe
+        with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
+            import great_expectations.expectations as gxe
     finally:
         if hides_spark:
             del sys.modules["pyspark"]
@@ -189,13 +190,23 @@ def import_expectations() -> Any:
     return gxe
 
 
-def _import_when_used(name: str) -> None:
-    """Let a module run only when one of its names is first used."""
-    spec = None if name in sys.modules else find_spec(name)
-    if spec is not None and spec.loader is not None:
-        spec.loader = LazyLoader(spec.loader)
-        sys.modules[name] = module = module_from_spec(spec)
-        spec.loader.exec_module(module)
+@contextmanager
+def _imported_when_used(*names: str) -> Iterator[None]:
+    """Let modules that are imported in this context run only when one of their names is first used."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: Sequence[str] | None = None, _target: object = None) -> ModuleSpec | None:
+            spec = PathFinder.find_spec(name, path) if name in names else None
+            if spec is not None and spec.loader is not None:
+                spec.loader = LazyLoader(spec.loader)
+            return spec
+
+    sys.meta_path.insert(0, Finder)
+    try:
+        yield
+    finally:
+        sys.meta_path.remove(Finder)
 
 
 def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, confidential: bool) -> dict[str, bool]:
