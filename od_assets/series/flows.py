@@ -97,22 +97,27 @@ class UncountedSection(Section):
 
 @dataclass(frozen=True, eq=False)
 class Sides:
-    """The public geographies of origins and destinations, which are one object if one list serves both.
+    """The public geographies of origins and destinations; ``other`` is None if one list serves both.
 
     Raises:
         OdError: two lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
     """
 
     origin: Geography
-    destination: Geography
+    other: Geography | None = None
 
     def __post_init__(self) -> None:
-        if self.destination is not self.origin and len({side.digest for side in self.equally_deep}) == 1:
+        if self.other is not None and len({side.digest for side in self.equally_deep}) == 1:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
                 next_step="leave destination_geography out, because one list serves both",
             )
+
+    @property
+    def destination(self) -> Geography:
+        """Geography of the destinations."""
+        return self.other or self.origin
 
     @cached_property
     def equally_deep(self) -> tuple[Geography, Geography]:
@@ -123,12 +128,12 @@ class Sides:
     def digest(self) -> str:
         """SHA-256 of the whole content."""
         both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.destination is self.origin else sha256(both.encode()).hexdigest()
+        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
         """Number of areas by level, of both sides if there are two lists."""
-        if self.destination is self.origin:
+        if self.other is None:
             return self.origin.area_counts
         sides = {"origin": self.origin, "destination": self.destination}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
@@ -137,7 +142,7 @@ class Sides:
 @lru_cache(maxsize=8)
 def _of(*geographies: Geography) -> Sides:
     """Return the combined geographies from a cache, because it takes time to make them equally deep."""
-    return Sides(geographies[0], geographies[-1])
+    return Sides(*geographies)
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
