@@ -12,7 +12,6 @@ import yaml
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, ReleasePlan
-from od_core.flows.accuracy import _largest
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
 from od_core.privacy.person_year import equal_periods
 from od_core.privacy.posterior import Guarantee
@@ -100,7 +99,7 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
     of_year = {f"a year of {periods} such releases": equal_periods(plan.unit, periods)} if is_of_year(plan) else {}
     times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
     assert len(found["persons"]) == 3 or not of_year
-    largest = _largest(plan, None)
+    largest = plan._largest_variances(plan.totals)
     for level, chance in found["seen"]:
         noise = NormalDist(5, math.sqrt(largest[level]))
         assert chance == pytest.approx(1 - noise.cdf(plan.half_widths[level]), abs=1e-9)
@@ -246,7 +245,7 @@ def test_examples_are_numbers_of_the_reader(opened, tmp_path):
     assert 10 <= width < 100, "it is not rounded further"
     assert f"± {width} trips" in page.inner_text("#accuracy .lead")
     assert f"{math.ceil(10 * 100 * width / 2500) / 10:g} %" in page.inner_text("#accuracy .lead")
-    largest, level = _largest(plan, None), plan.tree.depth
+    largest, level = plan._largest_variances(plan.totals), plan.tree.depth
     chance = 1 - NormalDist(40, math.sqrt(largest[level])).cdf(plan.half_widths[level])
     assert dict(found["seen"])[level] == pytest.approx(chance, abs=1e-9)
     assert "3 trips" in [person["trips"] for person in found["persons"]]
