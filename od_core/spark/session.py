@@ -236,24 +236,26 @@ class SparkWorkers:
 
 
 def _each(task: Task) -> Callable[[_Batches], _Batches]:
-    """Return the function that executors run, which converts batches of descriptors to batches of outcomes.
-
-    No exception is passed on, because Spark would log it with the values that it quotes.
-    """
-
-    def outcome(descriptor: str) -> str:
-        try:
-            with on_one_thread():
-                return task(descriptor)
-        except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
-            return TASK_FAILED
+    """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
 
     def outcomes(batches: _Batches) -> _Batches:
         for batch in batches:
-            found = pa.array(map(outcome, batch["descriptor"].to_pylist()), pa.string())
-            yield pa.RecordBatch.from_arrays([batch["part"], found], ["part", "outcome"])
+            found = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
+            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(found, pa.string())], ["part", "outcome"])
 
     return outcomes
+
+
+def _outcome(task: Task, descriptor: str) -> pa.Scalar:
+    """Run a task, and return its outcome, or ``TASK_FAILED`` if the task raised an exception.
+
+    No exception is passed on, because Spark would log it with the values that it quotes.
+    """
+    try:
+        with on_one_thread():
+            return pa.scalar(task(descriptor), pa.string())
+    except BaseException:  # noqa: BLE001  # no exception may pass through, not even SystemExit
+        return pa.scalar(TASK_FAILED)
 
 
 def _failed_job(detail: str) -> OdError:

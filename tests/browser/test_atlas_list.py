@@ -7,7 +7,6 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Geography, open_release
-from od_core.geography import codes
 from tests.browser.atlases import released, written
 from tests.browser.conftest import show
 from tests.browser.test_pages import DESK, PHONE, too_wide
@@ -109,7 +108,8 @@ NAMES = {
 @pytest.fixture
 def arabic(tmp_path, monkeypatch):
     """A page whose areas have these names, although a geography refuses the marks in two of them."""
-    monkeypatch.setattr(codes, "check_codes", lambda *_, **__: None)
+    for module in ("codes", "geography"):
+        monkeypatch.setattr(f"od_core.geography.{module}.check_codes", lambda *_, **__: None)
     zones = pd.DataFrame({"region": ["r1", "r1", "r2", "r2", "r2"], "zone": list(NAMES), "title": list(NAMES.values())})
     zones["latitude"], zones["longitude"] = [30.0, 32.1, 31.0, 33.0, 33.5], [31.2, 34.8, 33.0, 34.0, 36.3]
     geography = Geography.from_frame(
