@@ -69,6 +69,24 @@ def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
     return sums
 
 
+@kernel
+def position_of(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
+    """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
+    low, high, step = start, start, 1
+    while high < len(rank) and rank[high] < wanted:
+        low = high + 1
+        high += step
+        step *= 2
+    high = min(high, len(rank))
+    while low < high:
+        middle = (low + high) // 2
+        if rank[middle] < wanted:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
 TreeOrder = Literal["destination", "origin"]
 
 CHUNK_CHILDREN = 1 << 18

@@ -21,7 +21,7 @@ from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
 from od_core.files.duckdb_session import memory_database
 from od_core.geography.codes import lost_to_pandas
-from od_core.geography.flow_tree import Expansion, FlowTree, Pairs
+from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, position_of
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.ledger.user_counters import UserCounters
@@ -229,8 +229,8 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
         first, last = offsets[parent], offsets[parent + 1]
         zone = np.int64(first_zone[child])
         end = base + width * (np.int64(first_zone[child + last - first]) - zone)
-        start = _position(rank, start, base)
-        stop = _position(rank, start, end)
+        start = position_of(rank, start, base)
+        stop = position_of(rank, start, end)
         if stop - start <= few * (last - first):
             for leaf in range(start, stop):
                 area = area_of[zone + (rank[leaf] - base) // width]
@@ -239,25 +239,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
             begin = start
             for at in range(first, last):
                 next_zone = np.int64(first_zone[child + at - first + 1])
-                after = _position(rank, begin, base + width * (next_zone - zone))
+                after = position_of(rank, begin, base + width * (next_zone - zone))
                 noisy[at] += before[after] - before[begin]
                 begin = after
         start = stop
-
-
-@kernel
-def _position(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
-    """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""
-    low, high, step = start, start, 1
-    while high < len(rank) and rank[high] < wanted:
-        low = high + 1
-        high += step
-        step *= 2
-    high = min(high, len(rank))
-    while low < high:
-        middle = (low + high) // 2
-        if rank[middle] < wanted:
-            low = middle + 1
-        else:
-            high = middle
-    return low

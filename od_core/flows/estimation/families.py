@@ -29,7 +29,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, Pairs, run_sums
+from od_core.geography.flow_tree import Nodes, Pairs, position_of, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -311,23 +311,10 @@ def find_ranks(asked, ranks, at):  # type: ignore[no-untyped-def]  # compiled
 
     The search for a rank starts where that for the one before ended, which is near for leaves of one family.
     """
-    last, low = len(ranks), 0
+    at_rank = 0
     for i in range(len(asked)):
-        if i == 0 or asked[i] < asked[i - 1]:
-            low = 0
-        step, high = 1, low
-        while high < last and ranks[high] < asked[i]:
-            low = high + 1
-            high += step
-            step *= 2
-        high = min(high, last)
-        while low < high:
-            middle = (low + high) // 2
-            if ranks[middle] < asked[i]:
-                low = middle + 1
-            else:
-                high = middle
-        at[i] = low if low < last and ranks[low] == asked[i] else -1
+        at_rank = position_of(ranks, at_rank if i > 0 and asked[i] >= asked[i - 1] else 0, asked[i])
+        at[i] = at_rank if at_rank < len(ranks) and ranks[at_rank] == asked[i] else -1
 
 
 @kernel

@@ -46,7 +46,7 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
-from od_core.flows.estimation.families import families_of, return_positions, trips_of_nodes
+from od_core.flows.estimation.families import families_of, return_positions, sums_of_leaves, trips_at, trips_of_nodes
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.shrinkage import (
     Prediction,
@@ -55,7 +55,6 @@ from od_core.flows.estimation.shrinkage import (
     predicted,
     shrink,
     trips_by_rule,
-    trips_in_return,
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
@@ -298,7 +297,7 @@ def _compared_trips(
     if not rule.learns:
         given = Prediction.of(levels, first.families, ())
     elif back is not None:
-        others = trips_in_return(levels, back, trips_by_rule(plan, first, rule)[-1])
+        others = sums_of_leaves(levels, trips_at(back, trips_by_rule(plan, first, rule)[-1]))
         given = Prediction.of(levels, first.families, blended(first.families, first.shares, others))
         del others
     return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)

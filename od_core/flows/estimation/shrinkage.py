@@ -450,7 +450,7 @@ def shrink(
         return trips
     shares, leaves = first.shares, trips[-1]
     del first, trips  # a third of the memory
-    others = trips_in_return(levels, return_positions(plan, levels), leaves)
+    others = sums_of_leaves(levels, trips_at(return_positions(plan, levels), leaves))
     del leaves
     shares = blended(families, shares, others)
     del others
@@ -519,17 +519,6 @@ def predicted(
     if others is not None:
         shares = blended(families, shares, others, _CLEAR)
     return Prediction.of(levels, families, shares)
-
-
-def trips_in_return(levels: Sequence[MeasuredLevel], back: Integers, leaves: Integers) -> list[Reals]:
-    """Return the trips in the opposite direction of each node of each level below the root; shape (nodes,) each.
-
-    Args:
-        levels: All levels, top level first.
-        back: See :func:`od_core.flows.estimation.families.return_positions`.
-        leaves: The trips of the leaves; shape (leaves,).
-    """
-    return sums_of_leaves(levels, trips_at(back, leaves))
 
 
 def blended(
