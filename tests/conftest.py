@@ -148,20 +148,6 @@ def digest(path: Path) -> bytes:
 
 
 @pytest.fixture(scope="module")
-def one_memory_database() -> Iterator[None]:
-    """Records in memory are counted in one database, each time by a connection of its own, which shares no table.
-
-    To open a database takes 25 milliseconds.
-    """
-    from od_core.files.duckdb_session import memory_database
-    from od_core.records import trip_counts
-
-    with memory_database() as database, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trip_counts, "memory_database", lambda: closing(database.cursor()))
-        yield
-
-
-@pytest.fixture(scope="module")
 def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
     """While a context lasts, files are read and counted in one database, each time by a connection of its own.
 

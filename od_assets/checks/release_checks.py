@@ -1,6 +1,5 @@
 """Check releases: invariants in SQL and the blocking asset checks, whose requirements are in ``requirements.yaml``."""
 
-import os
 import secrets
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +9,6 @@ from importlib.resources import files
 from typing import Any
 
 import dagster as dg
-import duckdb
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -173,7 +171,7 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
 
 def _count(query: str, **tables: pa.Table | pd.DataFrame) -> int:
     """Return the number of violations that a query in ``checks/sql`` finds. The tables end with the connection."""
-    with _database(os.getpid()).cursor() as connection:
+    with memory_database() as connection:
         for name, table in tables.items():
             is_frame = isinstance(table, pd.DataFrame)
             connection.register(name, pa.Table.from_pandas(table, preserve_index=False) if is_frame else table)
@@ -183,16 +181,6 @@ def _count(query: str, **tables: pa.Table | pd.DataFrame) -> int:
 @cache
 def _sql(query: str) -> str:
     return files("od_assets.checks").joinpath("sql", f"{query}.sql").read_text(encoding="utf-8")
-
-
-@cache
-def _database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the one database of a process. To open a database takes longer than to run a query.
-
-    It is in memory, because unpublished values must not reach the disk. A forked process opens its own, because it has
-    no threads of the one that it inherits.
-    """
-    return memory_database()
 
 
 CountViolations = Callable[[Warehouse, str], dict[str, int]]

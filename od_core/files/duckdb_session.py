@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,7 +57,17 @@ def scratch_database(folder: Path, *sources: Path) -> Iterator[duckdb.DuckDBPyCo
 
 
 def memory_database() -> duckdb.DuckDBPyConnection:
-    """Open an in-memory database that can neither read nor write files. Close it, or use it in a ``with`` statement."""
+    """Connect to an in-memory database that can neither read nor write files. Use it in a ``with`` statement.
+
+    All connections of a process share one database, because to open one takes longer than most queries. What a
+    connection registers, and its temporary tables and views, are its own, and end with it.
+    """
+    return _memory_database(os.getpid()).cursor()
+
+
+@cache
+def _memory_database(_process: int) -> duckdb.DuckDBPyConnection:
+    """Return the database of a process. A forked process opens its own: it lacks the threads of the one it inherits."""
     import duckdb
 
     connection = duckdb.connect()

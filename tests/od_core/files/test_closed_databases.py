@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import Geography, OdError, open_release
-from od_core.files.duckdb_session import parquet_rows, scratch_database, spill_folder
+from od_core.files.duckdb_session import memory_database, parquet_rows, scratch_database, spill_folder
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import ListedGroups
@@ -91,6 +91,18 @@ def probes(tmp_path, monkeypatch) -> list[list[str]]:
 def test_the_search_for_a_way_out_finds_one(tmp_path):
     with duckdb.connect() as connection:
         assert len(escapes(connection, tmp_path)) >= 9
+
+
+def test_the_memory_database_is_closed_and_its_connections_share_no_table(tmp_path):
+    with memory_database() as one, memory_database() as other:
+        one.register("records", FLOWS)
+        one.execute("CREATE TEMP TABLE counted AS FROM records")
+        for name in ("records", "counted"):
+            with pytest.raises(duckdb.CatalogException):
+                other.execute(f"FROM {name}")
+        assert escapes(other, tmp_path) == []
+    with memory_database() as later, pytest.raises(duckdb.CatalogException):
+        later.execute("FROM counted")
 
 
 @pytest.mark.parametrize("suffix", ["csv", "parquet"])

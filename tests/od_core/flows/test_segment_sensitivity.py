@@ -22,8 +22,6 @@ from od_core.records.trip_counts import count_trips
 from tests.od_core.doubles import no_noise
 from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, forget_that_a_category_may_be_unlisted
 
-pytestmark = pytest.mark.usefixtures("one_memory_database")
-
 LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
 UNKNOWN = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
 SEGMENTS = {"mode": ["car", "bus"], "hour": ["am", "pm", "night"]}

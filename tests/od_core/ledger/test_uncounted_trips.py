@@ -29,7 +29,7 @@ from tests.od_core.ledger.person_years import (
     unit_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 MANY = trips_of("ann", 9) + trips_of("bob", 1, zone=1) + trips_of("cy", 4, zone=2)
 """With m = 2 and M = 3: seven trips of ann and two of cy are left out in January, and all but one each in February."""

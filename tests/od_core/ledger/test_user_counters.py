@@ -48,7 +48,7 @@ from tests.od_core.oracles.person_year import Record, Step, Year, breaches
 from tests.od_core.oracles.person_year import Release as OracleRelease
 from tests.od_core.truth import pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 CANARY = "qxcanary7"
 USERS = ["ann", "bob", CANARY]

@@ -32,7 +32,7 @@ from tests.od_core.ledger.person_years import (
     trips_of,
 )
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 ORDER = (JANUARY, MARCH, FEBRUARY, REVISED, WALKERS)
 OTHERS = trips_of("bob", 3, zone=1) + trips_of("cy", 1, zone=2)

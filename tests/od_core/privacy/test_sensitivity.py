@@ -23,8 +23,6 @@ from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.strategies import TREES, World, geography_of, level_names, worlds
 
-pytestmark = pytest.mark.usefixtures("one_memory_database")
-
 UNITS = [
     PrivacyUnit(kind, relation, column=None if kind == "trip" else "person", max_trips=m)
     for kind, most in (("trip", [None]), ("user", [1, 3]), ("user_period", [1, 3]))

@@ -28,7 +28,7 @@ from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.truth import pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 CANARY = "QX-CANARY-7731"
 ZONES = [("n", "01"), ("n", "02"), ("s", "10"), ("s", "null"), ("s", "?")]

@@ -20,8 +20,6 @@ from od_core.records.segments import Breakdown
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.truth import pairs_of
 
-pytestmark = pytest.mark.usefixtures("one_memory_database")
-
 ZONES = ["01", "02", "10", "?"]
 FRAME = pd.DataFrame({"region": ["n", "n", "s", "s"], "zone": ZONES}, dtype="str")
 PLAIN = Geography.from_frame(FRAME, ["region", "zone"])

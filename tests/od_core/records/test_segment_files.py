@@ -41,7 +41,7 @@ from tests.od_core.records.test_segment_counts import (
     table,
 )
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 SOURCES = {"mode": SegmentSource("mode", "Mode of travel"), "hour": SegmentSource("hour", "user")}
 """The second column has the name that user ids have in loaded records."""

@@ -20,7 +20,7 @@ from od_core.records.segments import Breakdown, SegmentSource
 from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.ledger.person_years import PersonYear
 
-pytestmark = pytest.mark.usefixtures("one_memory_database", "one_scratch_database")
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
 CODES = ["01", "02", "10", "?"]
 ZONES = pd.DataFrame({"region": ["n", "n", "s", "s"], "zone": CODES}, dtype="str")

@@ -25,8 +25,6 @@ from tests.od_core.oracles.inftda import Tree, inftda
 from tests.od_core.oracles.intervals import meets, within
 from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, cells_of, segment_case
 
-pytestmark = pytest.mark.usefixtures("one_memory_database")
-
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
 

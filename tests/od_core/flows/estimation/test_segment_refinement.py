@@ -32,8 +32,6 @@ from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.oracles.intervals import UNITS, within
 from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, made, segment_case
 
-pytestmark = pytest.mark.usefixtures("one_memory_database")
-
 RANDOMS = st.randoms(use_true_random=True)
 MECHANISMS = pytest.mark.parametrize("mechanism", [KEEPING, DROPPING], ids=["all kept", "some dropped"])
 SHRUNK = (
