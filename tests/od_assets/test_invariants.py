@@ -10,9 +10,9 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from od_assets.checks import release_checks
 from od_assets.checks.release_checks import flow_violations, geography_violations, level_violations
 from od_core import FlowTree, Geography
+from od_core.files import duckdb_session
 
 TREE = FlowTree(*[Geography.from_frame(pd.DataFrame({"r": list("AABB"), "z": list("abcd")}), levels=["r", "z"])] * 2)
 
@@ -100,7 +100,7 @@ def test_a_region_in_two_divisions_is_no_partition() -> None:
 
 def test_no_table_is_kept_in_the_database_that_all_checks_share() -> None:
     level_violations(TREE, 3, (2, table(PARENTS)), table(NODES))
-    database = release_checks._database(os.getpid())
+    database = duckdb_session._memory_database(os.getpid())
     for connection in (database, database.cursor()):
         assert connection.execute("SHOW ALL TABLES").fetchall() == []
     with pytest.raises(duckdb.Error, match="disabled"):
@@ -118,6 +118,6 @@ def test_a_forked_process_has_a_database_of_its_own() -> None:
 
 
 def _own_database() -> None:
-    before = release_checks._database.cache_info().misses
+    before = duckdb_session._memory_database.cache_info().misses
     test_sound_nodes_have_no_violation()
-    os._exit(release_checks._database.cache_info().misses - before - 1)
+    os._exit(duckdb_session._memory_database.cache_info().misses - before - 1)
