@@ -77,7 +77,7 @@ def flows_by_category(neighbours: str = "bounded", **changes: Any) -> Any:
         fault_threshold=0,
         segments={"mode": MODES, "hour": HOURS},
         segment_unknown={"hour": "not stated"},
-        **{"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1")} | changes,
+        **{"mechanism": MECHANISMS.make("inftda_refined", keep_all_cap="1"), "noise": "table"} | changes,
     )
 
 

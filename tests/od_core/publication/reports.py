@@ -60,7 +60,7 @@ def flows(seed: int = 1, size: int = 60, **changes: Any) -> Any:
             "trips": generator.integers(0, 200, size),
         }
     )
-    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8")} | changes
+    given = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=2, delta="1e-8"), "noise": "table"} | changes
     return release_flows(trips, given.pop("geography", geography()), **given, fault_threshold=0)
 
 

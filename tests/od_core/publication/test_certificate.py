@@ -148,6 +148,7 @@ def test_no_promise_is_rounded_down(rho):
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=rho, delta=DELTA),
         fault_threshold=0,
+        noise="table",
     )
     certificate = facts(made)
     tight = digits_tight(rho, DELTA)

@@ -64,11 +64,11 @@ def release(
     ledger = Ledger(root / "ledger.sqlite")
     unit = changes.get("unit", PrivacyUnit("trip", "bounded"))
     ledger.declare(PrivacyDomain(key.release, unit, cap, "a test"))
-    given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0} | changes
+    given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0, "noise": "table"} | changes
     if make is None:
         made = release_flows(ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key), **given)
     else:
-        made = make(ledger=ledger, release_id=str(key))
+        made = make(ledger=ledger, release_id=str(key), noise="table")
     publish(FLOWS, made, key, key.release, root)
     return made
 

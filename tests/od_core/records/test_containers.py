@@ -252,7 +252,8 @@ def test_a_table_of_any_form_is_published_right_or_refused_by_name(tmp_path, num
         given = {"columns": {"trips": name}} if stated == "trips" else {"one_row_a_trip": stated == "row"}
         source = LIBRARY[drawn.choice(list(LIBRARY))](table, tmp_path)
         budget = Budget(epsilon=60, delta=1e-9)
-        release = release_flows(source, GEOGRAPHY, unit=PrivacyUnit("trip"), budget=budget, **given)
+        unit = PrivacyUnit("trip")
+        release = release_flows(source, GEOGRAPHY, unit=unit, budget=budget, noise="table", **given)
         flows = release.flows_at("zone", "zone")
         return dict(zip(zip(flows["origin"], flows["destination"], strict=True), flows["trips"], strict=True))
 

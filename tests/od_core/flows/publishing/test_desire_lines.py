@@ -50,6 +50,7 @@ def made(zones: pd.DataFrame = ZONES, destinations: pd.DataFrame | None = None) 
         unit=PrivacyUnit("trip"),
         budget=Budget(epsilon=5, delta="1e-8"),
         fault_threshold=0,
+        noise="table",
     )
 
 
