@@ -16,10 +16,9 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
-from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
-from od_core.flows.publishing.report import LISTED, flow_facts
+from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following

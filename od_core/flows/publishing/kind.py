@@ -21,7 +21,6 @@ from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.levels import Measurement, estimate, root_of
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
@@ -32,7 +31,7 @@ from od_core.flows.publishing.flow_tables import (
     measurement_batches,
 )
 from od_core.flows.publishing.read_bundle import open_flows
-from od_core.flows.publishing.report import flow_pictures, flows_report
+from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
 from od_core.flows.step import SegmentStep
 from od_core.geography.geography import Geography

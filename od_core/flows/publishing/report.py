@@ -15,12 +15,12 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
-from od_core.flows.publishing.flow_map import drawn_flows, flow_map
+from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
 from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
+from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import GaussianStep
@@ -97,6 +97,18 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "map": _map(flows, leaves),
         "sizes": _sizes(flows),
     }
+
+
+def estimation_text(certificate: Certificate) -> str:
+    """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
+    if "estimation" not in certificate:
+        return ""
+    rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
+    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
+    if evidence["releases"] == 1:
+        return chosen
+    since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
+    return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
