@@ -30,7 +30,7 @@ from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.templates import filled_data
-from od_core.published.disclosure import DETAILED, Facts
+from od_core.published.documents import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
 from od_core.stops.plan import StopsPlan, plan_stops
 

@@ -46,12 +46,6 @@ def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     )
 
 
-def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
-    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
-    kind = bundle_kind_of(certificate)
-    return kind if isinstance(kind, DerivedKind) else None
-
-
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release | DerivedFlows | GroupSizeRelease | StopsRelease:

@@ -42,10 +42,10 @@ from od_core.publication.bundle import (
     zip_faults,
 )
 from od_core.publication.certificate import Certificate
-from od_core.publication.guarantee import promise
+from od_core.publication.certify import promise
 from od_core.publication.read_back import REPAIR, certificate_of
 from od_core.publication.templates import filled, filled_data
-from od_core.published.opening import bundle_kind_of, derived_kind_of, missing_bundles, published_bundles
+from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
 
 _MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
 
@@ -153,8 +153,8 @@ class SiteRelease:
     @property
     def contents(self) -> str:
         """What the release has, such as ``flows``, or ``flows (sums of releases)`` if they are derived."""
-        contents, derived = bundle_kind_of(self.certificate).contents, derived_kind_of(self.certificate)
-        return contents if derived is None else f"{contents} ({derived.what} releases)"
+        kind = bundle_kind_of(self.certificate)
+        return f"{kind.contents} ({kind.what} releases)" if kind.what else kind.contents
 
     @property
     def promise(self) -> str:

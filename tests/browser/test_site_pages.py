@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core.published.disclosure import CHECKLIST_PAGE, NOTICE, disclosure_documents
+from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
 from od_core.published.site import SiteDescription, write_site
 from tests.browser.conftest import PERIOD, show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide

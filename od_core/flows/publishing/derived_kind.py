@@ -224,7 +224,6 @@ class DerivedKind(BundleKind[D]):
         name: end of the series name of these flows, after the name of the series of the releases; it names their page
             and their note of the codebook, too.
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
-        what: what the flows are, in words that end before the number of releases.
         total_of: the releases whose exact total number of trips the flows have, in words.
         adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
     """
@@ -233,7 +232,6 @@ class DerivedKind(BundleKind[D]):
     files = staticmethod(flow_files)
     name: ClassVar[str]
     main: ClassVar[int]
-    what: ClassVar[str]
     total_of: ClassVar[str]
     adds_up: ClassVar[bool]
 

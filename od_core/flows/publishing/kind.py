@@ -41,9 +41,9 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
 from od_core.publication.database import Rows
-from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.tables import schema_of
 from od_core.records.segments import find

@@ -19,7 +19,7 @@ from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
-from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
+from od_core.flows.publishing.flow_tables import FlowTables, labelled
 from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
@@ -80,6 +80,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
     apart = between_zones(flows, leaves)
+    at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
         "certificate": certificate,
         "interval": interval,
@@ -88,7 +89,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "public_pairs": tree.cells(tree.depth),
         "zone_names": (tree.origin.levels[-1], tree.destination.levels[-1]),
         "listed": len(leaves),
-        "at_an_end": at_an_end(leaves) if interval else 0,
+        "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
         "between_zones": _largest(flows, apart, LISTED),
         "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
         "heat": _heat(flows, intervals=interval is not None),

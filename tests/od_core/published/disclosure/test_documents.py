@@ -16,8 +16,8 @@ import yaml
 
 from od_core import OdError
 from od_core.publication.certificate import certificate_digest
-from od_core.published import disclosure as made
-from od_core.published.disclosure import TO_COMPLETE, disclosure_documents, write_disclosure
+from od_core.published import documents as made
+from od_core.published.documents import TO_COMPLETE, disclosure_documents, write_disclosure
 from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
 

@@ -1,6 +1,8 @@
-"""Make and write the disclosure documents of a published release. The same bundle gives the same bytes.
+"""Make documents on a published release from its bundle: those of its disclosure, and its data contract.
 
-Their words are in ``publication/templates/disclosure``; what they state is collected here.
+The same bundle gives the same bytes, whichever version of the software wrote it. The words of the disclosure are in
+``publication/templates/disclosure``; what they state is collected here. The data contract is for data catalogues, and
+follows the Open Data Contract Standard (ODCS), version 3.1.0.
 
 References:
     PROV-DM, W3C Recommendation of 30 April 2013; the PROV-JSON serialization, W3C Member Submission of 24 April 2013.
@@ -14,7 +16,7 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from statistics import NormalDist
 from typing import Any, Literal
 from urllib.parse import quote
@@ -34,10 +36,11 @@ from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
 from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
-from od_core.publication.guarantee import TRIPS_OF_A_PERSON
-from od_core.publication.read_back import REPAIR, certificate_of, damaged, named, refuse_incomplete
+from od_core.publication.certify import TRIPS_OF_A_PERSON
+from od_core.publication.kind import BundleKind
+from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data, sentence
-from od_core.published.opening import bundle_folder, bundle_kind_of, derived_kind_of
+from od_core.published.opening import bundle_folder, bundle_kind_of
 
 TO_COMPLETE = "To be completed by the organisation"
 """Text of a field that only the organisation which publishes a release can fill in."""
@@ -103,18 +106,12 @@ class Facts:
     @property
     def is_derived(self) -> bool:
         """True if the release follows from other releases, and nothing was measured for it."""
-        return derived_kind_of(self.certificate) is not None
+        return "sources" in self.certificate
 
     @property
-    def contents(self) -> str:
-        """What the release has, such as ``flows``."""
-        return bundle_kind_of(self.certificate).contents
-
-    @property
-    def derivation(self) -> str:
-        """How a derived release follows from others, such as ``sums of``; empty for another one."""
-        derived = derived_kind_of(self.certificate)
-        return "" if derived is None else derived.what
+    def kind(self) -> BundleKind[Any]:
+        """The kind of the bundle, which says what it has and how derived flows follow from others."""
+        return bundle_kind_of(self.certificate)
 
     @property
     def sources(self) -> list[StatedSource]:
@@ -440,3 +437,29 @@ def _refuse_unsuitable(folder: Path) -> None:
     for fault, has_it in faults.items():
         if any(has_it(place) for place in (whole, *whole.parents)):
             raise OdError("OD-DISCLOSURE-FOLDER", fault, next_step="name another folder for the documents")
+
+
+ODCS_VERSION = "v3.1.0"
+"""Version of the standard that contracts follow."""
+
+
+def data_contract(bundle: str | Path) -> dict[str, Any]:
+    """Return the data contract of a bundle, which is a folder or a .zip file, as a JSON-ready dictionary.
+
+    Raises:
+        OdError: the bundle does not exist, or its certificate or data package cannot be read.
+    """
+    with bundle_folder(Path(bundle)) as folder:
+        certificate = certificate_of(folder)
+        try:
+            package: dict[str, Any] = json.loads((folder / PACKAGE).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise incomplete(folder, f"it lacks a {PACKAGE} that can be read") from None
+        with refuse_incomplete(named(folder)):
+            tables: dict[str, dict[str, Any]] = {}
+            for resource in package["resources"]:
+                if "schema" in resource:  # of a table in several files, it is that of the CSV file
+                    tables.setdefault(PurePath(resource["path"]).stem, resource)
+            given = {"certificate": certificate, "package": package, "tables": tables}
+            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **given)
+            return contract
