@@ -67,10 +67,8 @@ def open_release(
             but there are several series; the release in the database is not of flows; or the tables and the certificate
             of the release contradict each other.
     """
-    place = Path(path)
-    if place.is_dir() or _is_zip(place):
-        return open_bundle(place, Asked.of(release, period, revision))[1]
-    return open_flows(place, release, period, revision)
+    place, asked = Path(path), Asked.of(release, period, revision)
+    return open_bundle(place, asked)[1] if place.is_dir() or _is_zip(place) else open_flows(place, asked)
 
 
 def open_bundle(
