@@ -407,7 +407,7 @@ def _beliefs(facts: Facts) -> list[list[str]]:
 
 def _percent(value: Fraction, *, up: bool = True) -> str:
     """Return a probability in percent with one decimal place, rounded up, or down."""
-    tenths = -((-1000 * value.numerator) // value.denominator) if up else 1000 * value.numerator // value.denominator
+    tenths = math.ceil(1000 * value) if up else math.floor(1000 * value)
     return f"{tenths / 10:g} %"
 
 

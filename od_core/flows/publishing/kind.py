@@ -140,20 +140,19 @@ class FlowKind(Kind[Release]):
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
-        plan, rows = release.plan, []
-        for level, (origin_level, destination_level) in enumerate(release.levels):
-            trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
-            measured = next((step for step in plan.steps if step.level == level and not step.by_segment), None)
-            rows.append(
-                {
-                    "level": level,
-                    "origin_level": origin_level,
-                    "destination_level": destination_level,
-                    "public_pairs": plan.tree.cells(level),
-                    "flows": len(trips),
-                    "noise_standard_deviation": 0.0 if measured is None else round(float(measured.variance) ** 0.5, 3),
-                }
-            )
+        plan, tree = release.plan, release.plan.tree
+        noise = {step.level: float(step.variance) ** 0.5 for step in plan.steps if not step.by_segment}
+        rows = [
+            {
+                "level": level,
+                "origin_level": origin_level,
+                "destination_level": destination_level,
+                "public_pairs": tree.cells(level),
+                "flows": len(tree.sums_at(release.leaves, *tree.level_pair(level))[2]),
+                "noise_standard_deviation": round(noise.get(level, 0.0), 3),
+            }
+            for level, (origin_level, destination_level) in enumerate(release.levels)
+        ]
         return pd.DataFrame(rows)
 
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
