@@ -30,8 +30,7 @@ from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from od_core.publication.kind import ReleaseContext
-from od_core.published.site import Site, write_site
-from od_core.published.site_releases import SiteDescription
+from od_core.published.site import Site, SiteDescription, write_site
 
 SERIES = "taxis"
 MONTHS = [f"{year}-{month:02d}" for year in (2018, 2019, 2020) for month in range(1, 13)]

@@ -20,8 +20,8 @@ from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
+from od_core.publication.certify import promise
 from od_core.publication.columns import Column
-from od_core.publication.guarantee import promise
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.templates import data_address, in_markdown
 from od_core.records.formats import RecordColumns

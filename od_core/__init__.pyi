@@ -33,8 +33,7 @@ from .privacy.domain import PrivacyDomain
 from .privacy.neighbours import Acceptance, Neighbours
 from .privacy.plan import Plan, PlannedRelease, Step, Uncounted
 from .privacy.unit import PrivacyUnit
-from .published.contract import data_contract
-from .published.disclosure.documents import disclosure_documents
+from .published.documents import data_contract, disclosure_documents
 from .published.explanation import Explanation, explain_release
 from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release

@@ -245,8 +245,7 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     only the organisation knows is marked. The same release gives the same bytes.
     """
     from od_assets.resources.folders import Folders
-    from od_core.published.disclosure.documents import DESCRIPTIONS, write_disclosure
-    from od_core.published.disclosure.facts import TO_COMPLETE
+    from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
     bundle = Folders().bundle_named(release)
     place = current_project().var / "disclosure" if folder is None else folder
@@ -267,7 +266,7 @@ def contract(release: str, as_json: bool = False) -> None:
     import yaml
 
     from od_assets.resources.folders import Folders
-    from od_core.published.contract import data_contract
+    from od_core.published.documents import data_contract
 
     found = data_contract(Folders().bundle_named(release))
     if as_json:

@@ -8,8 +8,7 @@ import pandas as pd
 from od_assets.resources.folders import Folders
 from od_core import OdError, Release, ReleaseKey
 from od_core.flows.derived_flows import DerivedFlows
-from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import by_other_rule
+from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE

@@ -63,7 +63,7 @@ def plan(
         write_planning_page(series, planned, page)
     guarantee = series.kind.guarantee(planned, planned.spent)
     if planned.unit.max_trips_year is not None:
-        from od_core.publication.guarantee import year_sentence
+        from od_core.publication.certify import year_sentence
 
         periods = len(series.domain.periods_of_year(series.periods.first))
         guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)

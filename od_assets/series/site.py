@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Self
 
 from od_assets.series.section import Declaration
-from od_core.published.site_releases import SiteDescription
+from od_core.published.site import SiteDescription
 
 
 class DeclaredSite(Declaration):

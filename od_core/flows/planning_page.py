@@ -72,7 +72,7 @@ def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: i
         OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
     """
     facts = json.dumps(planning_facts(plan, name, cap, periods), ensure_ascii=False, separators=(",", ":"))
-    template = (files("od_core.publication.html") / PLANNING_PAGE).read_text(encoding="utf-8")
+    template = (files("od_core.publication") / "html" / PLANNING_PAGE).read_text(encoding="utf-8")
     before, after = template.replace("{{title}}", escape(f"Planning page of {name}")).split("{{data}}")
     return before + facts.replace("<", "\\u003c") + after
 

@@ -35,8 +35,8 @@ from od_core.privacy.plan import LaplaceStep, Step
 from od_core.privacy.stability import laplace_reach
 from od_core.publication import columns
 from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE
-from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent

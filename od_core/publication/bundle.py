@@ -52,23 +52,22 @@ def checksum_lines(digests: Mapping[str, str]) -> str:
 
 def stated_digests(folder: Path) -> dict[str, str]:
     """Return the checksums in a folder's ``SHA256SUMS``, by file name; an empty dict if that file cannot be read."""
-    try:
-        matches = map(_LINE.fullmatch, _lines(folder))
-    except (OSError, UnicodeDecodeError):
-        return {}
+    matches = map(_LINE.fullmatch, _lines(folder) or ())
     return {match[2]: match[1] for match in matches if match}
 
 
-def _lines(folder: Path) -> list[str]:
-    """Return the lines of ``SHA256SUMS``; only a line feed ends one, as for ``sha256sum -c``."""
-    return (folder / CHECKSUMS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+def _lines(folder: Path) -> list[str] | None:
+    """Return the lines of ``SHA256SUMS``, which line feeds alone end, as for ``sha256sum -c``; None if unreadable."""
+    try:
+        return (folder / CHECKSUMS).read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except (OSError, UnicodeDecodeError):
+        return None
 
 
 def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the name and the fault, in words, of each file that is missing, unexpected or unlike its checksum."""
-    try:
-        lines = _lines(folder)
-    except (OSError, UnicodeDecodeError):
+    lines = _lines(folder)
+    if lines is None:
         yield CHECKSUMS, "is missing or cannot be read"
         return
     stated = stated_digests(folder)

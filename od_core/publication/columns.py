@@ -177,11 +177,6 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
     return replace(boxes, columns=(*ends, *kept), key=key)
 
 
-def described_areas(columns: Sequence[str]) -> Table:
-    """Return the table of areas with those of its columns that a release has. Not all have names and coordinates."""
-    return replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in columns))
-
-
 def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
     """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
     categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"

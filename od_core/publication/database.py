@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import duckdb
 import pyarrow as pa
@@ -22,6 +22,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import DATABASE
 from od_core.publication.tables import areas_table
+from od_core.publication.templates import filled
 
 if TYPE_CHECKING:
     from od_core.publication.kind import Kind, R
@@ -46,19 +47,6 @@ FORMAT = 1
 
 Increase it if an earlier version of the software would misread the tables, and convert older databases in ``store``.
 """
-
-_SHARED = f"""
-CREATE TABLE IF NOT EXISTS areas (
-    geography VARCHAR, level BIGINT, level_name VARCHAR, area VARCHAR, parent VARCHAR, position BIGINT,
-    name VARCHAR, latitude DOUBLE, longitude DOUBLE);
-ALTER TABLE areas ADD COLUMN IF NOT EXISTS name VARCHAR;
-ALTER TABLE areas ADD COLUMN IF NOT EXISTS latitude DOUBLE;
-ALTER TABLE areas ADD COLUMN IF NOT EXISTS longitude DOUBLE;
-CREATE TABLE IF NOT EXISTS checks (release VARCHAR, subject VARCHAR, "check" VARCHAR, passed BOOLEAN);
-CREATE TABLE IF NOT EXISTS format (version BIGINT);
-INSERT INTO format SELECT {FORMAT} WHERE NOT EXISTS (FROM format);
-"""
-"""SQL that creates the tables that all kinds of releases share, and states the format."""
 
 CLOSED: dict[str, str | bool | int | float | list[str]] = {"enable_external_access": False, "lock_configuration": True}
 """Settings of every connection: it has no access to other files, and no statement can change the settings."""
@@ -171,35 +159,30 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
     config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1}
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
-        connection.execute(_SHARED + kind.tables_schema(release))
+        connection.execute(filled("database/shared.sql", format=FORMAT) + kind.tables_schema(release))
         describe(connection)
         for geography in kind.geographies(release):
             _store_areas(connection, geography)
-        if not _holds(connection, kind.facts_table, key):
-            facts = _facts(kind, release, key, certificate)
-            _insert(connection, kind.facts_table, pa.Table.from_pylist([facts]))
-        for table, rows in kind.tables(release, certificate).items():
+        facts, checks = _facts(kind, release, key, certificate), _checks(certificate)
+        compared = kind.tables(release, certificate)
+        stored = {kind.facts_table: facts, **compared, **kind.derived(release, certificate), "checks": checks}
+        for table, rows in stored.items():
             if not _holds(connection, table, key):
                 _insert(connection, table, rows, key)
-            elif _differs(connection, key, table, rows):
+            elif table in compared and _differs(connection, key, table, rows):
                 raise OdError(
                     "OD-RELEASE-CHANGED",
                     f"the database already holds different {table} with the name {key}",
                     next_step="restore the ledger and the measurements from which it was published",
                     spent=STAYS_CHARGED,
                 )
-        checks = pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
-        for table, rows in {**kind.derived(release, certificate), "checks": checks}.items():
-            if not _holds(connection, table, key):
-                _insert(connection, table, rows, key)
         connection.execute("COMMIT")
         connection.execute("CHECKPOINT")  # closing the database does the same, but hides an error
 
 
-def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> dict[str, Any]:
+def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate) -> pa.Table:
     """Return the row of a release in the table with one row per release of its kind."""
-    return {
-        "release": str(key),
+    facts = {
         "series": key.release,
         "period": key.period,
         "revision": key.revision,
@@ -211,39 +194,28 @@ def _facts(kind: Kind[R], release: R, key: ReleaseKey, certificate: Certificate)
         "certificate": json.dumps(certificate, sort_keys=True),
         **kind.row(release),
     }
+    return pa.Table.from_pylist([facts])
+
+
+def _checks(certificate: Certificate) -> pa.Table:
+    return pa.Table.from_pylist(list(certificate["checks"]), schema=_CHECKS)
 
 
 def _store_areas(connection: duckdb.DuckDBPyConnection, geography: Geography) -> None:
     """Replace the stored areas of a geography. If it has no names or no coordinates, the stored ones stay."""
-    digest = [geography.digest]
-    connection.execute("CREATE OR REPLACE TEMP TABLE kept AS SELECT * FROM areas WHERE geography = ?", digest)
-    connection.execute("DELETE FROM areas WHERE geography = ?", digest)
-    _insert(connection, "areas", areas_table(geography))
-    for lacks, names in ((geography.names is None, ("name",)), (geography.coordinates is None, COORDINATES)):
-        if lacks:
-            kept = ", ".join(f"{column} = kept.{column}" for column in names)
-            connection.execute(
-                f"UPDATE areas SET {kept} FROM kept"  # noqa: S608  # names in the code
-                " WHERE areas.geography = ? AND areas.level = kept.level AND areas.area = kept.area",
-                digest,
-            )
-    connection.execute("DROP TABLE kept")
+    areas = areas_table(geography)
+    lacking = [name for name in ("name", *COORDINATES) if name not in areas.column_names]
+    connection.register("new_rows", areas)
+    connection.execute(filled("database/areas.sql", geography=geography.digest, lacking=lacking))
+    connection.unregister("new_rows")
 
 
 def differing(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificate: Certificate) -> Iterator[str]:
     """Yield one line per difference between the database and a release's bundle, except in derived tables."""
     with opened(database, read_only=True) as connection:
-
-        def found(columns: str, table: str) -> list[tuple[Any, ...]]:
-            query = f"SELECT {columns} FROM {table} WHERE release = ?"  # noqa: S608  # names in the code
-            return connection.execute(query, [str(key)]).fetchall()
-
-        facts = _facts(kind, release, key, certificate)
-        (stored,) = found(", ".join(facts), kind.facts_table) or [(None,) * len(facts)]
-        if stored != tuple(facts.values()):
+        if _differs(connection, key, kind.facts_table, _facts(kind, release, key, certificate)):
             yield "its facts of the release differ from the certificate"
-        stated = [(check["subject"], check["check"], check["passed"]) for check in certificate["checks"]]
-        if sorted(found('subject, "check", passed', "checks"), key=repr) != sorted(stated, key=repr):
+        if _differs(connection, key, "checks", _checks(certificate)):
             yield "its checks differ"
         for geography in kind.geographies(release):
             columns = "level, level_name, area, parent, position"  # names, coordinates: maybe of another series
@@ -295,11 +267,11 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
     return bool(differing)
 
 
-def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, release: ReleaseKey | None = None) -> None:
-    """Add rows to a table. If a release is given, its key is the value of the column ``release``."""
-    named = "" if release is None else f"{quoted_text(str(release))} AS release, "
+def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
+    """Add rows of a release to a table."""
     connection.register("new_rows", rows)
-    connection.execute(f"INSERT INTO {table} BY NAME SELECT {named}* FROM new_rows")  # noqa: S608  # names in the code
+    named = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
+    connection.execute(f"INSERT INTO {table} BY NAME {named}")
     connection.unregister("new_rows")
 
 

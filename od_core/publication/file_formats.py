@@ -57,11 +57,8 @@ def refuse_unreadable(path: Path) -> None:
 
 def opens(path: Path) -> bool:
     """Return whether a file can be read completely in the format of its extension; True for an unknown extension."""
-    read = _OPENERS.get(path.suffix)
-    if read is None:
-        return True
     try:
-        read(path)
+        _OPENERS.get(path.suffix, Path.exists)(path)
     except Exception:  # noqa: BLE001  # any exception of a library means that the file is damaged
         return False
     return True
@@ -91,9 +88,8 @@ def _open_html(path: Path) -> None:
 
 
 def _open_workbook(path: Path) -> None:
-    with ZipFile(path) as archive:
-        for name in archive.namelist():
-            ParserCreate().Parse(archive.read(name), True)  # zipfile checks the checksum of each part
+    for _, part in _parts(path):
+        ParserCreate().Parse(part, True)  # zipfile checks the checksum of each part
 
 
 def _open_geopackage(path: Path) -> None:
@@ -225,7 +221,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = None if file.table is None else [column.name for column in file.table.columns]
     due = file.rows() if callable(file.rows) else file.rows
-    found, held = _ROWS[path.suffix](path)
+    read = _ROWS[path.suffix](path)
+    found, held = read if isinstance(read, tuple) else (read.schema.names, read)
     if due is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
         due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
@@ -272,11 +269,7 @@ def _summary(
     return row or (0, None, None)
 
 
-_Read = tuple[list[str], "str | pa.Table | pa.RecordBatchReader"]
-"""Names of the columns of a file, and its rows: a table, or an SQL expression."""
-
-
-def _read_csv(path: Path) -> _Read:
+def _read_csv(path: Path) -> tuple[list[str], str]:
     with path.open(encoding="utf-8", newline="") as file:
         names = next(csv.reader(file))
     types = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in names)
@@ -284,7 +277,7 @@ def _read_csv(path: Path) -> _Read:
     return names, f"read_csv({quoted_text(file_name(path))}, columns = {{{types}}}, {options})"
 
 
-def _read_matrices(path: Path) -> _Read:
+def _read_matrices(path: Path) -> pa.RecordBatchReader:
     """Return one row for each cell that is not 0, and one with the number of cells of each matrix.
 
     Distances are those of cells with trips.
@@ -306,14 +299,14 @@ def _read_matrices(path: Path) -> _Read:
             yield pa.record_batch([[name], [""], [""], [float(values.size)]], names)
 
     schema = pa.schema([*((name, pa.string()) for name in names[:3]), ("value", pa.float64())])
-    return names, pa.RecordBatchReader.from_batches(schema, batches())
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 _CELL = re.compile(rb"<c(?: [^>]*)?(?:/>|>(?:<v>|<is><t>)([^<]*)(?:</v>|</t></is>)</c>)")
 """A cell of a sheet. An XML parser, which finds faults of the sheet where it is written, makes an object of each."""
 
 
-def _read_workbook(path: Path) -> _Read:
+def _read_workbook(path: Path) -> pa.Table:
     """Return the rows of all sheets but the first, which explains the others, with a column of the sheets' names."""
     with ZipFile(path) as archive:
         names = [
@@ -323,8 +316,7 @@ def _read_workbook(path: Path) -> _Read:
             _sheet_rows(name, archive.read(f"xl/worksheets/sheet{number}.xml"))
             for number, name in enumerate(names[1:], start=2)
         ]
-    table = pa.concat_tables(sheets)
-    return table.column_names, table
+    return pa.concat_tables(sheets)
 
 
 def _sheet_rows(name: str, part: bytes) -> pa.Table:
@@ -345,7 +337,7 @@ def _sheet_rows(name: str, part: bytes) -> pa.Table:
     return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
 
 
-def _read_features(path: Path) -> _Read:
+def _read_features(path: Path) -> pa.Table:
     """Return the properties of features that are no lists, and the ends of lines."""
     rows = []
     for feature in json.loads(path.read_bytes())["features"]:
@@ -353,15 +345,10 @@ def _read_features(path: Path) -> _Read:
         if feature["geometry"]["type"] == "LineString":
             row |= zip(LINE, np.ravel(feature["geometry"]["coordinates"]).tolist(), strict=True)
         rows.append(row)
-    return _of_rows(rows)
+    return pa.Table.from_pylist(rows)
 
 
-def _of_rows(rows: list[dict[str, Any]]) -> _Read:
-    table = pa.Table.from_pylist(rows)
-    return table.column_names, table
-
-
-def _read_geopackage(path: Path) -> _Read:
+def _read_geopackage(path: Path) -> pa.Table:
     with _geopackage(path) as connection:
         ((layer, geometry),) = connection.execute(
             "SELECT table_name, column_name FROM gpkg_geometry_columns"
@@ -372,15 +359,15 @@ def _read_geopackage(path: Path) -> _Read:
     for row in rows:
         row |= zip(LINE, struct.unpack_from("<4d", row.pop(geometry), 17), strict=True)
         row.pop("fid")
-    return _of_rows(rows)
+    return pa.Table.from_pylist(rows)
 
 
-def _read_code_lists(path: Path) -> _Read:
+def _read_code_lists(path: Path) -> pa.Table:
     lists = json.loads(path.read_bytes())["data"]["codelists"]
-    return _of_rows([{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]])
+    return pa.Table.from_pylist([{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]])
 
 
-def _read_structure(path: Path) -> _Read:
+def _read_structure(path: Path) -> pa.Table:
     rows: list[dict[str, str]] = []
     listed = [""]
 
@@ -393,10 +380,10 @@ def _read_structure(path: Path) -> _Read:
     parser = ParserCreate()
     parser.StartElementHandler = start
     parser.Parse(path.read_bytes(), True)
-    return _of_rows(rows)
+    return pa.Table.from_pylist(rows)
 
 
-def _read_atlas(path: Path) -> _Read:
+def _read_atlas(path: Path) -> pa.Table:
     """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
     found = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
     content = gzip.decompress(base64.b64decode(found[1] if found else b""))
@@ -411,11 +398,10 @@ def _read_atlas(path: Path) -> _Read:
     codes = [pa.array((header[side] or header["origin"])["codes"][-1]) for side in ("origin", "destination")]
     origins = np.repeat(np.arange(len(leaves["perOrigin"])), leaves["perOrigin"])
     sides = [codes[0].take(pa.array(origins)), codes[1].take(pa.array(leaves["destination"]))]
-    table = pa.table([*sides, leaves["trips"]], ["origin", "destination", "trips"])
-    return table.column_names, table
+    return pa.table([*sides, leaves["trips"]], ["origin", "destination", "trips"])
 
 
-_ROWS: dict[str, Callable[[Path], _Read]] = {
+_ROWS: dict[str, Callable[[Path], Any]] = {
     ".parquet": lambda path: (pq.read_schema(path).names, quoted_name(path.stem)),
     ".csv": _read_csv,
     ".omx": _read_matrices,
@@ -426,3 +412,4 @@ _ROWS: dict[str, Callable[[Path], _Read]] = {
     ".xml": _read_structure,
     ".html": _read_atlas,
 }
+"""Functions that read the rows of a file: as a table, or the names of its columns and an SQL expression."""

@@ -69,10 +69,12 @@ class BundleKind(ABC, Generic[T]):
     Attributes:
         contents: content of the bundle in the words of summaries, such as ``flows``.
         format: format that the certificate states.
+        what: what derived flows are, in words that end before the number of releases; empty for a kind of release.
     """
 
     contents: ClassVar[str]
     format: ClassVar[str]
+    what: ClassVar[str] = ""
 
     @abstractmethod
     def files(self, release: T, certificate: Certificate) -> Sequence[BundleFile]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
 from od_core.geography.geography import BOUNDARY, Geography, as_wkb, dissolved
-from od_core.publication.columns import Table, described_areas
+from od_core.publication.columns import AREAS, Table
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,8 @@ def schema_of(table: Table) -> pa.Schema:
 
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
-    return public_files("areas", lambda: areas, described_areas(areas.column_names), "The areas of every level.")
+    table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
+    return public_files("areas", lambda: areas, table, "The areas of every level.")
 
 
 def areas_table(geography: Geography) -> pa.Table:

@@ -28,7 +28,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
-from od_core.publication.read_back import certificate_of, lost
+from od_core.publication.read_back import absent, certificate_of, lost
 from od_core.published.opening import published_bundles, zipped_bundles
 
 _LOCK_SECONDS = 60.0
@@ -138,9 +138,7 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
 
 def _absent(message: str, releases: Path) -> OdError:
     published = ", ".join(map(str, published_bundles(releases))) or "none"
-    return OdError(
-        "OD-RELEASE-ABSENT", f"{message}; published releases: {published}", next_step="name published releases"
-    )
+    return absent(f"{message}; published releases: {published}", "name published releases")
 
 
 def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:

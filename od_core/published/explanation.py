@@ -28,9 +28,8 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.certificate import certificate_digest
 from od_core.publication.templates import filled_data
-from od_core.published.disclosure.facts import DETAILED, Facts
+from od_core.published.documents import DETAILED, Facts
 from od_core.published.opening import bundle_folder, bundle_kind_of
 from od_core.stops.plan import StopsPlan, plan_stops
 
@@ -59,18 +58,6 @@ class Alternative:
     times: float | None = None
     error: float | None = None
     note: str = ""
-
-    def facts(self) -> dict[str, Any]:
-        """Return the alternative as a JSON-ready dictionary."""
-        return {
-            "decision": self.decision,
-            "choice": self.choice,
-            "epsilon_at_the_same_noise": self.epsilon,
-            "noise_at_the_same_promise": self.noise,
-            "times_the_present_noise": self.times,
-            "expected_error_at_the_same_promise": self.error,
-            "note": self.note,
-        }
 
 
 def present(plan: Plan, lost_draws: int = 0) -> Alternative:
@@ -124,7 +111,7 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
     """
     times = _Noise.of(other).scale / _Noise.of(plan).scale
     if other.spent.promise is not None:
-        budget = _with(other.budget, epsilon=other.spent.epsilon * times)
+        budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
         budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
     return _planned(plan, other.unit, budget).spent.epsilon
@@ -134,7 +121,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield decision, choice, unit, budget and a note of each alternative."""
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
-        budget = _with(budget, epsilon=plan.spent.epsilon)
+        budget = replace(budget, rho=None, epsilon=plan.spent.epsilon)
     for other, note in _units(unit):
         yield "unit", choice_text(other), other, budget, note
     opposite = replace(unit, neighbours="unbounded" if unit.neighbours == "bounded" else "bounded")
@@ -143,10 +130,10 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     if budget.delta:
         for delta in (100 * budget.delta, budget.delta / 100):
             if delta < 1:
-                yield "delta", text_above(delta), unit, _with(budget, delta=delta), ""
+                yield "delta", text_above(delta), unit, replace(budget, delta=delta), ""
     promised = budget.epsilon or plan.spent.epsilon
     for epsilon in (promised / 2, 2 * promised):
-        yield "epsilon", text_above(epsilon), unit, _with(budget, epsilon=epsilon), ""
+        yield "epsilon", text_above(epsilon), unit, replace(budget, rho=None, epsilon=epsilon), ""
 
 
 def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
@@ -180,15 +167,6 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
             if of_year is not None:
                 choice += f" in a period and {of_year} in the year"
             yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
-
-
-def _with(budget: Budget, *, epsilon: Fraction | None = None, delta: Fraction | None = None) -> Budget:
-    return Budget(
-        budget.epsilon if epsilon is None else epsilon,
-        budget.delta if delta is None else delta,
-        conversion=budget.conversion,
-        shares=budget.shares,
-    )
 
 
 def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
@@ -306,41 +284,8 @@ class Explanation:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
-        certificate, guarantee, odds = self.facts.certificate, self.facts.guarantee, self.facts.guarantee.odds
-        balance = self.balance and {
-            "data_set": self.balance.domain,
-            "period": self.balance.period,
-            "cap": str(self.balance.cap),
-            "spent": str(self.balance.spent),
-            "left": str(self.balance.left),
-            "releases": self.balance.releases,
-        }
-        return {
-            "release": str(self.facts.key),
-            "certificate": certificate_digest(certificate),
-            "protected": {
-                "sentence": self.said["protected"],
-                "unit": certificate["unit"],
-                "neighbours": certificate["neighbours"],
-                "contribution_bound": certificate["contribution_bound"],
-                "epsilon": float_above(guarantee.epsilon),
-                "delta": float_above(guarantee.delta),
-            },
-            "spent": {"sentence": self.said["spent"], "rho": certificate["spent"]["rho_exact"], "cap": balance},
-            "attacker": {
-                "losses": self.losses(),
-                "statement": self.said["statement"],
-                "odds_factor": odds and float_above(odds[0]),
-                "odds_factor_fails_with_probability": odds and float_above(odds[1]),
-                "beliefs": self.beliefs(),
-                "persons": self.persons(),
-            },
-            "decisions": {
-                "as_released": self.chosen and self.chosen.facts(),
-                "alternatives": [other.facts() for other in self.others],
-                "of_releases": [source["release"] for source in self.facts.sources],
-            },
-        }
+        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.json", explanation=self, **given))
 
 
 def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explanation:

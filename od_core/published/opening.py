@@ -46,12 +46,6 @@ def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     )
 
 
-def derived_kind_of(certificate: Certificate) -> DerivedKind[Any] | None:
-    """Return the kind of derived flows (sums, or model-assisted flows) of a certificate; None if it is of a release."""
-    kind = bundle_kind_of(certificate)
-    return kind if isinstance(kind, DerivedKind) else None
-
-
 def open_release(
     path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
 ) -> Release | DerivedFlows | GroupSizeRelease | StopsRelease:
@@ -73,10 +67,8 @@ def open_release(
             but there are several series; the release in the database is not of flows; or the tables and the certificate
             of the release contradict each other.
     """
-    place = Path(path)
-    if place.is_dir() or _is_zip(place):
-        return open_bundle(place, Asked.of(release, period, revision))[1]
-    return open_flows(place, release, period, revision)
+    place, asked = Path(path), Asked.of(release, period, revision)
+    return open_bundle(place, asked)[1] if place.is_dir() or _is_zip(place) else open_flows(place, asked)
 
 
 def open_bundle(

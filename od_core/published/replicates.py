@@ -19,7 +19,7 @@ from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.publishing.omx import open_matrices
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.release_key import ReleaseKey
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.templates import filled
 from od_core.published.derived import published_release
 
 MOST_CELLS = 20_000_000
@@ -35,11 +35,6 @@ _COLUMN_BYTES = 1_000
 """Approximate size of a column without its values."""
 
 _TEXT, _MATRICES, _TABLE = "README.md", "replicates.omx", "replicates.parquet"
-
-_ALL = "Every pair of zones was measured, and is in each replicate."
-_UNSEEN = """\
-Pairs of zones below an area that was not divided were not measured, and are in no replicate. At most {trips:,} trips
-are between them (90 % interval). Sums are too small by the trips of such pairs in them, and no replicate shows it."""
 
 _STAGED = ".replicates-"
 """Beginning of the name of the folder in which files are written."""
@@ -76,9 +71,8 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
             write(staged / _MATRICES, write_matrices)
             files.insert(1, _MATRICES)
         write(staged / _TABLE, lambda file: write_table(tree, replicates, number, file))
-        measured = _UNSEEN.format(trips=replicates.unseen) if replicates.unseen else _ALL
-        facts = {"release": key, "measured": measured, "digest": certificate_digest(source.certificate)}
-        about = Path(__file__).with_suffix(".md").read_text(encoding="utf-8").format(number=number, **facts)
+        facts = {"release": key, "certificate": source.certificate, "unseen": replicates.unseen}
+        about = filled("replicates.md", number=number, **facts)
         write(staged / _TEXT, lambda file: file.write(about.encode()))
         for old in (_TEXT, _MATRICES):
             (folder / old).unlink(missing_ok=True)

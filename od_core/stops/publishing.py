@@ -24,8 +24,8 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate, confidence, has_intervals
+from od_core.publication.certify import pure_sentences
 from od_core.publication.columns import CONFIDENCE, COUNT_ENDS, boxes_table
-from od_core.publication.guarantee import pure_sentences
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent

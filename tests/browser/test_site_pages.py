@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from od_core.published.disclosure.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
-from od_core.published.site import write_site
-from od_core.published.site_releases import SiteDescription
+from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
+from od_core.published.site import SiteDescription, write_site
 from tests.browser.conftest import PERIOD, show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 

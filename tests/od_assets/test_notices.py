@@ -19,7 +19,7 @@ from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.sensors.notices import Failed, Notices, Published
 from od_core.errors import OdError
 from od_core.ledger.ledger import Ledger
-from od_core.publication.guarantee import promise
+from od_core.publication.certify import promise
 
 from .conftest import Project, records
 from .watch import Kept, Watch

@@ -53,7 +53,7 @@ def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) ->
     """Write the page. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
-    page = (files("od_core.publication.html") / ATLAS).read_text(encoding="utf-8")
+    page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")
     before, after = page.replace("{{title}}", escape(title)).split("{{data}}")
     for part in (before.encode(), base64.b64encode(packed), after.encode()):
         file.write(part)

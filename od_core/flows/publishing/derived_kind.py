@@ -16,10 +16,9 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
-from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
-from od_core.flows.publishing.report import LISTED, flow_facts
+from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
@@ -225,7 +224,6 @@ class DerivedKind(BundleKind[D]):
         name: end of the series name of these flows, after the name of the series of the releases; it names their page
             and their note of the codebook, too.
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
-        what: what the flows are, in words that end before the number of releases.
         total_of: the releases whose exact total number of trips the flows have, in words.
         adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
     """
@@ -234,7 +232,6 @@ class DerivedKind(BundleKind[D]):
     files = staticmethod(flow_files)
     name: ClassVar[str]
     main: ClassVar[int]
-    what: ClassVar[str]
     total_of: ClassVar[str]
     adds_up: ClassVar[bool]
 

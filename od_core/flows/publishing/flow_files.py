@@ -14,7 +14,6 @@ from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.distances import has_distances
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
-from od_core.flows.publishing.desire_lines import MOST_LINES, DesireLines, located
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
@@ -25,6 +24,7 @@ from od_core.flows.publishing.flow_tables import (
     with_names,
     write_pairs,
 )
+from od_core.flows.publishing.maps import MOST_LINES, DesireLines, located
 from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_category, write_matrices
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release

@@ -308,11 +308,6 @@ def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     return places[np.argsort(-trips[places], kind="stable")]
 
 
-def at_an_end(flows: pd.DataFrame) -> int:
-    """Return how many flows equal exactly one end of their interval; see ``docs/explanation/uncertainty.md``."""
-    return int((flows[["lower", "upper"]].eq(flows["trips"], axis="index").sum(axis="columns") == 1).sum())
-
-
 def flows_table(release: Release) -> pa.Table:
     """Return the flows between zones as an Arrow table: origin, destination (zone codes), trips."""
     return _arrow(release.flows)

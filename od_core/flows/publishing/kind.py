@@ -21,7 +21,6 @@ from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.levels import Measurement, estimate, root_of
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.chosen_rule import estimation_text
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
@@ -32,7 +31,7 @@ from od_core.flows.publishing.flow_tables import (
     measurement_batches,
 )
 from od_core.flows.publishing.read_bundle import open_flows
-from od_core.flows.publishing.report import flow_pictures, flows_report
+from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
 from od_core.flows.step import SegmentStep
 from od_core.geography.geography import Geography
@@ -42,9 +41,9 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Step
 from od_core.publication.certificate import Certificate
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
 from od_core.publication.database import Rows
-from od_core.publication.guarantee import guarantee_sentences
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.tables import schema_of
 from od_core.records.segments import find
@@ -141,20 +140,19 @@ class FlowKind(Kind[Release]):
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
-        plan, rows = release.plan, []
-        for level, (origin_level, destination_level) in enumerate(release.levels):
-            trips = plan.tree.sums_at(release.leaves, *plan.tree.level_pair(level))[2]
-            measured = next((step for step in plan.steps if step.level == level and not step.by_segment), None)
-            rows.append(
-                {
-                    "level": level,
-                    "origin_level": origin_level,
-                    "destination_level": destination_level,
-                    "public_pairs": plan.tree.cells(level),
-                    "flows": len(trips),
-                    "noise_standard_deviation": 0.0 if measured is None else round(float(measured.variance) ** 0.5, 3),
-                }
-            )
+        plan, tree = release.plan, release.plan.tree
+        noise = {step.level: float(step.variance) ** 0.5 for step in plan.steps if not step.by_segment}
+        rows = [
+            {
+                "level": level,
+                "origin_level": origin_level,
+                "destination_level": destination_level,
+                "public_pairs": tree.cells(level),
+                "flows": len(tree.sums_at(release.leaves, *tree.level_pair(level))[2]),
+                "noise_standard_deviation": round(noise.get(level, 0.0), 3),
+            }
+            for level, (origin_level, destination_level) in enumerate(release.levels)
+        ]
         return pd.DataFrame(rows)
 
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:

@@ -39,6 +39,7 @@ from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
     absent,
+    certificate_of,
     changed,
     incomplete,
     refuse_incomplete,
@@ -126,22 +127,6 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     return Pairs(level, *numbers)
 
 
-def open_flows(
-    path: str | Path, release: str | None = None, period: str | None = None, revision: int | None = None
-) -> Release:
-    """Return a published release of flows, read from a bundle folder or from a release database (``release.duckdb``).
-
-    For arguments and errors, see :func:`od_core.published.opening.open_release`.
-    """
-    place, asked = Path(path), Asked.of(release, period, revision)
-    with refuse_incomplete(place.name):
-        if place.is_dir():
-            return _release(*_from_bundle(place, asked))
-        if place.is_file():
-            return _release(*_from_database(place, asked))
-    raise absent(f"{place.name} is not a bundle or database")
-
-
 @dataclass(frozen=True)
 class Asked:
     """A request for a published release, by series name, period and revision. None matches any value."""
@@ -178,12 +163,24 @@ def _names(certificate: Certificate) -> list[str]:
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
-def _from_bundle(folder: Path, asked: Asked) -> tuple[Certificate, Tables]:
+def open_flows(place: Path, asked: Asked | None = None) -> Release:
+    """Return a published release of flows, read from a bundle's folder or from a release database (``release.duckdb``).
+
+    ``asked`` is the requested release of a database. For errors, see :func:`od_core.published.opening.open_release`.
+    """
+    with refuse_incomplete(place.name):
+        if place.is_dir():
+            return _release(*_from_bundle(place))
+        if place.is_file():
+            return _release(*_from_database(place, asked or Asked()))
+    raise absent(f"{place.name} is not a bundle or database")
+
+
+def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
     if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
-    certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-    asked.newest([ReleaseKey.parse(certificate["release"])])
+    certificate = certificate_of(folder)
     leaves, names = certificate["levels"][-1], _names(certificate)
     _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
@@ -255,10 +252,8 @@ def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> Releas
 def _release(certificate: Certificate, tables: Tables) -> Release:
     """Return the release from its certificate and tables. Raises OdError if they do not match each other."""
     plan = _plan(certificate["plan"], tables["areas"], certificate.get("geography_versions", {}))
-    pairs, trips = (
-        _pairs(plan.tree, plan.tree.depth, tables["flows"]),
-        tables["flows"]["trips"].to_numpy(dtype=np.int64),
-    )
+    pairs = _pairs(plan.tree, plan.tree.depth, tables["flows"])
+    trips = tables["flows"]["trips"].to_numpy(dtype=np.int64)
     order = np.argsort(plan.tree.first_rank(pairs), kind="stable")
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:

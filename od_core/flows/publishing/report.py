@@ -15,12 +15,12 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands, has_indicators, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_the_bound, changes
-from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
-from od_core.flows.publishing.flow_map import drawn_flows, flow_map
-from od_core.flows.publishing.flow_tables import FlowTables, at_an_end, labelled
+from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
+from od_core.flows.publishing.flow_tables import FlowTables, labelled
+from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import GaussianStep
@@ -80,6 +80,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     """Return the facts that ``flows_page.html`` shows of a release or of derived flows, by name."""
     leaves, interval, tree = leaf_flows(flows, certificate), confidence(certificate), flows.tree
     apart = between_zones(flows, leaves)
+    at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
         "certificate": certificate,
         "interval": interval,
@@ -88,7 +89,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "public_pairs": tree.cells(tree.depth),
         "zone_names": (tree.origin.levels[-1], tree.destination.levels[-1]),
         "listed": len(leaves),
-        "at_an_end": at_an_end(leaves) if interval else 0,
+        "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
         "between_zones": _largest(flows, apart, LISTED),
         "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
         "heat": _heat(flows, intervals=interval is not None),
@@ -97,6 +98,18 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "map": _map(flows, leaves),
         "sizes": _sizes(flows),
     }
+
+
+def estimation_text(certificate: Certificate) -> str:
+    """Return sentences on the rule that a certificate states. The text is empty if no rule was chosen."""
+    if "estimation" not in certificate:
+        return ""
+    rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
+    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
+    if evidence["releases"] == 1:
+        return chosen
+    since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
+    return f"{chosen} The evidence is that of {evidence['releases']} releases of the series{since}."
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:

@@ -11,21 +11,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from datetime import datetime
 from functools import partial
 from itertools import chain
 from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from od_core.extras import require
 from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, repeated
 from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.certificate import Certificate
-from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPPER, pair_segments_table
+from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, TRIPS, UPPER, pair_segments_table
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
@@ -46,9 +44,7 @@ IDENTIFIERS = {
 """SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV. The dimensions of breakdowns
 come before the period."""
 
-_SCHEMAS = "http://www.sdmx.org/resources/sdmxml/schemas/v2_1/"
-_ROLES = ("Dimension", "Attribute", "Measure")
-"""Roles of components, in the order in which the schema of SDMX-ML lists them."""
+_TYPES = {"string": "String", "integer": "Long"}
 
 ALL = "_T"
 """Identifier for all categories of a breakdown, which SDMX calls the total."""
@@ -105,12 +101,12 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
         BundleFile(
             "flows.sdmx.json",
             "Structure of that file as SDMX-JSON 2.0: code lists of the areas, concepts, data structure and dataflow.",
-            partial(write_structure, tables, certificate),
+            partial(write_structure, "sdmx_structure.json", tables, certificate),
             rows=codes,
         ),
     ]
     if tables.for_tools:
-        write = partial(write_structure_in_xml, tables, certificate)
+        write = partial(write_structure, "sdmx_structure.xml", tables, certificate)
         files.append(BundleFile("flows.sdmx.xml", "The same structure as SDMX-ML 2.1.", write, rows=codes))
     return files
 
@@ -148,119 +144,84 @@ def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array
     return named.take(encoded.indices)
 
 
-def write_structure(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the structure of a series as an SDMX-JSON 2.0 message, dated with the time of the measurement."""
-    require("bundle")
-    from pysdmx.io import write_sdmx  # the import takes a tenth of a second
-    from pysdmx.io.format import Format
-    from pysdmx.model import Agency
-    from pysdmx.model.message import Header
-
-    header = Header(
-        id=certificate["release"].replace("/", "_"),
-        prepared=datetime.fromisoformat(certificate["measured_at"]),
-        sender=Agency(AGENCY),
-    )
-    key = ReleaseKey.parse(certificate["release"])
-    message = json.loads(str(write_sdmx(structure(tables, key), Format.STRUCTURE_SDMX_JSON_2_0_0, header=header)))
-    for definition in message["data"]["dataStructures"]:  # pysdmx writes empty groups, which the standard forbids
-        definition["dataStructureComponents"].pop("groups", None)
-    file.write((json.dumps(message, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def write_structure_in_xml(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the structure of a series as an SDMX-ML 2.1 message, which programs without SDMX 3.0 read, too.
-
-    ``pysdmx`` writes SDMX-ML only where further libraries are installed, which parse XML.
-    """
-    require("bundle")
-    *lists, scheme, definition, flow = structure(tables, ReleaseKey.parse(certificate["release"]))
-    text = filled(
-        "sdmx_structure.xml",
-        agency=AGENCY,
-        version=VERSION,
-        schemas=_SCHEMAS,
-        header={"id": certificate["release"].replace("/", "_"), "prepared": certificate["measured_at"]},
-        flow=flow,
-        lists=lists,
-        scheme=scheme,
-        definition=definition,
-        by_role={role: [one for one in definition.components if one.role.name == role.upper()] for role in _ROLES},
-        measure=IDENTIFIERS["trips"],
-    )
+def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
+    """Write the structure of a series as a message of SDMX-JSON 2.0, or of SDMX-ML 2.1, from a template."""
+    text = filled(template, **structure(tables, certificate))
+    if template.endswith(".json"):
+        text = json.dumps(json.loads(text), indent=1, ensure_ascii=False) + "\n"
     file.write(text.encode())
 
 
-def structure(tables: FlowTables, key: ReleaseKey) -> list[Any]:
-    """Return the SDMX structure of a series as ``pysdmx`` objects.
+def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
+    """Return what every message on the structure of a series states.
 
-    Returns:
-        In this order: one or two code lists of areas, one for each breakdown, the concept scheme, the data structure
-        definition, the dataflow.
+    These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
+    that the flows have. The message is dated with the time of the measurement.
     """
-    from pysdmx.model import Component, Components, ConceptScheme, Dataflow, DataStructureDefinition, Role
-
-    series, concepts, title = key.release.upper(), _concepts(tables.breakdowns), tables.defined("flows").title
-    areas = [_area_list(f"CL_{side}_{series}", side, geography) for side, geography in _sides(tables).items()]
-    coded = {"origin": areas[0], "destination": areas[-1]}
+    key, dimensions = ReleaseKey.parse(certificate["release"]), dimension_identifiers(tables.breakdowns)
+    series, title = key.release.upper(), tables.defined("flows").title
+    lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
+    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))
+    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
     for one in tables.breakdowns:
-        said = f"The name of each identifier is the category; {ALL} stands for all categories."
-        codes = [(category_identifier(category), category, None) for category in one.categories]
-        listed = [(ALL, "All categories", None), *codes]
-        coded[one.name] = _code_list(_category_list_name(one, series), f"Categories of {one.name}", said, listed)
-    roles = {"trips": Role.MEASURE, "lower": Role.ATTRIBUTE, "upper": Role.ATTRIBUTE}
-    components = [
-        Component(
-            concept.id,
-            required=roles.get(name) != Role.ATTRIBUTE,
-            role=roles.get(name, Role.DIMENSION),
-            concept=concept,
-            local_dtype=concept.dtype,
-            local_codes=coded.get(name),
-            local_enum_ref=coded[name].urn if name in coded else None,
-            attachment_level="O" if roles.get(name) == Role.ATTRIBUTE else None,
-        )
-        for name, concept in concepts.items()
-        if tables.interval or name not in (LOWER.name, UPPER.name)
-    ]
-    definition = DataStructureDefinition(
-        **_maintained("datastructure.DataStructure", f"DSD_{series}"), name=title, components=Components(components)
-    )
-    flow = Dataflow(
-        **_maintained("datastructure.Dataflow", series), name=f"{title}: {key.release}", structure=definition
-    )
-    scheme = ConceptScheme(
-        **_maintained("conceptscheme.ConceptScheme", _CONCEPTS),
-        name="Concepts of flows",
-        items=list(concepts.values()),
-    )
-    return [*areas, *(coded[one.name] for one in tables.breakdowns), scheme, definition, flow]
+        coded[one.name] = _category_list_name(one, series)
+        columns |= {one.name: pair_segments_table(one, interval=False).column(one.name)}
+        codes = [{"id": category_identifier(category), "name": category} for category in one.categories]
+        lists[coded[one.name]] = {
+            "name": f"Categories of {one.name}",
+            "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
+            "codes": [{"id": ALL, "name": "All categories"}, *codes],
+        }
+    identifiers = {name: IDENTIFIERS[name] for name in tables.sides} | dimensions | IDENTIFIERS
+    concepts = {
+        name: {
+            "id": identifier,
+            "name": columns[name].title,
+            "description": columns[name].description,
+            "type": "ObservationalTimePeriod" if name == PERIOD.name else _TYPES[columns[name].type],
+            "list": coded.get(name),
+        }
+        for name, identifier in identifiers.items()
+    }
+    attributes = (LOWER.name, UPPER.name)
+    return {
+        "agency": AGENCY,
+        "version": VERSION,
+        "urn": _urn,
+        "id": certificate["release"].replace("/", "_"),
+        "prepared": certificate["measured_at"],
+        "lists": [{"id": name, **listed} for name, listed in lists.items()],
+        "scheme": {"id": _CONCEPTS, "name": "Concepts of flows"},
+        "concepts": list(concepts.values()),
+        "components": {
+            "Dimension": [one for name, one in concepts.items() if name not in (TRIPS.name, *attributes)],
+            "Attribute": [concepts[name] for name in attributes if tables.interval],
+            "Measure": [concepts[TRIPS.name]],
+        },
+        "measure": IDENTIFIERS[TRIPS.name],
+        "definition": {"id": f"DSD_{series}", "name": title},
+        "flow": {"id": series, "name": f"{title}: {key.release}"},
+    }
 
 
-def _maintained(place: str, identifier: str) -> dict[str, Any]:
-    """Return the arguments that identify an object; ``place`` is its package and class in the information model."""
-    urn = f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION})"
-    return {"id": identifier, "agency": AGENCY, "version": VERSION, "urn": urn}
+def _urn(place: str, identifier: str, item: str = "") -> str:
+    """Return the name of an object, or of an item in it; ``place`` is its package and class in the model."""
+    return f"urn:sdmx:org.sdmx.infomodel.{place}={AGENCY}:{identifier}({VERSION}){item and f'.{item}'}"
 
 
-def _area_list(identifier: str, side: str, geography: Geography) -> Any:
-    """Return the code list of areas; ``side`` is ``AREA`` for those of both sides."""
-    named = "the code" if geography.names is None else "that of the area, and the description is the code"
-    codes = [
-        (one, label, None if geography.names is None else code)
-        for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
-        for (code, one), label in zip(level.items(), labels, strict=True)
-    ]
-    said = f"Each identifier is the number of the area's level and its code; the name is {named}."
-    return _code_list(identifier, "Areas" if side == "AREA" else f"Areas of the {side.lower()}", said, codes)
-
-
-def _code_list(identifier: str, name: str, description: str, codes: Sequence[tuple[str, str, str | None]]) -> Any:
-    """Return a code list; each code has an identifier, a name and perhaps a description."""
-    from pysdmx.model import Code, Codelist
-
-    items = [Code(one, name=label, description=said) for one, label, said in codes]
-    return Codelist(**_maintained("codelist.Codelist", identifier), name=name, description=description, items=items)
+def _area_list(side: str, geography: Geography) -> dict[str, Any]:
+    """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
+    is_named = geography.names is not None
+    named = "that of the area, and the description is the code" if is_named else "the code"
+    return {
+        "name": "Areas" if side == "AREA" else f"Areas of the {side.lower()}",
+        "description": f"Each identifier is the number of the area's level and its code; the name is {named}.",
+        "codes": [
+            {"id": identifier, "name": label} | ({"description": code} if is_named else {})
+            for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
+            for (code, identifier), label in zip(level.items(), labels, strict=True)
+        ],
+    }
 
 
 def _sides(tables: FlowTables) -> dict[str, Geography]:
@@ -272,29 +233,6 @@ def _sides(tables: FlowTables) -> dict[str, Geography]:
 
 def _category_list_name(breakdown: Breakdown, series: str) -> str:
     return f"CL_BREAKDOWN_{breakdown.name.upper()}_{series}"
-
-
-def _concepts(breakdowns: Sequence[Breakdown]) -> dict[str, Any]:
-    """Return a mapping from the name of each column, intervals included, to its ``pysdmx`` concept."""
-    from pysdmx.model import Concept, DataType
-
-    scheme = f"urn:sdmx:org.sdmx.infomodel.conceptscheme.Concept={AGENCY}:{_CONCEPTS}({VERSION})"
-    columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
-    for one in breakdowns:
-        columns |= {one.name: pair_segments_table(one, interval=False).column(one.name)}
-    named = {name: IDENTIFIERS[name] for name in ("origin", "destination")}
-    named |= {**dimension_identifiers(breakdowns), **IDENTIFIERS}
-    types = {"string": DataType.STRING, "integer": DataType.LONG}
-    return {
-        name: Concept(
-            identifier,
-            name=columns[name].title,
-            description=columns[name].description,
-            dtype=DataType.PERIOD if name == PERIOD.name else types[columns[name].type],
-            urn=f"{scheme}.{identifier}",
-        )
-        for name, identifier in named.items()
-    }
 
 
 def _identifiers(geography: Geography) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app, main
-from od_core.published.disclosure.documents import DESCRIPTIONS, disclosure_documents
+from od_core.published.documents import DESCRIPTIONS, disclosure_documents
 from tests.published_flights import KEYS
 
 

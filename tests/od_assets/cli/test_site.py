@@ -22,8 +22,15 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import zip_beside
 from od_core.publication.read_back import REPAIR
-from od_core.published.site import catalogue, dataset_markup, series_page, write_site
-from od_core.published.site_releases import SiteDescription, SiteRelease, newest_revisions
+from od_core.published.site import (
+    SiteDescription,
+    SiteRelease,
+    catalogue,
+    dataset_markup,
+    newest_revisions,
+    series_page,
+    write_site,
+)
 from tests.od_assets.cli.test_sum import NEW, OLD, var
 from tests.od_core.publication.examples import sealed_again
 

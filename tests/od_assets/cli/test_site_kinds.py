@@ -18,8 +18,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
-from od_core.published.site import write_site
-from od_core.published.site_releases import SiteDescription
+from od_core.published.site import SiteDescription, write_site
 from tests.od_assets.cli.test_site import ATOM, URL, content, links, parsed
 from tests.od_core.publication.published_kinds import Made, flows, publish
 

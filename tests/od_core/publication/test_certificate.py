@@ -27,7 +27,7 @@ from od_core.publication.certificate import (
     StatedSource,
     StatedSpent,
 )
-from od_core.publication.guarantee import guarantee_sentences
+from od_core.publication.certify import guarantee_sentences
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
 from tests.od_core.mutants import forget_that_a_record_may_leave

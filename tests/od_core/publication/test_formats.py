@@ -36,7 +36,7 @@ from od_core.flows.publishing import flow_files, omx
 from od_core.flows.publishing.flow_files import MOST_ROWS
 from od_core.flows.publishing.flow_tables import FlowTables, pair_names
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.sdmx import AGENCY, area_identifier, structure, time_period
+from od_core.flows.publishing.sdmx import AGENCY, area_identifier, time_period
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import bundle_faults
@@ -245,11 +245,11 @@ def test_sdmx_is_what_pysdmx_would_write(tmp_path, kind):
         pass
     text = (bundle / "flows.sdmx.csv").read_bytes().decode("utf-8")
     frame = pd.read_csv(io.StringIO(text), dtype=str).drop(columns=["STRUCTURE", "STRUCTURE_ID", "ACTION"])
-    *_, definition, flow = structure(tables, examples.KEY)
+    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
+    (definition,), (flow,) = message.get_data_structure_definitions(), message.get_dataflows()
     schema = Schema("dataflow", AGENCY, flow.id, definition.components, flow.version, name=flow.name)
     dataset = PandasDataset(structure=schema, data=frame, action=ActionType.Replace)
     assert write_sdmx([dataset], Format.DATA_SDMX_CSV_2_0_0).replace("\r\n", "\n") == text.replace("\r\n", "\n")
-    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
     named = {code.id: code.name for codes in message.get_codelists() for code in codes.items}
     written = pd.concat([pair.flows for pair in tables.pairs], ignore_index=True)
     assert frame["ORIGIN"].map(named).tolist() == written["origin"].tolist()

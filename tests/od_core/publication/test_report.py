@@ -21,10 +21,10 @@ from markupsafe import escape
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
-from od_core.flows.publishing import flow_map as flow_maps
+from od_core.flows.publishing import maps as flow_maps
 from od_core.flows.publishing.changes import changes
-from od_core.flows.publishing.flow_map import drawn_flows, flow_map
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.publishing import BAND
 from od_core.ledger.ledger import Ledger

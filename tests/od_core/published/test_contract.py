@@ -17,7 +17,7 @@ import pytest
 
 from od_core import OdError
 from od_core.publication.bundle import zip_beside
-from od_core.published.contract import data_contract
+from od_core.published.documents import data_contract
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.publication.examples import facts, release, staged_bundle

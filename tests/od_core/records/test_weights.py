@@ -22,7 +22,7 @@ from od_core.group_sizes.plan import plan_group_sizes
 from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
-from od_core.publication.guarantee import guarantee_sentences
+from od_core.publication.certify import guarantee_sentences
 from od_core.records.count_records import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.table_file import loaded_trips

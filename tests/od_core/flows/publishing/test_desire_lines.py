@@ -14,10 +14,10 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
-from od_core.flows.publishing import desire_lines
-from od_core.flows.publishing.desire_lines import DesireLines
+from od_core.flows.publishing import maps
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
+from od_core.flows.publishing.maps import DesireLines
 from od_core.publication.bundle import differing_files
 from od_core.publication.file_formats import opens
 from tests.od_core.publication.examples import facts, sealed_again, staged_bundle
@@ -140,7 +140,7 @@ def test_a_bundle_that_is_read_back_gives_the_same_files(bundle: Path, tmp_path:
 def test_only_the_largest_flows_are_drawn(
     release: Release, expected: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desire_lines, "MOST_LINES", 6)
+    monkeypatch.setattr(maps, "MOST_LINES", 6)
     lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release)), io.BytesIO()
     assert lines.flows.to_pandas()["trips"].tolist() == expected["trips"].head(6).tolist()
     lines.write_geojson(file)

@@ -16,14 +16,13 @@ import yaml
 
 from od_core import OdError
 from od_core.publication.certificate import certificate_digest
-from od_core.published.disclosure import documents as made
-from od_core.published.disclosure.documents import disclosure_documents, write_disclosure
-from od_core.published.disclosure.facts import TO_COMPLETE
+from od_core.published import documents as made
+from od_core.published.documents import TO_COMPLETE, disclosure_documents, write_disclosure
 from tests.od_core.publication.examples import checked_again
 from tests.od_core.published.disclosure.certified import DERIVED, FILES, KINDS, certified, written
 
 ROOT = Path(__file__).parents[4]
-SCHEMAS = ROOT / "od_core" / "published" / "disclosure"
+SCHEMAS = ROOT / "od_core" / "published"
 PYRAMID = {
     "top": {"privacy-parameters", "unit-of-privacy"},
     "middle": {"algorithms-and-correctness", "utility", "bias"},

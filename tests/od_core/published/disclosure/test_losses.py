@@ -16,10 +16,9 @@ from od_core.periods import Period
 from od_core.privacy.neighbours import REFUSALS
 from od_core.privacy.person_year import most_in_a_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.guarantee import year_sentence
-from od_core.published.disclosure import documents as made
-from od_core.published.disclosure.documents import disclosure_documents
-from od_core.published.disclosure.facts import Facts, losses_of
+from od_core.publication.certify import year_sentence
+from od_core.published import documents as made
+from od_core.published.documents import Facts, disclosure_documents, losses_of
 from od_core.published.explanation import Explanation
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.disclosure.certified import certified, written

@@ -1,1 +1,0 @@
-"""Write the HTML pages of a bundle."""

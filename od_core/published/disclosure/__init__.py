@@ -1,1 +1,0 @@
-"""Documents that disclose a published release, for a registry, an evaluator, people in the data and an organisation."""
