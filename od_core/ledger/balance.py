@@ -10,12 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
+from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import ALL_PERIODS, charged_periods
-from od_core.privacy.person_year import largest_rho, year_of, year_text
+from od_core.privacy.domain import ALL_PERIODS, charged_periods, largest_rho, year_of, year_text
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.unit import UnitKind
 
@@ -56,7 +55,7 @@ class Balance:
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.person_year.largest_rho`; those for uncounted trips add up in full.
+            a year add up by :func:`od_core.privacy.domain.largest_rho`; those for uncounted trips add up in full.
         charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
             they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.

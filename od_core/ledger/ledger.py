@@ -1,6 +1,6 @@
 """Record the reservations, draws, measurements and publications of releases in the budget ledger.
 
-The entries form an append-only chain (:mod:`od_core.ledger.entries`). The state of a level is the kind of its newest
+The entries form an append-only chain (:mod:`od_core.ledger.chain`). The state of a level is the kind of its newest
 entry: RESERVED, DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so
 nothing is ever refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is
 lost. Somebody may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
@@ -24,9 +24,7 @@ from typing import Any
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
 from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
-from od_core.ledger.chain import chain_of
-from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.entries import (
+from od_core.ledger.chain import (
     CAP,
     DOMAIN,
     DRAWING,
@@ -37,12 +35,13 @@ from od_core.ledger.entries import (
     Entries,
     EntryName,
     broken,
+    chain_of,
 )
+from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, refuse_other_charge, wrong_charge
-from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
-from od_core.privacy.person_year import year_of
+from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
 
 

@@ -15,7 +15,7 @@ from od_core.ledger.ledger import Ledger, ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.person_year import most_in_a_year
+from od_core.privacy.domain import most_in_a_year
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.guarantee import year_sentence

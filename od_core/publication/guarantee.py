@@ -7,8 +7,8 @@ from functools import partial
 
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Spent
+from od_core.privacy.domain import alike
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
-from od_core.privacy.person_year import alike
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.templates import filled_data

@@ -18,7 +18,6 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from od_core.extras import require
 from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, repeated
 from od_core.geography.geography import Geography
@@ -29,6 +28,7 @@ from od_core.publication.columns import FLOWS_WITH_INTERVALS, LOWER, PERIOD, UPP
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled
 from od_core.records.segments import Breakdown
+from od_core.registry import require
 
 AGENCY = "OD_RELEASE"
 VERSION = "1.0.0"
