@@ -345,18 +345,6 @@ class Chain(ABC):
                     connection.execute("ROLLBACK")
                 raise
 
-    def _begun(self) -> AbstractContextManager[Entries]:
-        """Begin a transaction in which no other process can write, and commit it durably."""
-        return self._entries(self._connected(), self._begin, "COMMIT")
-
-    def _snapshot(self) -> AbstractContextManager[Entries]:
-        """Open the entries as they are now, for reading only."""
-        return self._entries(self._connected(), self._begin_to_read, "ROLLBACK")
-
-    def _tried(self) -> AbstractContextManager[Entries]:
-        """Open the entries for a trial, which is rolled back."""
-        return self._entries(self._connected(), self._begin, "ROLLBACK")
-
     @contextmanager
     def _usable(self) -> Iterator[None]:
         """Raise OdError for an error of the database that leaves the context."""
@@ -407,6 +395,14 @@ class Chain(ABC):
         with closing(self._connect()) as connection:
             yield connection
 
+    def _readable(self) -> AbstractContextManager[Any]:
+        """Open a connection for reading only, to a ledger that exists."""
+        return self._connected()
+
+    def _for_trial(self) -> AbstractContextManager[Any]:
+        """Open a connection to the ledger, or to a copy, for a transaction that is rolled back."""
+        return self._connected()
+
     @abstractmethod
     def exists(self) -> bool:
         """Return whether the ledger has been created."""
@@ -422,7 +418,7 @@ class Chain(ABC):
             OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
                 charged, and the head is missing or damaged.
         """
-        with self._begun() as entries:
+        with self._entries(self._connected(), self._begin, "COMMIT") as entries:
             self._head.check(entries)
             self._verified = entries.verify(self._verified)
             yield entries
@@ -435,7 +431,7 @@ class Chain(ABC):
 
         What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
         """
-        with self._tried() as entries:
+        with self._entries(self._for_trial(), self._begin, "ROLLBACK") as entries:
             self._head.check(entries)
             yield entries
 
@@ -449,7 +445,7 @@ class Chain(ABC):
         Raises:
             OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
         """
-        with self._snapshot() as entries:
+        with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._head.check(entries))
             yield entries
 
@@ -458,7 +454,8 @@ class Chain(ABC):
 
         Raises OdError if the other ledger has entries, or :meth:`transaction` would refuse this one.
         """
-        with self.look() as entries, target._begun() as copied:
+        added = target._entries(target._connected(), target._begin, "COMMIT")
+        with self.look() as entries, added as copied:
             return copied.copy(entries)
 
     def exclusive(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
@@ -486,24 +483,19 @@ class SqliteChain(Chain):
         """Return whether there is a file."""
         return self._path.exists()
 
-    def _snapshot(self) -> AbstractContextManager[Entries]:
-        """Open the entries as :meth:`Chain._snapshot` does. A missing file is not created."""
-        return self._entries(self._readable(), self._begin_to_read, "ROLLBACK")
-
     @contextmanager
-    def _tried(self) -> Iterator[Entries]:
-        """Copy the entries into memory for a trial, which so needs no right to write, and keeps no release waiting.
+    def _for_trial(self) -> Iterator[sqlite3.Connection]:
+        """Copy the entries into memory, which needs no right to write, and keeps no release waiting.
 
         A ledger that does not exist yet has no entries.
         """
-        with self._usable(), closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-            copy.row_factory = sqlite3.Row
+        with closing(_opened(":memory:")) as copy:
             if self._path.exists():
                 with self._readable() as ledger:
                     ledger.backup(copy)
             else:
                 copy.executescript(_sql("sqlite_schema"))
-            yield Entries(copy)
+            yield copy
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:
         """Return the entries, with a function that checks that the indexes of the file agree with them."""
@@ -526,8 +518,7 @@ class SqliteChain(Chain):
                 mode, state = "ro&immutable=1", self._path.stat()
         place = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
-            with closing(sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS)) as connection:
-                connection.row_factory, connection.isolation_level = sqlite3.Row, None
+            with closing(_opened(place)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
@@ -554,9 +545,8 @@ class SqliteChain(Chain):
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
             self._path.chmod(PUBLIC_FILE_MODE)
-        connection = sqlite3.connect(self._path, timeout=WAIT_SECONDS, isolation_level=None)
+        connection = _opened(self._path.absolute().as_uri())
         try:
-            connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(_sql("sqlite_schema"))
@@ -584,6 +574,13 @@ class SqliteChain(Chain):
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
         return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
+
+
+def _opened(place: str) -> sqlite3.Connection:
+    """Open a SQLite database at an address, without transactions of Python's own. Rows are mappings by column."""
+    connection = sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    return connection
 
 
 def _version(state: os.stat_result) -> tuple[int, ...]:
