@@ -116,7 +116,7 @@ class ReleaseWork(Generic[P, G]):
         before = (key for key in ledger.published(series=self.key.release) if key < self.key)
         for key in sorted(before, reverse=True):
             stated = certificate_of(self.warehouse.bundle(key))
-            if certificate_digest(stated) != ledger.published_certificate(key):
+            if certificate_digest(stated) != ledger.publication(key).get("certificate"):
                 raise damaged(key, "its certificate differs from the one that was published")
             if (earlier := earlier_of(plan, stated)) is not None:
                 return earlier

@@ -548,23 +548,15 @@ class Ledger:
         # Entries of early versions name no backend, because OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
-    def _published(self, key: ReleaseKey) -> dict[str, Any]:
-        """Return the content of the PUBLISHED entry of a release; empty if it is not public."""
+    def publication(self, key: ReleaseKey) -> dict[str, Any]:
+        """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""
         with self._read() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return {} if row is None else row["content"]
 
     def is_published(self, key: ReleaseKey) -> bool:
         """Return whether the release was published."""
-        return bool(self._published(key))
-
-    def published_certificate(self, key: ReleaseKey) -> str | None:
-        """Return the digest of the certificate of a published release, or None if it is not published."""
-        return self._published(key).get("certificate")
-
-    def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
-        """Return the numbers that a release published without noise, by name. Return {} if it is not public."""
-        return dict(self._published(key).get("exact", {}))
+        return bool(self.publication(key))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""

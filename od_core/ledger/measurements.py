@@ -360,13 +360,16 @@ class NoisyVector:
     The vector does not state which node a value belongs to. This follows from the result of the level above.
 
     Args:
-        sources: Parquet files of consecutive values.
+        sources: Parquet files or arrays of consecutive values.
     """
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: Source | NDArray[np.int64]) -> None:
         self._sources = sources
         self._length = 0
         for source in sources:
+            if isinstance(source, np.ndarray):
+                self._length += len(source)
+                continue
             with _opened(source) as file:
                 self._length += int(file.metadata.num_rows)
 
@@ -403,31 +406,14 @@ class NoisyVector:
             yield piece
 
     def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the values of each row group, in order. One column gives other threads nothing to do."""
+        """Yield the values of each row group or array, in order. One column gives other threads nothing to do."""
         for source in self._sources:
+            if isinstance(source, np.ndarray):
+                yield source
+                continue
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
                     yield file.read_row_group(group, use_threads=False)["noisy"].combine_chunks().to_numpy()
-
-
-class NoisyArray(NoisyVector):
-    """Noisy values that are in memory as an array. It is read like a vector in a file.
-
-    Args:
-        array: the values; shape (values,).
-    """
-
-    def __init__(self, array: NDArray[np.int64]) -> None:
-        super().__init__()
-        self._array = array
-        self._array.flags.writeable = False
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the array as one group."""
-        yield self._array
 
 
 def _opened(source: Source) -> pq.ParquetFile:
