@@ -22,7 +22,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, sync, write_checked, write_durably
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.ledger import Ledger, LevelState, other_unit
+from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
@@ -30,7 +30,7 @@ from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, noise_named
 from od_core.parallel import finished_first
 from od_core.periods import Period
-from od_core.privacy.domain import charged_periods, unit_facts
+from od_core.privacy.domain import charged_periods
 from od_core.privacy.plan import Plan, Step, UncountedStep
 from od_core.privacy.unit import PrivacyUnit
 
@@ -124,12 +124,7 @@ def _uncounted(step: UncountedStep, counters: UserCounters, noise: str) -> Itera
 
 @dataclass(frozen=True)
 class Charged:
-    """A ledger that a release is charged to, and the key of the release.
-
-    Attributes:
-        ledger: the ledger, in which the privacy domain is declared under the name of the series.
-        key: key of the release.
-    """
+    """A ledger that a release is charged to, and the key of the release, whose series has the name of its domain."""
 
     ledger: Ledger
     key: ReleaseKey
@@ -148,8 +143,7 @@ class Charged:
             return None
         domain = self.key.release
         facts = self.ledger.declared(domain)
-        if any(facts.get(name) != fact for name, fact in unit_facts(unit).items()):
-            raise other_unit(domain)
+        hold_to_unit(unit, facts, domain)
         elementary, year = facts["elementary_period"], facts["year"]
         charged_periods(Period(self.key.period), elementary, unit.kind)
         return UserCounters(self.confidential, self.ledger, self.key, domain, unit, elementary, year)
