@@ -16,8 +16,8 @@ from od_core.flows.estimation.levels import root_of
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
+from od_core.ledger.chain import Entries
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.entries import Entries
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, Measurements, MemoryMeasurements, NoisyVector, begin_release
 from od_core.ledger.release_key import ReleaseKey

@@ -35,16 +35,15 @@ from od_core.evaluation.metrics import Truth
 from od_core.flows.release import run_plan
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.identity import hold_to_input
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
 from od_core.noise.sources import noise_named
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, equal_periods
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.privacy.person_year import CALENDAR, equal_periods
 from od_core.records.count_records import count_records
 from od_core.records.trip_counts import TripCounts
 

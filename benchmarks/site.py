@@ -23,7 +23,7 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.taxis import LEVELS, ZONES, geography
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.entries import EntryName
+from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import staged_folder, write_bundle

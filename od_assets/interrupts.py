@@ -9,7 +9,7 @@ from types import FrameType
 from typing import TypeVar
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.interrupts import INTERRUPTS
+from od_core.parallel import INTERRUPTS
 
 T = TypeVar("T")
 

@@ -1,4 +1,4 @@
-"""Process pieces of work in several threads, and return the results in the order of the pieces.
+"""Process pieces of work in several threads, in order, and finish what an interrupt would lose.
 
 A piece is any object that the caller's function takes, such as a block of rows. One thread runs all steps of a piece.
 """
@@ -6,6 +6,7 @@ A piece is any object that the caller's function takes, such as a block of rows.
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -13,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
 from pathlib import Path
+from types import FrameType
 from typing import TypeVar
 
 Piece = TypeVar("Piece")
@@ -121,3 +123,40 @@ def threads() -> int:
         return 1
     given = os.environ.get("OD_THREADS", "")
     return int(given) if given.isdecimal() and int(given) > 0 else len(os.sched_getaffinity(0))
+
+
+INTERRUPTS = (signal.SIGINT, signal.SIGTERM)
+"""Signals that ask a process to end: from the keyboard, and from another program."""
+
+
+@contextmanager
+def finished_first() -> Iterator[None]:
+    """Let a signal of :data:`INTERRUPTS` wait until this context ends. A second one does not wait.
+
+    A draw that ends before its result is stored stays charged and is drawn again. Signals that are ignored stay so.
+    Python handles signals in the main thread, so in any other thread this context does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in INTERRUPTS}
+    asked: list[int] = []
+
+    def restore() -> None:
+        for number, handler in before.items():
+            if handler is not None:  # not set by Python
+                signal.signal(number, handler)
+
+    def wait(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
+        restore()
+
+    for number, handler in before.items():
+        if handler not in (None, signal.SIG_IGN):
+            signal.signal(number, wait)
+    try:
+        yield
+    finally:
+        restore()
+        if asked:
+            signal.raise_signal(asked[0])

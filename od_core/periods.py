@@ -6,7 +6,8 @@ import datetime
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import takewhile
+from functools import lru_cache
+from itertools import islice
 from typing import Literal
 from zoneinfo import ZoneInfo, available_timezones
 
@@ -91,7 +92,8 @@ class Period:
 
     def parts(self, length: Length) -> tuple[Period, ...]:
         """Split this period into consecutive periods of a length, or return () if they do not fill it exactly."""
-        parts = tuple(takewhile(lambda part: part.first < self.end, following(self.first, length)))
+        first, last = number_of(self.first, length), number_of(self.end - _DAY, length)
+        parts = numbered(range(first, last + 1), length)
         return parts if parts[0].first == self.first and parts[-1].end == self.end else ()
 
 
@@ -116,21 +118,40 @@ def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
     match length:
         case "day":
             first = datetime.date.fromisoformat(text)
-            return first, first + _DAY
         case "week":
             first = datetime.date.fromisocalendar(int(text[:4]), int(text[6:]), 1)
-            return first, first + 7 * _DAY
         case "month":
-            return _months(int(text[:4]), int(text[5:]), 1)
+            first = datetime.date(int(text[:4]), int(text[5:]), 1)
         case "quarter":
-            return _months(int(text[:4]), 3 * int(text[6:]) - 2, 3)
+            first = datetime.date(int(text[:4]), 3 * int(text[6:]) - 2, 1)
         case "year":
-            return _months(int(text), 1, 12)
+            first = datetime.date(int(text), 1, 1)
+    return first, _first_day(number_of(first, length) + 1, length)
 
 
-def _months(year: int, month: int, number: int) -> tuple[datetime.date, datetime.date]:
-    years, months = divmod(month - 1 + number, 12)
-    return datetime.date(year, month, 1), datetime.date(year + years, months + 1, 1)
+_IN_DAYS = {"day": 1, "week": 7}
+_IN_MONTHS = {"month": 1, "quarter": 3, "year": 12}
+
+
+def number_of(day: datetime.date, length: Length) -> int:
+    """Return the number of the period of a length that contains a day. The next period has the next number."""
+    if length in _IN_DAYS:
+        return (day.toordinal() - 1) // _IN_DAYS[length]  # the first day of all is a Monday
+    return (12 * day.year + day.month - 1) // _IN_MONTHS[length]
+
+
+def _first_day(number: int, length: Length) -> datetime.date:
+    """Return the first day of the period with a number of :func:`number_of`."""
+    if length in _IN_DAYS:
+        return datetime.date.fromordinal(number * _IN_DAYS[length] + 1)
+    year, month = divmod(number * _IN_MONTHS[length], 12)
+    return datetime.date(year, month + 1, 1)
+
+
+@lru_cache(maxsize=256)
+def numbered(numbers: range, length: Length) -> tuple[Period, ...]:
+    """Return the periods of a length with consecutive numbers of :func:`number_of`."""
+    return tuple(islice(following(_first_day(numbers.start, length), length), len(numbers)))
 
 
 def following(day: datetime.date, length: Length) -> Iterator[Period]:

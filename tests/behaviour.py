@@ -122,7 +122,7 @@ def fixed() -> tuple[Any, ...]:
     """Return contexts in which clock and keys, and so the noise that is derived from them, are always the same."""
     names = count()
     return (
-        patch("od_core.ledger.entries.datetime", SimpleNamespace(datetime=Clock, UTC=datetime.UTC)),
+        patch("od_core.ledger.chain.datetime", SimpleNamespace(datetime=Clock, UTC=datetime.UTC)),
         patch.object(secrets, "token_bytes", lambda size: b"k" * size),
         patch.object(secrets, "token_hex", lambda size: f"{next(names):0{2 * size}x}"),
         patch.object(os, "urandom", lambda size: b"u" * size),

@@ -119,7 +119,7 @@ def bundle_asset(
                 records=series.reading,
                 intervals=not isinstance(series, FlowSeries) or series.intervals,
             )
-            folder, published = od_warehouse.bundle(key), ledger.published_certificate(key)
+            folder, published = od_warehouse.bundle(key), ledger.publication(key).get("certificate")
             facts = as_published(facts, folder, published)
             release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
             report = kind.report(release, facts, release_context)

@@ -55,8 +55,8 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, CONFIDENTIAL_FOLDER_MODE, may_write, of_system, rights
 from od_core.kernels import cache_folder
 from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
-from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.ledger import Ledger
+from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.periods import Period

@@ -21,7 +21,7 @@ from od_assets.series.series import Series
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.periods import LENGTHS, Period
 from od_core.privacy.accounting import text_above
-from od_core.privacy.person_year import alike
+from od_core.privacy.domain import alike
 
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""

@@ -18,7 +18,7 @@ from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimators import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, text_above
-from od_core.privacy.person_year import alike
+from od_core.privacy.domain import alike
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 

@@ -13,20 +13,18 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
-from od_core.extras import require
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.parts.release import first_band_counts
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
 from od_core.flows.step import GaussianStep
-from od_core.ledger.identity import Counted, hold_to_input
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
-from od_core.ledger.staged_files import StagedFiles, StagedTable
+from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
-from od_core.privacy.person_year import CALENDAR
+from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import certificate_digest
@@ -35,6 +33,7 @@ from od_core.publication.read_back import certificate_of, damaged
 from od_core.records.count_files import CountFiles
 from od_core.records.open_file import in_records
 from od_core.records.trip_counts import TripCounts
+from od_core.registry import require
 
 C = TypeVar("C", bound=Counted)
 
@@ -117,7 +116,7 @@ class ReleaseWork(Generic[P, G]):
         before = (key for key in ledger.published(series=self.key.release) if key < self.key)
         for key in sorted(before, reverse=True):
             stated = certificate_of(self.warehouse.bundle(key))
-            if certificate_digest(stated) != ledger.published_certificate(key):
+            if certificate_digest(stated) != ledger.publication(key).get("certificate"):
                 raise damaged(key, "its certificate differs from the one that was published")
             if (earlier := earlier_of(plan, stated)) is not None:
                 return earlier

@@ -15,8 +15,8 @@ from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead
 from od_assets.resources.folders import Folders
 from od_assets.series.engine import closed_sessions
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
+from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.entries import EntryName
 from od_core.publication.database import stored_releases
 
 

@@ -9,7 +9,7 @@ from od_assets.resources.arrivals import arrival
 from od_assets.resources.folders import Folders
 from od_assets.series.series import Series
 from od_core import OdError, Plan, ReleaseKey
-from od_core.ledger.entries import DRAWING, MEASURED
+from od_core.ledger.chain import DRAWING, MEASURED
 from od_core.ledger.ledger import Ledger, ReleaseState
 from od_core.periods import Period
 

@@ -24,7 +24,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core import OdError
-from od_core.ledger.entries import MEASURED
+from od_core.ledger.chain import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
 from od_core.privacy.plan import Step, is_of_uncounted

@@ -12,7 +12,7 @@ from od_assets.metadata import source_of
 from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.sensors.notices import is_declared_here
 from od_core.errors import OdError
-from od_core.extras import require
+from od_core.registry import require
 
 _SECONDS = 20.0
 """Time after which an evaluation sends no further event, because other sensors may wait for it."""

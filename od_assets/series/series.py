@@ -17,7 +17,7 @@ from od_assets.series.section import Declaration, Number, Section
 from od_core import Breakdown, Budget, OdError, Plan, PrivacyUnit, ReleaseKey
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
-from od_core.ledger.identity import Counted
+from od_core.ledger.staged_files import Counted
 from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above

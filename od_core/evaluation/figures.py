@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from od_core.evaluation.forecast import ALL_SIZES
-from od_core.extras import require
+from od_core.registry import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -35,9 +35,8 @@ from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements
+from od_core.ledger.measurements import Measurements, charged_to, draw_release
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
 from od_core.privacy.accounting import float_above

@@ -18,9 +18,8 @@ from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
-from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.measurements import Measurements, NoisyVector, charged_to, draw_release
 from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step

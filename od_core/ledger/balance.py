@@ -10,12 +10,11 @@ from functools import lru_cache
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.ledger.entries import CAP, DOMAIN, RESERVED, Entries
+from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import ALL_PERIODS, charged_periods
-from od_core.privacy.person_year import largest_rho, year_of, year_text
+from od_core.privacy.domain import ALL_PERIODS, charged_periods, largest_rho, year_of, year_text
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.unit import UnitKind
 
@@ -27,15 +26,12 @@ NEWEST = (1 << 63) - 1
 
 @dataclass(frozen=True)
 class _Charges:
-    """Reservations of the same release and charge.
+    """Equal reservations of one release, each with the same charge to the same elementary periods.
 
     Attributes:
-        charge: charge of each of them.
-        in_full: the part of it that is for uncounted trips, as rho.
-        number: number of reservations.
+        in_full: the part of each charge that is for uncounted trips, as rho.
         release: key of the release, as text; None in a trial.
         redrawn: whether they were made because an earlier draw was lost.
-        periods: elementary periods that each of them charges.
     """
 
     charge: Charge
@@ -56,7 +52,7 @@ class Balance:
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.person_year.largest_rho`; those for uncounted trips add up in full.
+            a year add up by :func:`od_core.privacy.domain.largest_rho`; those for uncounted trips add up in full.
         charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
             they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.
@@ -175,7 +171,7 @@ def _charging(
     and equal charges are counted by the database. Only unit ``user_year`` needs the content of its entries: for what
     is charged for uncounted trips, and because a trial has no release.
     """
-    elementary, unit = declared["elementary_period"], declared["unit"]
+    unit = declared["unit"]
     # The sum keeps SQLite from reading all entries in the order of their numbers.
     where, values = "kind = ? AND domain = ? AND number + 0 <= ?", (RESERVED, domain, until)
     columns = ["rho", "epsilon", "delta", "draw", *(["release"] if by_release else [])]
@@ -183,7 +179,7 @@ def _charging(
         columns.append("period")
         if asked is not None:
             texts = [group["period"] for group in entries.groups("period", where, *values)]
-            charging = [text for text in texts if text and not asked.isdisjoint(_charged(text, elementary, unit))]
+            charging = [text for text in texts if text and not asked.isdisjoint(charged_by(declared, text))]
             if len(charging) < len(texts):
                 named = f" OR period IN ({', '.join('?' * len(charging))})" if charging else ""
                 where, values = f"{where} AND (period IS NULL{named})", (*values, *charging)
@@ -197,14 +193,19 @@ def _charging(
             group["content"] = json.loads(group["content"])
             periods, in_full = group["content"]["periods"], in_full_of(group)
         elif unit != "user":
-            periods = _charged(group["period"], elementary, unit)
+            periods = charged_by(declared, group["period"])
         found.append(_Charges(charge, in_full, group["count"], group.get("release"), group["draw"] > 1, periods))
     return found
 
 
 @lru_cache(maxsize=1 << 16)
 def _charged(period: str, elementary: Length, unit: UnitKind) -> tuple[str, ...]:
-    return tuple(charged_periods(Period(period), elementary, unit))
+    return charged_periods(Period(period), elementary, unit)
+
+
+def charged_by(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
+    """Return the elementary periods that a release of a period charges in a domain with these facts."""
+    return _charged(period, declared["elementary_period"], declared["unit"])
 
 
 def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:

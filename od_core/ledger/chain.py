@@ -1,7 +1,8 @@
 """Keep the entries of a ledger in a file of SQLite or a database of PostgreSQL, and the newest one in the head.
 
-A chain opens the entries, locks them, and adds to them in transactions that follow each other. With PostgreSQL,
-processes on several hosts can charge releases to one ledger.
+The entries are an append-only list, in which each entry has the hash of the entry before it. This module has no rules
+about budgets. A chain opens the entries, locks them, and adds to them in transactions that follow each other. With
+PostgreSQL, processes on several hosts can charge releases to one ledger.
 
 The *head* is a file of its own in the confidential folder, with the number and hash of the newest entry. If the ledger
 is lost or replaced by an older copy, it lacks the entry that the head names.
@@ -13,21 +14,23 @@ follow each other. That the number of an entry is the primary key would stop two
 
 from __future__ import annotations
 
+import datetime
 import fcntl
+import hashlib
+import json
 import os
 import re
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.extras import require
 from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
@@ -37,7 +40,195 @@ from od_core.files.durable import (
     write_durably,
 )
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
-from od_core.ledger.entries import NONE, RESERVED, Entries, EntryName, broken
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.budget import Charge
+from od_core.registry import require
+
+DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
+"""Kinds of entries: for a domain and its cap, for the states of a level, and for the publication of a release."""
+
+KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
+"""All kinds. A later version that stores other facts must add a kind, so that this version refuses its ledgers."""
+
+
+class EntryName(NamedTuple):
+    """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
+
+    Attributes:
+        number: position of the entry, from 1.
+        hash: SHA-256 of the entry, which depends on all entries before it.
+    """
+
+    number: int
+    hash: str
+
+
+NONE = EntryName(0, "")
+"""Name of the last entry of a ledger without entries."""
+
+_AMOUNTS = ("rho", "epsilon", "delta")
+
+
+class Entries:
+    """The entries of a ledger, read and added within one transaction.
+
+    Args:
+        connection: connection to the database, whose rows are mappings by column name.
+        indexes_hold: function that returns whether the indexes agree with the entries, where the database does not
+            ensure it.
+        placeholder: how a value is written in SQL for this connection. In the SQL here, it is a question mark.
+    """
+
+    def __init__(
+        self, connection: Any, indexes_hold: Callable[[], bool] = lambda: True, placeholder: str = "?"
+    ) -> None:
+        self._connection = connection
+        self._indexes_hold = indexes_hold
+        self._placeholder = placeholder
+        self.added: str | None = None
+        """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
+
+    def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
+        """Execute one statement, and return the selected rows by column name."""
+        rows: Iterable[Mapping[str, Any]] = self._connection.execute(statement.replace("?", self._placeholder), values)
+        return rows
+
+    def select(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Return the entries that satisfy an SQL condition of our own code, oldest first, as dictionaries by column.
+
+        ``values`` are those of the placeholders in the condition. Column ``content`` is parsed from JSON.
+        """
+        return self._read(f"{where} ORDER BY number", *values)
+
+    def newest(self, *kinds: str, **columns: str | int) -> dict[str, Any] | None:
+        """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
+        where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
+        newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
+        found = self._read(f"number = ({newest})", *kinds, *columns.values())
+        return found[0] if found else None
+
+    def has(self, name: EntryName) -> bool:
+        """Return whether there is an entry with this number and this hash."""
+        found = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
+        return any(entry["hash"] == name.hash for entry in found)
+
+    def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
+        """Return the values of some columns in the entries that satisfy a condition, each combination once.
+
+        The combinations are dictionaries by column, oldest first; ``count`` is the number of entries of each. Column
+        ``content`` is not parsed. The condition is as for :meth:`select`.
+        """
+        grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
+        found = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
+        return [dict(group) for group in found]
+
+    def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
+        found = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+
+    def append(
+        self,
+        kind: str,
+        domain: str,
+        key: ReleaseKey | None = None,
+        *,
+        level: int | None = None,
+        draw: int | None = None,
+        charge: Charge | None = None,
+        content: dict[str, Any] | None = None,
+    ) -> None:
+        """Add an entry with the present time and its hash after the last entry, and set :attr:`added`."""
+        last = next(iter(self._execute("SELECT number, hash FROM entries ORDER BY number DESC LIMIT 1")), None)
+        entry = {
+            "number": 1 if last is None else last["number"] + 1,
+            "at": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            "kind": kind,
+            "domain": domain,
+            "period": None if key is None else key.period,
+            "release": None if key is None else str(key),
+            "level": level,
+            "draw": draw,
+            **{name: None if charge is None else str(getattr(charge, name)) for name in _AMOUNTS},
+            "content": json.dumps(content or {}, sort_keys=True),
+            "previous": "" if last is None else last["hash"],
+        }
+        self._add({**entry, "hash": _entry_hash(entry)})
+
+    def copy(self, source: Entries) -> int:
+        """Add all entries of another ledger unchanged to this one, which must be empty, and return their number.
+
+        Raises OdError if this ledger has entries.
+        """
+        if self.verify() != NONE:
+            raise OdError(
+                "OD-LEDGER-STATE",
+                "the ledger to copy to has entries already",
+                next_step="name a ledger without entries; two ledgers cannot be merged",
+            )
+        for entry in source.rows():
+            self._add(entry)
+        return self.verify().number
+
+    def rows(self, after: int = 0) -> Iterator[dict[str, Any]]:
+        """Return the entries after a number oldest first; by default all, whatever their numbers."""
+        later, values = (" WHERE number > ?", (after,)) if after else ("", ())
+        return map(dict, self._execute(f"SELECT * FROM entries{later} ORDER BY number", *values))  # noqa: S608
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        values = ", ".join("?" * len(entry))
+        self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
+        self.added = f"{entry['number']:012d} {entry['hash']}"
+
+    def hold_to(self, newest: EntryName) -> None:
+        """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
+        if not self.has(newest):
+            self.verify()  # raises the error for an edited entry, if there is one, instead of the error below
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                "the ledger is missing, or it lacks the newest entry that was ever made",
+                next_step="restore the newest ledger, or set OD_LEDGER if it is in PostgreSQL; an older one does not"
+                " record all that was spent",
+                spent=STAYS_CHARGED,
+            )
+
+    def verify(self, since: EntryName = NONE) -> EntryName:
+        """Verify the chain of hashes, and return the name of the last entry.
+
+        If the whole chain is verified, so are the indexes: a damaged index would hide charges. ``since`` is an entry up
+        to which the chain is verified already; if there is none, the whole chain is verified. Raises OdError if the
+        chain is broken, or a later version of this package added a kind of its own.
+        """
+        kinds: set[str] = set()
+        last, previous = since if since == NONE or self.has(since) else NONE
+        if last == 0 and not self._indexes_hold():
+            raise broken()
+        for number, entry in enumerate(self.rows(last), start=last + 1):
+            stated = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+                raise broken()
+            last, previous = number, stated
+            kinds.add(entry["kind"])
+        if kinds - KINDS:
+            raise OdError(
+                "OD-LEDGER-NEWER",
+                f"the ledger has entries of a later version of od-release: {', '.join(sorted(kinds - KINDS))}",
+                next_step="install the newest version that has released here; an older one may not count all charges",
+            )
+        return EntryName(last, previous)
+
+
+def _entry_hash(entry: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
+
+
+def broken() -> OdError:
+    """Return the OdError for a ledger whose entries differ from those that were written."""
+    return OdError(
+        "OD-LEDGER-BROKEN",
+        "the ledger is damaged or was edited",
+        next_step="restore the newest ledger; without it, nothing is drawn or published",
+    )
+
 
 if TYPE_CHECKING:
     from psycopg import Connection, Error
@@ -61,7 +252,7 @@ class Head:
     def check(self, entries: Entries) -> EntryName:
         """Check that the entries contain the entry that the head names, and return its name.
 
-        There may be no head if nothing was charged. Then :data:`od_core.ledger.entries.NONE` is returned.
+        There may be no head if nothing was charged. Then :data:`od_core.ledger.chain.NONE` is returned.
 
         Raises:
             OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
@@ -154,18 +345,6 @@ class Chain(ABC):
                     connection.execute("ROLLBACK")
                 raise
 
-    def _begun(self) -> AbstractContextManager[Entries]:
-        """Begin a transaction in which no other process can write, and commit it durably."""
-        return self._entries(self._connected(), self._begin, "COMMIT")
-
-    def _snapshot(self) -> AbstractContextManager[Entries]:
-        """Open the entries as they are now, for reading only."""
-        return self._entries(self._connected(), self._begin_to_read, "ROLLBACK")
-
-    def _tried(self) -> AbstractContextManager[Entries]:
-        """Open the entries for a trial, which is rolled back."""
-        return self._entries(self._connected(), self._begin, "ROLLBACK")
-
     @contextmanager
     def _usable(self) -> Iterator[None]:
         """Raise OdError for an error of the database that leaves the context."""
@@ -216,6 +395,14 @@ class Chain(ABC):
         with closing(self._connect()) as connection:
             yield connection
 
+    def _readable(self) -> AbstractContextManager[Any]:
+        """Open a connection for reading only, to a ledger that exists."""
+        return self._connected()
+
+    def _for_trial(self) -> AbstractContextManager[Any]:
+        """Open a connection to the ledger, or to a copy, for a transaction that is rolled back."""
+        return self._connected()
+
     @abstractmethod
     def exists(self) -> bool:
         """Return whether the ledger has been created."""
@@ -231,7 +418,7 @@ class Chain(ABC):
             OdError: the ledger cannot be used now, is damaged, or lacks the entry that the head names. Or a release was
                 charged, and the head is missing or damaged.
         """
-        with self._begun() as entries:
+        with self._entries(self._connected(), self._begin, "COMMIT") as entries:
             self._head.check(entries)
             self._verified = entries.verify(self._verified)
             yield entries
@@ -244,7 +431,7 @@ class Chain(ABC):
 
         What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
         """
-        with self._tried() as entries:
+        with self._entries(self._for_trial(), self._begin, "ROLLBACK") as entries:
             self._head.check(entries)
             yield entries
 
@@ -258,7 +445,7 @@ class Chain(ABC):
         Raises:
             OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
         """
-        with self._snapshot() as entries:
+        with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
             entries.verify(self._head.check(entries))
             yield entries
 
@@ -267,7 +454,8 @@ class Chain(ABC):
 
         Raises OdError if the other ledger has entries, or :meth:`transaction` would refuse this one.
         """
-        with self.look() as entries, target._begun() as copied:
+        added = target._entries(target._connected(), target._begin, "COMMIT")
+        with self.look() as entries, added as copied:
             return copied.copy(entries)
 
     def exclusive(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
@@ -295,24 +483,19 @@ class SqliteChain(Chain):
         """Return whether there is a file."""
         return self._path.exists()
 
-    def _snapshot(self) -> AbstractContextManager[Entries]:
-        """Open the entries as :meth:`Chain._snapshot` does. A missing file is not created."""
-        return self._entries(self._readable(), self._begin_to_read, "ROLLBACK")
-
     @contextmanager
-    def _tried(self) -> Iterator[Entries]:
-        """Copy the entries into memory for a trial, which so needs no right to write, and keeps no release waiting.
+    def _for_trial(self) -> Iterator[sqlite3.Connection]:
+        """Copy the entries into memory, which needs no right to write, and keeps no release waiting.
 
         A ledger that does not exist yet has no entries.
         """
-        with self._usable(), closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
-            copy.row_factory = sqlite3.Row
+        with closing(_opened(":memory:")) as copy:
             if self._path.exists():
                 with self._readable() as ledger:
                     ledger.backup(copy)
             else:
                 copy.executescript(_sql("sqlite_schema"))
-            yield Entries(copy)
+            yield copy
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:
         """Return the entries, with a function that checks that the indexes of the file agree with them."""
@@ -335,8 +518,7 @@ class SqliteChain(Chain):
                 mode, state = "ro&immutable=1", self._path.stat()
         place = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
-            with closing(sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS)) as connection:
-                connection.row_factory, connection.isolation_level = sqlite3.Row, None
+            with closing(_opened(place)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
@@ -363,9 +545,8 @@ class SqliteChain(Chain):
         if not self._path.exists():
             os.close(os.open(self._path, os.O_CREAT | os.O_WRONLY, PUBLIC_FILE_MODE))
             self._path.chmod(PUBLIC_FILE_MODE)
-        connection = sqlite3.connect(self._path, timeout=WAIT_SECONDS, isolation_level=None)
+        connection = _opened(self._path.absolute().as_uri())
         try:
-            connection.row_factory = sqlite3.Row
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.executescript(_sql("sqlite_schema"))
@@ -393,6 +574,13 @@ class SqliteChain(Chain):
             if self._log.exists():
                 step = f"{step}, or read a copy of {self._path.name} and {self._log.name} in a folder of your own"
         return OdError("OD-LEDGER-UNAVAILABLE", message, next_step=step, spent=STAYS_CHARGED)
+
+
+def _opened(place: str) -> sqlite3.Connection:
+    """Open a SQLite database at an address, without transactions of Python's own. Rows are mappings by column."""
+    connection = sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
+    connection.row_factory = sqlite3.Row
+    return connection
 
 
 def _version(state: os.stat_result) -> tuple[int, ...]:

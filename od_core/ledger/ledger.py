@@ -1,6 +1,6 @@
 """Record the reservations, draws, measurements and publications of releases in the budget ledger.
 
-The entries form an append-only chain (:mod:`od_core.ledger.entries`). The state of a level is the kind of its newest
+The entries form an append-only chain (:mod:`od_core.ledger.chain`). The state of a level is the kind of its newest
 entry: RESERVED, DRAWING or MEASURED. The spending of a domain in a period is the sum of its RESERVED entries, so
 nothing is ever refunded. If a run finds a level in state DRAWING, the process that drew it has ended, and its draw is
 lost. Somebody may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
@@ -23,10 +23,8 @@ from typing import Any
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, check_cap, in_full_of
-from od_core.ledger.chain import chain_of
-from od_core.ledger.confidential import LOCK_SECONDS
-from od_core.ledger.entries import (
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, charged_by, check_cap, in_full_of
+from od_core.ledger.chain import (
     CAP,
     DOMAIN,
     DRAWING,
@@ -37,13 +35,15 @@ from od_core.ledger.entries import (
     Entries,
     EntryName,
     broken,
+    chain_of,
 )
+from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, refuse_other_charge, wrong_charge
-from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts
-from od_core.privacy.person_year import year_of
+from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
+from od_core.privacy.unit import PrivacyUnit
 
 
 def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
@@ -83,13 +83,14 @@ def _cap_text(facts: dict[str, str]) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items() if name != "reason")
 
 
-def other_unit(domain: str) -> OdError:
-    """Return the OdError for a release whose unit is not that of its data set."""
-    return OdError(
-        "OD-DOMAIN-CONFLICT",
-        f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
-        next_step="declare the domain once, and use its unit and neighbours in all its releases",
-    )
+def hold_to_unit(unit: PrivacyUnit, declared: Mapping[str, Any], domain: str) -> None:
+    """Raise OdError if the unit of a release is not the one with which its data set was declared."""
+    if any(declared.get(name) != fact for name, fact in unit_facts(unit).items()):
+        raise OdError(
+            "OD-DOMAIN-CONFLICT",
+            f"the release's unit or neighbours differ from those of the privacy domain {domain!r}",
+            next_step="declare the domain once, and use its unit and neighbours in all its releases",
+        )
 
 
 def declared_facts(entries: Entries, domain: str) -> dict[str, Any]:
@@ -199,14 +200,13 @@ def reserve(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> None:
     refuse_moved_series(entries, key, domain)
     refuse_other_areas(entries, key, plan)
     declared = entries.newest(DOMAIN, domain=domain)
-    unit = unit_facts(plan.unit)
-    if declared is None or {name: declared["content"].get(name) for name in unit} != unit:
-        raise other_unit(domain)
-    periods = charged_periods(Period(key.period), declared["content"]["elementary_period"], plan.unit.kind)
+    facts = {} if declared is None else declared["content"]
+    hold_to_unit(plan.unit, facts, domain)
+    periods = charged_by(facts, key.period)
     check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
-    facts = plan.facts()
+    planned = plan.facts()
     for step in plan.charged_steps:
-        content = {"mechanism": facts["mechanism"], "periods": periods, **step.noise_facts, "plan": facts}
+        content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
         entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
 
@@ -457,13 +457,8 @@ class Ledger:
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
         """Record that a level is measured. The file of the draw must be durable before this method is called.
 
-        Args:
-            key, level: the release, and the number of the level.
-            draw: number of the draw, from :meth:`start_draw`.
-            digest: digest of the file, as in :class:`LevelState`.
-
-        Raises:
-            OdError: the level is not being drawn, or another draw of the level has begun since.
+        ``draw`` is the number that :meth:`start_draw` returned, and ``digest`` is as in :class:`LevelState`. Raises
+        OdError if the level is not being drawn, or another draw of the level has begun since.
         """
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)
@@ -540,7 +535,7 @@ class Ledger:
             drawn = entries.groups("release", "kind = ? AND domain = ?", DRAWING, domain)
             facts = declared_facts(entries, domain) if drawn else {}
         keys = [ReleaseKey.parse(group["release"]) for group in drawn]
-        return {key: list(_charged(facts, key.period)) for key in keys}
+        return {key: list(charged_by(facts, key.period)) for key in keys}
 
     def noise(self, key: ReleaseKey) -> str:
         """Return the names of the noise backends that drew a release, separated by commas if there are several."""
@@ -549,23 +544,15 @@ class Ledger:
         # Entries of early versions name no backend, because OpenDP was the only one.
         return ", ".join(sorted({entry["content"].get("noise") or "opendp" for entry in drawn}))
 
-    def _published(self, key: ReleaseKey) -> dict[str, Any]:
-        """Return the content of the PUBLISHED entry of a release; empty if it is not public."""
+    def publication(self, key: ReleaseKey) -> dict[str, Any]:
+        """Return the content of the PUBLISHED entry of a release, as :meth:`publish` made it; empty if not public."""
         with self._read() as entries:
             row = entries.newest(PUBLISHED, release=str(key))
         return {} if row is None else row["content"]
 
     def is_published(self, key: ReleaseKey) -> bool:
         """Return whether the release was published."""
-        return bool(self._published(key))
-
-    def published_certificate(self, key: ReleaseKey) -> str | None:
-        """Return the digest of the certificate of a published release, or None if it is not published."""
-        return self._published(key).get("certificate")
-
-    def published_exactly(self, key: ReleaseKey) -> dict[str, int]:
-        """Return the numbers that a release published without noise, by name. Return {} if it is not public."""
-        return dict(self._published(key).get("exact", {}))
+        return bool(self.publication(key))
 
     def record(self, key: ReleaseKey) -> ReleaseRecord:
         """Return the ledger's record of a release, for its certificate. Raises OdError if no level is measured."""
@@ -647,7 +634,7 @@ class Ledger:
         be charged in it.
         """
         with self._read() as entries:
-            periods = _charged(declared_facts(entries, domain), period)
+            periods = charged_by(declared_facts(entries, domain), period)
             found = balances(entries, domain, periods, until=until)
         return min(found, key=lambda balance: balance.left)
 
@@ -664,7 +651,7 @@ class Ledger:
         """
         with self._read() as entries:
             facts = declared_facts(entries, domain)
-            parts = {period: _charged(facts, period) for period in periods}
+            parts = {period: charged_by(facts, period) for period in periods}
             every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
             found = balances(entries, domain, every, by_release=False)
         left = {part: balance.left for balance in found for part in balance.of}
@@ -687,11 +674,6 @@ def _wrong_state(message: str, next_step: str = "run the release again") -> OdEr
 def _newest_of(entries: Entries, key: ReleaseKey, level: int) -> dict[str, Any] | None:
     """Return the entry that is the state of a level; None if it was never reserved."""
     return entries.newest(RESERVED, DRAWING, MEASURED, release=str(key), level=level)
-
-
-def _charged(facts: Mapping[str, Any], period: str) -> tuple[str, ...]:
-    """Return the elementary periods that a release of a period charges in a domain with these facts."""
-    return charged_periods(Period(period), facts["elementary_period"], facts["unit"])
 
 
 def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:

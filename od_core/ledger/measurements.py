@@ -1,8 +1,13 @@
-"""Store noisy measurements. Each measurement is written once, and then only read."""
+"""Charge releases to a ledger before they are drawn, and store their noisy measurements.
+
+Each measurement is written once, and then only read.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,16 +20,19 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, sync, write_checked, write_durably
-from od_core.interrupts import finished_first
+from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.entries import DRAWING, MEASURED, RESERVED
-from od_core.ledger.identity import Counted, hold_to_input
-from od_core.ledger.ledger import Ledger, LevelState
+from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
 from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_files
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.sources import checked_noise, noise_named
+from od_core.noise.sources import NoiseSource, backend_name, checked_noise, noise_named
+from od_core.parallel import finished_first
+from od_core.periods import Period
+from od_core.privacy.domain import charged_periods
 from od_core.privacy.plan import Plan, Step, UncountedStep
+from od_core.privacy.unit import PrivacyUnit
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
 """Function that draws the noisy values of a level, and returns them in consecutive arrays."""
@@ -112,6 +120,104 @@ def _uncounted(step: UncountedStep, counters: UserCounters, noise: str) -> Itera
     source = noise_named(noise)
     drawn = checked_noise(source, source.draw(step.variance, step.number, 0, 1), 1)
     return iter([drawn + counters.uncounted(step.max_trips)])
+
+
+@dataclass(frozen=True)
+class Charged:
+    """A ledger that a release is charged to, and the key of the release, whose series has the name of its domain."""
+
+    ledger: Ledger
+    key: ReleaseKey
+
+    @property
+    def confidential(self) -> ConfidentialFolder:
+        """Folder ``confidential`` beside the ledger."""
+        return ConfidentialFolder(self.ledger.path.parent / "confidential")
+
+    def counters(self, unit: PrivacyUnit) -> UserCounters | None:
+        """Return the counters of users for unit ``user_year``, and None for other units.
+
+        Raises OdError if the data set is not declared, or with another unit.
+        """
+        if unit.kind != "user_year":
+            return None
+        domain = self.key.release
+        facts = self.ledger.declared(domain)
+        hold_to_unit(unit, facts, domain)
+        elementary, year = facts["elementary_period"], facts["year"]
+        charged_periods(Period(self.key.period), elementary, unit.kind)
+        return UserCounters(self.confidential, self.ledger, self.key, domain, unit, elementary, year)
+
+
+@contextmanager
+def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Iterator[Charged | None]:
+    """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
+
+    No other release is counted or drawn with the same ledger in this context. Without a ledger, the privacy guarantee
+    covers one call only.
+
+    Raises:
+        OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not
+            valid, the noise source is not a backend of this library, or another run does not end in time.
+    """
+    if (ledger is None) != (release_id is None):
+        raise OdError(
+            "OD-RELEASE-KEY",
+            "a ledger needs a release_id, and a release_id needs a ledger",
+            next_step="give both, or neither",
+        )
+    if ledger is None or release_id is None:
+        yield None
+        return
+    if backend_name(noise) is None:
+        raise OdError(
+            "OD-NOISE-UNCERTIFIED",
+            "this noise source is not a backend of this library, so a release with it cannot be charged or published",
+            next_step="use one of the named noise backends",
+        )
+    charged = Charged(ledger, ReleaseKey.parse(release_id))
+    with ledger.exclusive(), ledger.kept_open():
+        yield charged
+
+
+def draw_release(
+    run: Callable[[P, C, NoiseSource, Measurements], R],
+    charged: Charged | None,
+    plan: P,
+    counted: C,
+    noise: NoiseSource,
+    counters: UserCounters | None = None,
+) -> R:
+    """Call ``run``, which makes the release, and return its result. Call this in the context :func:`charged_to`.
+
+    With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
+    Without a ledger, the measurements exist only during this call.
+
+    Args:
+        run: function that measures the levels that are not measured yet, and estimates the release.
+        charged: the ledger and the key of the release.
+        plan, counted, noise: arguments of ``run``. The input must be the same in every call for the same release.
+        counters: result of :meth:`Charged.counters`, with which the input was counted.
+
+    Raises:
+        OdError: :func:`begin_release` or ``run`` raised it. Or there is no ledger, but the
+            plan measures the uncounted trips.
+    """
+    if charged is None:
+        if plan.uncounted_step is not None:
+            raise OdError(
+                "OD-UNCOUNTED",
+                "uncounted trips cannot be measured: without a ledger, there are no counters of users",
+                next_step="give a ledger and a release_id, or leave out `uncounted`",
+            )
+        return run(plan, counted, noise, MemoryMeasurements())
+    ledger, key, confidential = charged.ledger, charged.key, charged.confidential
+    if counters is not None:
+        counters.hold_to_input(counted)
+    backend = backend_name(noise)
+    measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
+    made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
+    return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
 
 
 class DurableMeasurements:
@@ -248,13 +354,16 @@ class NoisyVector:
     The vector does not state which node a value belongs to. This follows from the result of the level above.
 
     Args:
-        sources: Parquet files of consecutive values.
+        sources: Parquet files or arrays of consecutive values.
     """
 
-    def __init__(self, *sources: Source) -> None:
+    def __init__(self, *sources: Source | NDArray[np.int64]) -> None:
         self._sources = sources
         self._length = 0
         for source in sources:
+            if isinstance(source, np.ndarray):
+                self._length += len(source)
+                continue
             with _opened(source) as file:
                 self._length += int(file.metadata.num_rows)
 
@@ -291,31 +400,14 @@ class NoisyVector:
             yield piece
 
     def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the values of each row group, in order. One column gives other threads nothing to do."""
+        """Yield the values of each row group or array, in order. One column gives other threads nothing to do."""
         for source in self._sources:
+            if isinstance(source, np.ndarray):
+                yield source
+                continue
             with _opened(source) as file:
                 for group in range(file.num_row_groups):
                     yield file.read_row_group(group, use_threads=False)["noisy"].combine_chunks().to_numpy()
-
-
-class NoisyArray(NoisyVector):
-    """Noisy values that are in memory as an array. It is read like a vector in a file.
-
-    Args:
-        array: the values; shape (values,).
-    """
-
-    def __init__(self, array: NDArray[np.int64]) -> None:
-        super().__init__()
-        self._array = array
-        self._array.flags.writeable = False
-
-    def __len__(self) -> int:
-        return len(self._array)
-
-    def _groups(self) -> Iterator[NDArray[np.int64]]:
-        """Yield the array as one group."""
-        yield self._array
 
 
 def _opened(source: Source) -> pq.ParquetFile:

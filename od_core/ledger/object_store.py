@@ -15,7 +15,7 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 
@@ -30,42 +30,6 @@ _PASSWORD = re.compile(r"://[^/]*:.*@|[?]")
 
 _ERRORS = "errors"
 """Name of the folder of details of errors."""
-
-
-class Store(Protocol):
-    """A store of files by name, such as ``claims/level_5.part_3``. The store object can be sent to another process."""
-
-    @property
-    def place(self) -> str:
-        """Full path or address of the store."""
-        ...
-
-    def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file unless one of that name exists. Return whether this call stored it.
-
-        If it is not ``durable``, it may be lost or cut short when the machine fails, because it can be made again.
-        """
-        ...
-
-    def read(self, name: str) -> pa.NativeFile:
-        """Open a stored file for reading at any position. Raises OdError if there is none."""
-        ...
-
-    def has(self, name: str) -> bool:
-        """Return whether there is a file of that name."""
-        ...
-
-    def list(self, prefix: str) -> list[str]:
-        """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
-        ...
-
-    def remove(self, prefix: str) -> None:
-        """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
-        ...
-
-    def settle(self) -> None:
-        """Make all stored files durable, including files of processes that were killed before they could do so."""
-        ...
 
 
 def store_at(place: str) -> Store:
@@ -91,7 +55,10 @@ def read_details(store: Store) -> str:
 
 @dataclass(frozen=True)
 class LocalStore:
-    """A store in a folder of mode 0700, on this machine or on storage that all machines share."""
+    """A store of files by name, such as ``claims/level_5.part_3``, which can be sent to another process.
+
+    It is in a folder of mode 0700, on this machine or on storage that all machines share.
+    """
 
     folder: Path
 
@@ -101,7 +68,11 @@ class LocalStore:
         return str(self.folder.absolute())
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file as :meth:`Store.create_if_absent` does: write it under a temporary name, then link it."""
+        """Store a file unless one of that name exists. Return whether this call stored it.
+
+        It is written under a temporary name, then linked. If it is not ``durable``, it may be lost or cut short when
+        the machine fails, because it can be made again.
+        """
         path = self.folder / name
         if path.exists():
             return False
@@ -126,7 +97,7 @@ class LocalStore:
             temporary.unlink(missing_ok=True)
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open a file as :meth:`Store.read` does, mapped into memory."""
+        """Open a stored file for reading at any position, mapped into memory. Raises OdError if there is none."""
         try:
             return pa.memory_map(str(self.folder / name))
         except FileNotFoundError:
@@ -137,17 +108,20 @@ class LocalStore:
         return (self.folder / name).exists()
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names of files as :meth:`Store.list` does."""
+        """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
         above, _, begins = prefix.rpartition("/")
         found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
         return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
 
     def remove(self, prefix: str) -> None:
-        """Remove a folder as :meth:`Store.remove` does."""
+        """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
         shutil.rmtree(self.folder / prefix, ignore_errors=True)
 
     def settle(self) -> None:
-        """Make the names of all files durable. The content of a file is already durable before its name exists."""
+        """Make all stored files durable, including files of processes that were killed before they could do so.
+
+        The content of a file is already durable before its name exists.
+        """
         if self.folder.is_dir():
             sync(self.folder.parent)
             for folder, _, _ in os.walk(self.folder):
@@ -157,7 +131,9 @@ class LocalStore:
 
 @dataclass(frozen=True)
 class FsspecStore:
-    """A store in a folder of an object store. A file is durable as soon as the request that creates it is answered.
+    """A store like :class:`LocalStore` in a folder of an object store.
+
+    A file is durable as soon as the request that creates it is answered.
 
     Raises OdError if the storage is not known to create files exclusively, or the address holds a password.
 
@@ -183,7 +159,7 @@ class FsspecStore:
             )
 
     def create_if_absent(self, name: str, content: bytes | pa.Buffer, *, durable: bool = True) -> bool:
-        """Store a file as :meth:`Store.create_if_absent` does. All files are durable."""
+        """Store a file as :meth:`LocalStore.create_if_absent` does. All files are durable."""
         try:
             self._files().pipe_file(name, bytes(content), mode="create")
         except FileExistsError:
@@ -191,7 +167,7 @@ class FsspecStore:
         return True
 
     def read(self, name: str) -> pa.NativeFile:
-        """Open a file as :meth:`Store.read` does."""
+        """Open a file as :meth:`LocalStore.read` does."""
         try:
             return pa.PythonFile(self._files().open(name, "rb"), mode="r")
         except FileNotFoundError:
@@ -202,7 +178,7 @@ class FsspecStore:
         return bool(self._files(afresh=True).exists(name))
 
     def list(self, prefix: str) -> list[str]:
-        """Return the names of files as :meth:`Store.list` does."""
+        """Return the names of files as :meth:`LocalStore.list` does."""
         try:
             found = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
@@ -211,7 +187,7 @@ class FsspecStore:
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
-        """Remove a folder as :meth:`Store.remove` does."""
+        """Remove a folder as :meth:`LocalStore.remove` does."""
         with suppress(FileNotFoundError):
             self._files().rm(prefix, recursive=True)
 
@@ -237,6 +213,9 @@ class FsspecStore:
         if afresh:
             files.invalidate_cache()
         return DirFileSystem(folder, files)
+
+
+Store = LocalStore | FsspecStore
 
 
 def _missing(name: str) -> OdError:

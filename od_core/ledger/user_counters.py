@@ -27,11 +27,11 @@ from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.identity import Counted, hold_to_input, identity_of, stored_identity
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.ledger.staged_files import Counted, hold_to_input, identity_of, stored_identity
 from od_core.periods import Length, Period
-from od_core.privacy.person_year import year_of, year_text
+from od_core.privacy.domain import year_of, year_text
 
 if TYPE_CHECKING:
     from od_core.privacy.unit import PrivacyUnit
@@ -68,7 +68,7 @@ class UserCounters:
     Attributes:
         confidential, ledger, key: folder of the files, ledger that records which releases were drawn, and the release.
         domain, unit: name of the data set, and its unit ``user_year``.
-        elementary, year: see :func:`od_core.privacy.person_year.year_of`.
+        elementary, year: see :func:`od_core.privacy.domain.year_of`.
     """
 
     confidential: ConfidentialFolder
@@ -122,7 +122,7 @@ class UserCounters:
     def hold_to_input(self, counted: Counted) -> None:
         """Store the fingerprints of the counted input and its counters, or check them if the release was drawn.
 
-        Raises OdError as :func:`od_core.ledger.identity.hold_to_input` does.
+        Raises OdError as :func:`od_core.ledger.staged_files.hold_to_input` does.
         """
         drawn = self.ledger.is_drawn(self.key)
         hold_to_input(self.confidential, self.key, counted, drawn=drawn, counters=self.fingerprint(self.key))

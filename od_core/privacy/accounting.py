@@ -22,6 +22,9 @@ from od_core.errors import OdError
 RHO_UNIT = Fraction(1, 1 << 64)
 """Unit of rho: every rho to which a conversion converts an epsilon is a multiple of this number."""
 
+_BITS_OF_RHO = 100
+"""Bits of the largest rho in this unit, 2^36. No allowed epsilon is that of a larger rho."""
+
 SMALLEST, LARGEST = Fraction(1, 10**30), Fraction(10**9)
 """Smallest and largest epsilon or rho of a budget. Between them, no computation overflows or loses its precision."""
 
@@ -84,19 +87,13 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
         OdError: epsilon is not between 1e-30 and 1e9, delta is not in (0, 1), or no such rho is above 0.
     """
     check_epsilon(epsilon)
-    high = 1
-    while CONVERSIONS[conversion](high * RHO_UNIT, delta) <= epsilon:
-        high *= 2
-    low = high // 2
-    while high - low > 1:
-        middle = (low + high) // 2
-        if CONVERSIONS[conversion](middle * RHO_UNIT, delta) <= epsilon:
-            low = middle
-        else:
-            high = middle
-    if low == 0:
+    units = 0
+    for bit in reversed(range(_BITS_OF_RHO)):
+        if CONVERSIONS[conversion]((units + (1 << bit)) * RHO_UNIT, delta) <= epsilon:
+            units += 1 << bit
+    if units == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
-    return low * RHO_UNIT
+    return units * RHO_UNIT
 
 
 def check_epsilon(epsilon: Fraction) -> None:

@@ -1,15 +1,21 @@
-"""Define the privacy domain of a data set: its privacy unit, its elementary period and its cap."""
+"""Define the privacy domain of a data set: its privacy unit, its elementary period, its years and its cap.
+
+Under unit ``user_year``, a user may have m counted trips in each elementary period, and M in the year. The loss of a
+release grows with the square of the user's counted trips in its period. So a user loses most with m trips in the
+periods that cost most, until the M trips are used up. ``docs/explanation/person-year.md`` has the proof.
+"""
 
 from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+from fractions import Fraction
 
 from od_core.errors import OdError
-from od_core.periods import LENGTHS, Length, Period, check_time_zone
-from od_core.privacy.budget import Cap
-from od_core.privacy.person_year import CALENDAR, year_of
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
+from od_core.privacy.budget import Cap, Spent
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
@@ -18,6 +24,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 ALL_PERIODS = "all"
 """Name of the single period that all releases charge under unit ``user``, because its losses add up over time."""
+
+CALENDAR = "calendar"
+"""Name of the years that begin on 1 January."""
 
 _SOME_DAY = datetime.date(2001, 1, 1)
 """A day whose calendar year shows whether the elementary periods fill years; a Monday, for weeks."""
@@ -100,7 +109,7 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 
     Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
     user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
-    unit ``user_year``, those of a year add up as :func:`od_core.privacy.person_year.largest_rho` defines.
+    unit ``user_year``, those of a year add up as :func:`largest_rho` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
@@ -125,3 +134,76 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
             next_step="release one elementary period at a time, declare a longer one, or use unit 'user'",
         )
     return tuple(part.text for part in parts)
+
+
+# What the releases of a year cost a user, for unit `user_year`.
+
+
+def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) -> Fraction:
+    """Return the largest rho that the releases of a year can cost one user.
+
+    Args:
+        spent: for each elementary period, the rho that its releases cost a user with ``max_trips`` counted trips.
+        max_trips: m, the largest number of a user's counted trips in one period.
+        max_trips_year: M, the largest number of a user's counted trips in the year; at least m.
+    """
+    periods, rest = divmod(max_trips_year, max_trips)
+    costly = sorted(spent, reverse=True)
+    last = sum(costly[periods : periods + 1], start=Fraction(0))
+    return sum(costly[:periods], start=Fraction(0)) + Fraction(rest, max_trips) ** 2 * last
+
+
+def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
+    """Return :func:`largest_rho` of a year of ``user_year`` with so many periods, which cost rho 1 each.
+
+    By default, there are so many periods that further ones do not cost more.
+    """
+    m, most = unit.contribution_bound, unit.max_trips_year or 0
+    return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
+
+
+def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
+    """Return the rho of a year with so many periods if each is released once and spends the same."""
+    return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
+
+
+def most_in_a_year(period: Period) -> int:
+    """Return the largest number of elementary periods like this one that a year of the calendar has."""
+    fixed = {"month": 12, "quarter": 4}
+    return fixed.get(period.length or "", -(-366 // (period.end - period.first).days))
+
+
+def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
+    """Return the elementary periods of the year that contains an elementary period.
+
+    Args:
+        period, elementary: an elementary period and its length.
+        year: ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years before
+            and after the span have the same number of elementary periods.
+
+    Raises:
+        OdError: a year does not consist of whole elementary periods, or of only one.
+    """
+    if year == CALENDAR:
+        return _parts(Period.around(period.first, "year"), elementary)
+    parts = _parts(Period(year), elementary)
+    first, size = number_of(parts[0].first, elementary), len(parts)
+    start = first + (number_of(period.first, elementary) - first) // size * size
+    return numbered(range(start, start + size), elementary)
+
+
+def year_text(parts: tuple[Period, ...], year: str) -> str:
+    """Return the name of a year of :func:`year_of`: ``2001``, or the span of its elementary periods."""
+    return f"{parts[0].first.year:04d}" if year == CALENDAR else f"{parts[0]}--{parts[-1]}"
+
+
+def _parts(year: Period, elementary: Length) -> tuple[Period, ...]:
+    parts = year.parts(elementary)
+    if len(parts) < 2:
+        raise OdError(
+            "OD-DOMAIN-YEAR",
+            f"the year {year} does not consist of several whole elementary periods ({elementary}s) of the data set",
+            next_step="declare a shorter elementary period, or the first year as a span of elementary periods, such as"
+            " 2001-W01--2001-W52",
+        )
+    return parts

@@ -137,9 +137,6 @@ class Plan(ABC):
     """The fixed list of steps of one release, with the public facts that determine it.
 
     Attributes:
-        unit: the privacy unit.
-        budget: budget of the whole release.
-        mechanism: mechanism that determines the steps.
         steps: all steps, in the order in which they are drawn.
         acceptance: rules that decide which records are counted, and which inputs are refused.
     """

@@ -32,7 +32,7 @@ from od_core.files.durable import (
     sync,
     write_checked,
 )
-from od_core.ledger.entries import EntryName
+from od_core.ledger.chain import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
 from od_core.publication.file_formats import is_read_whole, opens, refuse_holes, refuse_unreadable, same_content

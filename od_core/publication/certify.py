@@ -17,8 +17,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
+from od_core.privacy.domain import alike, most_in_a_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
-from od_core.privacy.person_year import alike, most_in_a_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE

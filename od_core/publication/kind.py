@@ -16,10 +16,9 @@ import pandas as pd
 from markupsafe import Markup
 
 from od_core.geography.geography import Geography
-from od_core.ledger.identity import Counted
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
-from od_core.ledger.staged_files import StagedTable
+from od_core.ledger.staged_files import Counted, StagedTable
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step

@@ -29,8 +29,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
+from od_core.privacy.domain import largest_rho, most_in_a_year
 from od_core.privacy.neighbours import SPANS
-from od_core.privacy.person_year import largest_rho, most_in_a_year
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach

@@ -156,7 +156,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
         records=stated["records"],
         intervals=stated.get("interval") is not None,
     )
-    facts = as_published(facts, published.bundle, ledger.published_certificate(published.key))
+    facts = as_published(facts, published.bundle, ledger.publication(published.key).get("certificate"))
     context = context_of(kind, ledger, published.key, stated["data_set"], published.releases)
     report = kind.report(rebuilt, facts, context)
     yield from _differences(published, kind, rebuilt, facts, report, "the measurements and the ledger give")
@@ -200,12 +200,13 @@ def _ledger(published: Published, public: PlannedRelease, stated: Certificate) -
     ledger, key = published.ledger, published.key
     ledger.verify()
     ledger.hold_to_plan(key, stated["data_set"], public.plan)
-    digest = ledger.published_certificate(key)
+    entered = ledger.publication(key)
+    digest = entered.get("certificate")
     if digest is None:
         yield "the ledger does not record its publication"
     elif digest != certificate_digest(stated):
         yield "its certificate differs from the one that was published"
-    if ledger.published_exactly(key) != stated["exact"]:
+    if entered.get("exact", {}) != stated["exact"]:
         yield "the ledger records other exact numbers"
     if ledger.spent(key, public.plan) != public.spent:
         yield "the ledger records another charge"

@@ -12,9 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
-from od_core.ledger.draw_release import charged_to, draw_release
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.measurements import Measurements, NoisyVector, charged_to, draw_release
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease

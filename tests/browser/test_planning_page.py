@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, ReleasePlan
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.domain import equal_periods
 from od_core.privacy.posterior import Guarantee
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting

@@ -11,7 +11,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, PrivacyUnit
 from od_core.privacy.accounting import text_above
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.domain import equal_periods
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PHONE, too_wide

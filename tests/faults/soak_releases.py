@@ -129,7 +129,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
         [CheckResult("release", "made by a soak", True)],
         record=ledger.record(key),
     )
-    published = ledger.published_certificate(key)
+    published = ledger.publication(key).get("certificate")
     facts = as_published(facts, place.bundle, published)
     report = published_as.report(release, facts, context_of(published_as, ledger, key, kind, place.releases))
     with staged_folder(

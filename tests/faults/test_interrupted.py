@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 import yaml
 
-from od_core.ledger.entries import DRAWING
+from od_core.ledger.chain import DRAWING
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, ZONES, records
 from tests.od_assets.test_code_location import DEFINED
 from tests.od_core.ledger.ledger_rows import rows

@@ -16,7 +16,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.budget import Spent
-from od_core.privacy.person_year import largest_rho
+from od_core.privacy.domain import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.privacy_loss import epsilon_exact
 

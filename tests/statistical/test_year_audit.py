@@ -24,9 +24,8 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, largest_rho
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
-from od_core.privacy.person_year import CALENDAR, largest_rho
 from od_core.records.trip_counts import count_trips
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_audit import (

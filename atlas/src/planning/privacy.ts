@@ -22,7 +22,7 @@ export function rhoOfGroup(rho: number, trips: number): number {
 }
 
 /** Rho of a year of equal periods for a user, as a multiple of that of one of them, given the trips that are counted at
- * most in a period and in the year; see `equal_periods` in `od_core/privacy/person_year.py`. */
+ * most in a period and in the year; see `equal_periods` in `od_core/privacy/domain.py`. */
 export function yearFactor(periods: number, most: number, yearly: number): number {
   const full = Math.floor(yearly / most);
   return full < periods ? full + ((yearly % most) / most) ** 2 : periods;

@@ -22,7 +22,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import CombinedTotals, GaussianStep, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
-from od_core.ledger.measurements import NoisyArray, NoisyVector
+from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import in_order, memory
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 
@@ -289,7 +289,7 @@ def segment_counts(
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
     own = [(m, values(m, breakdown)) for m in measured if m.step in steps]
     return [
-        [NoisyCounts(m.step, m.parents, NoisyArray(of_categories[k])) for m, of_categories in own]
+        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in own]
         for k in range(len(breakdown.categories))
     ]
 
@@ -331,7 +331,7 @@ def combined_totals(
             multiples += _weighted(values(m, breakdown).sum(axis=0), weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)
-        rounded = NoisyArray((2 * multiples + divisor) // (2 * divisor))
+        rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))
         combined.append(NoisyCounts(total, of_totals.parents, rounded, multiples / float(divisor)))
     return combined
 

@@ -15,12 +15,12 @@ from functools import partial
 import pyarrow as pa
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.interrupts import finished_first
-from od_core.ledger.entries import MEASURED, RESERVED
+from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, NoisyVector, write_noisy
 from od_core.ledger.object_store import Store, kept_digest, part_file, part_files
 from od_core.ledger.release_key import ReleaseKey
+from od_core.parallel import finished_first
 from od_core.privacy.plan import Step
 
 _CLAIMS = "claims/"

@@ -24,8 +24,8 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
+from od_core.privacy.domain import largest_rho
 from od_core.privacy.neighbours import change_of
-from od_core.privacy.person_year import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals

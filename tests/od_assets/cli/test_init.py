@@ -26,7 +26,7 @@ from od_assets.cli.new_declaration import ROOM, cap_above
 from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
 from od_core.errors import OdError
-from od_core.privacy.person_year import equal_periods
+from od_core.privacy.domain import equal_periods
 from tests.od_assets.canary import ZONE
 from tests.od_assets.conftest import ZONES, Project, records
 

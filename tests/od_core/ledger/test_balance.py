@@ -8,7 +8,7 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.ledger.balance import balances, check_cap
-from od_core.ledger.entries import RESERVED
+from od_core.ledger.chain import RESERVED
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight
 from od_core.privacy.budget import Cap, Charge

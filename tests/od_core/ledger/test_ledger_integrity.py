@@ -17,8 +17,7 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.ledger import chain
 from od_core.ledger import chain as head_module
-from od_core.ledger.chain import chain_of
-from od_core.ledger.entries import Entries
+from od_core.ledger.chain import Entries, chain_of
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap

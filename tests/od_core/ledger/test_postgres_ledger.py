@@ -19,7 +19,6 @@ import pytest
 from od_core import OdError
 from od_core.files import durable as lock_module
 from od_core.ledger import chain
-from od_core.ledger import entries as entries_module
 from od_core.ledger.chain import Chain, chain_of, schema
 from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.ledger.ledger import Ledger
@@ -281,7 +280,7 @@ def test_a_clock_that_is_behind_that_of_another_host_changes_no_order(history, k
 
     before = rows(history)
     with monkeypatch.context() as patch:
-        patch.setattr(entries_module.datetime, "datetime", Behind)
+        patch.setattr(chain.datetime, "datetime", Behind)
         ledger_at(history).declare(domain(2, "census year"))
     assert rows(history)[-1]["at"] < before[-1]["at"]
     ledger = ledger_at(history)

@@ -12,8 +12,7 @@ import pytest
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_flows
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.person_year import largest_rho
+from od_core.privacy.domain import PrivacyDomain, largest_rho
 from od_core.privacy.plan import check_charges
 from tests.od_core.ledger.ledger_rows import ledger_at, rows
 from tests.od_core.ledger.person_years import (

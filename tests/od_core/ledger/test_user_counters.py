@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from od_core import Budget, OdError, release_flows
 from od_core.errors import STAYS_CHARGED
-from od_core.ledger import identity
+from od_core.ledger import staged_files
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.table import TableNoise
-from od_core.privacy.person_year import largest_rho
+from od_core.privacy.domain import largest_rho
 from od_core.records.trip_counts import count_trips
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.ledger.person_years import (
@@ -234,13 +234,13 @@ def test_one_call_that_dies_before_the_draw_is_made_again(year, monkeypatch, mod
         with pytest.raises(Killed):
             released(year, "commuters/2001-01/r1")
     with monkeypatch.context() as patch:
-        write = identity.write_durably
+        write = staged_files.write_durably
 
         def dies_after(path, content):
             write(path, content)
             raise Killed
 
-        patch.setattr(identity, "write_durably", dies_after)
+        patch.setattr(staged_files, "write_durably", dies_after)
         with pytest.raises(Killed):
             released(year, "commuters/2001-01/r1")
     assert by_origin(released(year, "commuters/2001-02/r1")) == {"z0": 1, "z1": 1, "z2": 1}

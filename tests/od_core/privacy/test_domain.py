@@ -11,8 +11,7 @@ import pytest
 from od_core import OdError, PrivacyUnit
 from od_core.periods import Period
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain, charged_periods
-from od_core.privacy.person_year import CALENDAR, year_of, year_text
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, charged_periods, year_of, year_text
 
 DAY = datetime.timedelta(days=1)
 CAP = Cap(rho=Fraction(1))

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.privacy.person_year import largest_rho
+from od_core.privacy.domain import largest_rho
 from tests.od_core.oracles.person_year import (
     Draw,
     File,

@@ -18,7 +18,7 @@ import pandas as pd
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.files.durable import file_digest
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.entries import EntryName
+from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CHECKSUMS, checksum_lines, staged_folder, write_bundle, write_zip, zip_beside

@@ -46,7 +46,7 @@ def publish(
     place = locations(root, key)
     facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key))
     report = kind.report(release, facts, context_of(kind, place.ledger, key, data_set, place.releases))
-    published = place.ledger.published_certificate(key)
+    published = place.ledger.publication(key).get("certificate")
     with staged_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):
         kind.store(place.database, release, key, facts)
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])

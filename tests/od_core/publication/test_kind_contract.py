@@ -628,7 +628,7 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
         assert connection.execute(f"SELECT count(*) FROM {table} WHERE {present}").fetchone() == (0,)
     assert [finding for finding in verify_release(old.place) if finding.fault] == []
     release = example.kind.open(old.place.bundle)
-    published = old.place.ledger.published_certificate(example.key)
+    published = old.place.ledger.publication(example.key).get("certificate")
     facts = as_published(certified(old, release), old.place.bundle, published)
     (old.place.bundle / "certificate.json").unlink()
     report = example.kind.report(release, facts, context_for(old))

@@ -17,7 +17,7 @@ from od_core.flows.estimation import families
 from od_core.flows.mechanisms import InfTDARefined, Mechanism
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.flows.publishing.kind import FlowKind
-from od_core.ledger.entries import EntryName
+from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import od_core.ledger.draw_release
+import od_core.ledger.measurements
 from od_core import Budget, OdError, PrivacyUnit, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -33,8 +33,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.noise.table import TableNoise
 from od_core.periods import following
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import PrivacyDomain
-from od_core.privacy.person_year import CALENDAR, year_of
+from od_core.privacy.domain import CALENDAR, PrivacyDomain, year_of
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate
 from od_core.published.verification import verify_release
@@ -82,9 +81,9 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One ledger of three data sets: all kinds of charges, lost draws, several series in one data set."""
     var = tmp_path_factory.mktemp("var")
     with pytest.MonkeyPatch.context() as context:
-        begin = od_core.ledger.draw_release.begin_release
+        begin = od_core.ledger.measurements.begin_release
         context.setattr(
-            od_core.ledger.draw_release,
+            od_core.ledger.measurements,
             "begin_release",  # a release of one call charges the data set of its series' name
             lambda folder, ledger, key, series, *rest, **given: begin(
                 folder, ledger, key, DATA_SETS.get(series, COMMUTERS), *rest, **given

@@ -13,8 +13,8 @@ import pytest
 
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.periods import Period
+from od_core.privacy.domain import most_in_a_year
 from od_core.privacy.neighbours import REFUSALS
-from od_core.privacy.person_year import most_in_a_year
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import year_sentence
 from od_core.published import documents as made
