@@ -1,9 +1,9 @@
-"""Plan, forecast and run declared releases, show their state, and compare mechanisms."""
+"""Declare, plan, forecast and run releases, show their state, and compare mechanisms."""
 
 from __future__ import annotations
 
 import gc
-import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +13,38 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
+from od_assets.cli.declare import Question, further_fields, write_text
 from od_assets.interrupts import stoppable
 from od_assets.project import prepare_dagster_home
-from od_assets.terminal import console, printable
+from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
     from od_core.privacy.plan import Plan as PrivacyPlan
+
+
+def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
+    """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
+    from od_assets.cli.new_declaration import answered, initialize, places_of
+
+    places_of(name)  # refuses a taken name before any question
+    fields = further_fields(further or [])
+    ask = _asked if sys.stdin.isatty() else None
+    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
+    files, area_counts = initialize(name, answers, fields)
+    areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
+    written = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
+    plan(name)
+
+
+def _asked(question: Question) -> str:
+    """Ask a question at the terminal, after its advice, and return the answer."""
+    if question.advice:
+        console.print(question.advice, style="dim")
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    return answer
 
 
 def plan(
@@ -53,7 +77,7 @@ def plan(
 
         found = target_plan(series, planned, target, table, runs)
         if as_json:
-            typer.echo(json.dumps(found.facts(), indent=2))
+            print_json(found.facts())
         else:
             print_target_plan(found)
         if to is not None:
@@ -70,7 +94,7 @@ def plan(
     if as_json:
         levels = planned.to_frame().to_dict("records")
         facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": series.columns.row}
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     print_plan(series, planned, verbose=verbose)
     print_guarantee(guarantee)
@@ -84,7 +108,6 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     Raises:
         OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
     """
-    from od_assets.cli.declaration_files import write_text
     from od_core.flows.planning_page import planning_page
 
     domain = series.domain
@@ -122,7 +145,7 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.tables import print_frame
+    from od_assets.cli.printing import print_frame
     from od_assets.cli.target_plan import forecast_of
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
@@ -133,7 +156,7 @@ def forecast(
     if to is not None:
         found.write(to)
     if as_json:
-        typer.echo(json.dumps(found.facts(), indent=2))
+        print_json(found.facts())
         return
     for title, frame in found.tables().items():
         print_frame(title, frame)
@@ -149,8 +172,8 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         with _without_collection():
             from od_assets.cli.printing import print_outcome
+            from od_assets.runs.jobs import release_job, run_period
             from od_assets.runs.period_status import chosen_periods, refuse_without_file
-            from od_assets.runs.run_period import release_job, run_period
             from od_assets.series.reading import declaration
 
             component = declaration(release)
@@ -168,7 +191,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                         print_outcome(outcomes[-1])
         finally:
             if as_json:
-                typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
+                print_json([outcome.facts for outcome in outcomes])
     if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
 
@@ -194,7 +217,7 @@ def status(as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.cli.tables import print_status
+    from od_assets.cli.printing import print_status
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import (
@@ -236,7 +259,7 @@ def status(as_json: bool = False) -> None:
     rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME))
     for fault in faults:
@@ -259,7 +282,7 @@ def compare_mechanisms(
     to: Path | None = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
-    from od_assets.runs.run_comparison import given_table, run_comparison
+    from od_assets.runs.jobs import given_table, run_comparison
     from od_assets.series import reading
 
     if flows is None and zones is None:

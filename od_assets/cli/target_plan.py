@@ -15,9 +15,8 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declaration_files import write_text, yaml_block
-from od_assets.cli.printing import level_names
-from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
+from od_assets.cli.declare import write_text, yaml_block
+from od_assets.cli.printing import level_names, print_frame, print_table, say, text
 from od_assets.project import current_project, releases_folder
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
@@ -416,22 +415,6 @@ def target_plan(
     return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
 
 
-def _rho(value: float) -> str | None:
-    """Return a rho that is found by simulation; None if there is none."""
-    return None if math.isnan(value) else text_above(value)
-
-
-_COST: Columns = {
-    "target": ("target", str),
-    "flows": ("flows", int),
-    "rho needed": ("rho", _rho),
-    "rho if alone": ("alone", _rho),
-    "rho without it": ("without", _rho),
-    "binds": ("binds", lambda binds: "yes" if binds else "no"),
-}
-"""Columns of the table of targets."""
-
-
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
     spent, found = planned.plan.spent, planned.found
@@ -451,7 +434,7 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_columns("Targets", map(vars, found.costs), _COST)
+    print_table("targets", found.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)

@@ -15,9 +15,8 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_outcome
-from od_assets.cli.tables import print_frame, sentences
-from od_assets.runs.run_period import Outcome, by_step, followed, silent
+from od_assets.cli.printing import print_frame, print_outcome, sentences
+from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 
 RUN = "00000000-0000-4000-8000-000000000000"
@@ -134,8 +133,8 @@ def test_there_is_no_other_console() -> None:
     """Of rich's own, the strings are markup."""
     folder = Path(od_assets.__file__).parent
     with_a_console = {path.name for path in folder.rglob("*.py") if "Console(" in path.read_text(encoding="utf-8")}
-    assert with_a_console == {"terminal.py", "run_period.py"}
-    assert "rich.console" not in (folder / "runs" / "run_period.py").read_text(encoding="utf-8")
+    assert with_a_console == {"terminal.py", "jobs.py"}
+    assert "rich.console" not in (folder / "runs" / "jobs.py").read_text(encoding="utf-8")
 
 
 def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:

@@ -1,11 +1,14 @@
-"""Run the release of a period, and report its progress."""
+"""Run the jobs of releases and of comparisons of mechanisms in this process, and report their progress."""
 
 import json
 import logging
+import re
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,14 +19,18 @@ from rich.table import Column
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
+from od_assets.components.od_comparison import comparison_definitions
 from od_assets.engines.step_messages import one_of_all
-from od_assets.failures import asset_of, failure_lines
+from od_assets.failures import asset_of, failure_lines, step_failures
 from od_assets.instance import dagster_instance
 from od_assets.interrupts import refuse_if_received
+from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core import OdError
+from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.entries import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
@@ -194,3 +201,72 @@ def _measured(step: Step) -> str:
         return "uncounted trips"
     by = step.noise_facts.get("breakdown")
     return f"level {step.level}" + (f" by {by}" if by else "")
+
+
+REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
+"""Patterns of the files that are copied from the folder of a comparison."""
+
+
+def given_table(
+    flows: Path | None, zones: Path | None, levels: str, trips: str | None, marked: str | None, one_row_a_trip: bool
+) -> Comparison:
+    """Return the comparison on one table, named after its file.
+
+    The arguments are fields of :class:`od_assets.series.comparison.KnownTableSection`; the levels have commas between.
+    Raises OdError if only some of the files and levels are given, or the table is not marked as public or synthetic.
+    """
+    if flows is None or zones is None or not levels:
+        raise OdError(
+            "OD-EVALUATION-TABLE",
+            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
+            next_step="give all three options, or none of them",
+        )
+    name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
+    section = KnownTableSection(
+        name=name,
+        marked=marked,
+        flows=str(flows.resolve()),
+        zones=str(zones.resolve()),
+        levels=[level.strip() for level in levels.split(",")],
+        columns=TableColumns(trips=trips),
+        one_row_a_trip=one_row_a_trip,
+    )
+    section.reader(current_project())
+    return Comparison(
+        name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
+    )
+
+
+def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
+    """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
+
+    If all steps succeed, copy tables and figures to a folder. Return one line for each failed step.
+    """
+    definitions = comparison_definitions(comparison)
+    failures: list[str] = []
+    with dagster_instance() as instance:
+        jobs = [(f"{comparison.name}_runs", data_set) for data_set in comparison.data_sets]
+        for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
+            run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
+            if data_set is None:
+                title = "tables and figures"
+                bar = followed(instance, run_id, title, by_step(title), len(job.nodes), transient=False)
+            else:
+                runs = len(comparison.planned(data_set))
+                bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
+            with bar:
+                result = execute(job, instance, run_id, data_set)
+            failures += step_failures(result.all_events)
+    if to is not None and not failures:
+        to.mkdir(parents=True, exist_ok=True)
+        for file in (file for kind in REPORT_FILES for file in comparison.folder.glob(kind)):
+            shutil.copyfile(file, to / file.name)
+    return failures
+
+
+def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+    """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
+    said = one_of_all(entry)
+    if said is not None:
+        done, _, what = said
+        progress.update(task, completed=done, description=printable(what))
