@@ -71,6 +71,9 @@ class Question:
     read: str = "text"
     units: Sequence[str] = ()
     advice: str = ""
+    shows: str = ""
+    of_further_columns: bool = False
+    may_need_answer: bool = False
 
     @property
     def option(self) -> str:
@@ -149,53 +152,15 @@ def _flow(value: Any) -> str:
     return text.removesuffix("\n").removesuffix("\n...")
 
 
+@contextmanager
+def written_as(named: str, next_step: str, code: str = "OD-INIT-WRITE") -> Iterator[None]:
+    """Raise OdError, with the name of the file, if it cannot be written in this context."""
+    try:
+        yield
+    except OSError as error:
+        raise OdError(code, f"{named} cannot be written: {error.strerror}", next_step=next_step) from None
+
+
 def write_text(path: Path, text: str) -> None:
     """Write a text file that everybody may read. The file is whole or absent."""
     write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
-
-
-def make_file(path: Path, text: str, made: list[Path]) -> None:
-    """Write a new file, and its folder if needed, and add both to ``made``. Raises OdError if it exists."""
-    try:
-        if not path.parent.exists():
-            path.parent.mkdir()
-            made.append(path.parent)
-        path.open("x").close()  # never overwrite a file created in the meantime
-        made.append(path)
-        write_text(path, text)
-    except FileExistsError:
-        raise already_there(path) from None
-    except OSError as error:
-        raise OdError(
-            "OD-INIT-WRITE",
-            f"{path.parent.name}/{path.name} cannot be written: {error.strerror}",
-            next_step="correct the rights or the disk of the folder of the declarations",
-        ) from None
-
-
-@contextmanager
-def removed_if_refused() -> Iterator[list[Path]]:
-    """Yield an empty list for the paths that the body creates, and remove these paths if the body raises."""
-    made: list[Path] = []
-    try:
-        yield made
-    except BaseException as error:
-        for path in reversed(made):
-            if path.is_dir():
-                path.rmdir()
-            else:
-                path.unlink(missing_ok=True)
-        if isinstance(error, OdError):
-            step = f"{error.next_step}: no file was kept, so run init again with another answer"
-            raise error.changed(next_step=step) from None
-        raise
-
-
-def already_there(path: Path) -> OdError:
-    """Return the OdError for a file that ``init`` would overwrite."""
-    where = f"{path.parent.name}/{path.name}"
-    return OdError(
-        "OD-INIT-EXISTS",
-        f"{where} exists already",
-        next_step="choose another name; or remove it, if nothing was released with it",
-    )

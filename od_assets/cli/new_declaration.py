@@ -16,7 +16,7 @@ import difflib
 import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
@@ -34,14 +34,11 @@ from od_assets.cli.declare import (
     Answers,
     Fields,
     Question,
-    already_there,
     as_list,
     as_number,
-    as_yaml,
     declared_by_answers,
-    make_file,
-    removed_if_refused,
     write_text,
+    written_as,
     yaml_block,
 )
 from od_assets.components.declarations import refuse_unloadable
@@ -120,20 +117,16 @@ def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
 
 def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
-    with _mended_by_a_field("OD-FILE-UNREADABLE"):
-        _opened(answers, fields)
-
-
-@contextmanager
-def _mended_by_a_field(code: str = "") -> Iterator[None]:
-    """Add to an error, of this code if one is given, how to give a field of the section trips, which may mend it."""
     try:
-        yield
+        _opened(answers, fields)
     except OdError as error:
-        if code and error.code != code:
-            raise
-        hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
-        raise error.changed(next_step=error.next_step + hint) from None
+        raise _mended_by_a_field(error) if error.code == "OD-FILE-UNREADABLE" else error from None
+
+
+def _mended_by_a_field(error: OdError) -> OdError:
+    """Return an error with how to give a field of the section trips, which may mend it."""
+    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+    return error.changed(next_step=error.next_step + hint)
 
 
 def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
@@ -155,8 +148,10 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
-    with _mended_by_a_field():
+    try:
         is_fit = flag != "date" or has_dates(records.source, there, records.form)
+    except OdError as error:
+        raise _mended_by_a_field(error) from None
     if not is_fit:
         raise OdError(
             "OD-TRIPS-DATE",
@@ -206,10 +201,8 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     name, schema = records.source.name, records.schema
     if not records.may_show:
         return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
-    # Used are the columns that a release reads, or selects rows by.
-    names = (*records.columns.names, *(column for column, _ in records.form.categories))
-    found = {column_in(one, list(schema)) for one in names}
-    used, unused = ([column for column in schema if (column in found) == is_used] for is_used in (True, False))
+    unused = unused_columns(schema, records.columns, records.form)
+    used = [column for column in schema if column not in unused]
     return [
         f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
         for title, columns in (("Used", used), ("Unused", unused))
@@ -283,10 +276,10 @@ _FIRST_ROWS = 1000
 """Number of rows with which the first line of the list is compared."""
 
 
-def fitting(section: type[S], stated: Any, field: str) -> S:
-    """Return a section with the given fields. Raises OdError, which names the field, if they do not fit."""
+def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
+    """Return a section as the answers so far declare it. Raises OdError, which names the field, if they do not fit."""
     try:
-        return section.model_validate(stated)
+        return section.model_validate(declared_by_answers(answers, fields)[field])
     except ValidationError as error:
         raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
 
@@ -359,8 +352,7 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 
 def _declared(answers: Answers, fields: Fields) -> Zones:
-    """Return the list of zones as the answers so far declare it. Raises OdError if they do not fit the section."""
-    return fitting(Zones, declared_by_answers(answers, fields)["geography"], "geography")
+    return _section(Zones, "geography", answers, fields)
 
 
 def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
@@ -396,9 +388,8 @@ def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
 
 
-def _refuse_seconds(answers: Answers, _fields: Fields) -> None:
-    stated = {"settled_seconds": as_yaml(answers["settled_seconds"])}
-    fitting(Arrivals, stated, "arrivals").check(one_file=True)
+def _refuse_seconds(answers: Answers, fields: Fields) -> None:
+    _section(Arrivals, "arrivals", answers, fields).check(one_file=True)
 
 
 def _refuse_owner(answers: Answers, _fields: Fields) -> None:
@@ -452,12 +443,6 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 }
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
-_ALSO_EMPTY = ("prefixes", "reason")
-"""Questions of which no answer may be wrong, too: a level may need a prefix, and a cap a reason."""
-
-_OF_FURTHER_COLUMNS = ("names", "coordinates")
-"""Questions that are asked only if the list of zones has columns that no answer names."""
-
 
 def answered(
     given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
@@ -473,8 +458,8 @@ def answered(
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
 
     Raises:
-        OdError: an answer is missing or does not fit the files, and there is no terminal; the records cannot be read,
-            and no other reader was asked for; or no answer states what a row is, though it must be asked.
+        OdError: an answer is missing or wrong, and there is no terminal; the records cannot be read, and no other
+            reader was asked for; or no answer states what a row is.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
@@ -482,7 +467,10 @@ def answered(
         flag, answer = question.flag, given.get(question.flag)
         if question.units and answers["unit"] not in question.units:
             if answer:
-                raise _not_of_unit(question)
+                units = " or ".join(f"--unit {unit}" for unit in question.units)
+                what = "have it" if len(question.units) == 1 else "protect users"
+                message = f"{question.option} is given, but --unit does not {what}"
+                raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
             continue
         if flag == "one_row_a_trip" and answer in (None, "", "false"):
             unstated, unused = unstated_rows(answers, fields) or (None, None)
@@ -496,7 +484,7 @@ def answered(
                 elif said.lower() != "true":
                     raise unstated
             continue
-        if flag in _OF_FURTHER_COLUMNS and answer is None and not further_columns(answers, fields):
+        if question.of_further_columns and answer is None and not further_columns(answers, fields):
             answers[flag] = ""
             continue
         while True:
@@ -506,7 +494,7 @@ def answered(
             answers[flag] = answer
             try:
                 _refuse(question, answers, fields)
-                if ask is not None and flag in _CHECKS_OF_VALUES and (answer or flag in _ALSO_EMPTY):
+                if ask is not None and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
                     # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
                     prefixes = given.get("prefixes") if flag == "levels" else None
                     _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
@@ -519,14 +507,13 @@ def answered(
                     raise
                 tell(f"{error.message}: {error.next_step}.")
                 answer = None
-        look = _TOLD.get(flag)
-        is_told_later = ask is None and flag in ("reader", "zones")
-        known = {name: stated for name in ("unit", "column") if (stated := given.get(name))}  # a column is used then
-        lines = [] if look is None or is_told_later else look({**known, **answers}, fields)
-        for line in lines:
-            if line not in told:
-                tell(line)
-        told.update(lines)
+        if question.shows and (ask is not None or flag not in ("reader", "zones")):  # shown after a later answer
+            used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
+            look = found_records if question.shows == "records" else found_zones
+            for line in look({**used, **answers}, fields):
+                if line not in told:
+                    tell(line)
+                told.add(line)
     return answers
 
 
@@ -539,27 +526,11 @@ def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
         _CHECKS_OF_FILES[question.flag](answers, fields)
 
 
-def _not_of_unit(question: Question) -> OdError:
-    units = " or ".join(f"--unit {unit}" for unit in question.units)
-    what = "have it" if len(question.units) == 1 else "protect users"
-    message = f"{question.option} is given, but --unit does not {what}"
-    return OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
-
-
 _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
     "records": lambda answers, _fields: newest_file(answers["records"]) is None,
     "levels": may_be_prefixes,
 }
 """Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""
-
-_TOLD: dict[str, Callable[[Answers, Fields], list[str]]] = {
-    "reader": found_records,
-    "trips": found_records,
-    "column": found_records,
-    "zones": found_zones,
-    "levels": found_zones,
-}
-"""Functions that return the lines to show after a question, by flag of the question."""
 
 
 ROOM = 5
@@ -576,8 +547,43 @@ def places_of(name: str) -> tuple[Path, Path]:
     places = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
         if path.exists():
-            raise already_there(path)
+            raise _already_there(path)
     return places
+
+
+def _already_there(path: Path) -> OdError:
+    return OdError(
+        "OD-INIT-EXISTS",
+        f"{path.parent.name}/{path.name} exists already",
+        next_step="choose another name; or remove it, if nothing was released with it",
+    )
+
+
+def _make_file(path: Path, text: str, undo: ExitStack) -> None:
+    """Write a new file, and its folder if needed, until ``undo`` removes both. Raises OdError if it exists."""
+    step = "correct the rights or the disk of the folder of the declarations"
+    with written_as(f"{path.parent.name}/{path.name}", step):
+        if not path.parent.exists():
+            path.parent.mkdir()
+            undo.callback(path.parent.rmdir)
+        try:
+            path.open("x").close()  # never overwrite a file created in the meantime
+        except FileExistsError:
+            raise _already_there(path) from None
+        undo.callback(path.unlink, missing_ok=True)
+        write_text(path, text)
+
+
+@contextmanager
+def _removed_if_refused() -> Iterator[ExitStack]:
+    """Yield a stack of what removes the new files, which is done if the body raises."""
+    with ExitStack() as undo:
+        try:
+            yield undo
+        except OdError as error:
+            step = f"{error.next_step}: no file was kept, so run init again with another answer"
+            raise error.changed(next_step=step) from None
+        undo.pop_all()
 
 
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
@@ -589,7 +595,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
     places = places_of(name)
-    with removed_if_refused() as made:
+    with _removed_if_refused() as undo:
         first = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None)
         release = first | {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
@@ -600,11 +606,11 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
         fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
         text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
-        make_file(places[1], yaml_block(data_set), made)
-        make_file(places[0], text, made)
-        warehouse = current_project().defs / "warehouse" / "defs.yaml"
-        if not declarations_of(WAREHOUSE):
-            make_file(warehouse, f"type: {WAREHOUSE}\nattributes: {{}}\n", made)
+        _make_file(places[1], yaml_block(data_set), undo)
+        _make_file(places[0], text, undo)
+        warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
+        for path in warehouse:
+            _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
         found = declaration(name)
         geography, period = found.read_geography(), planned_period(found, None)
         enough = _usual_cap(found, found.plan_without_cap(geography, period), answers["epsilon"])
@@ -619,7 +625,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
-    return [*places, *({warehouse} & {*made})], geography.area_counts
+    return [*places, *warehouse], geography.area_counts
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:

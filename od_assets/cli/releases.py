@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
-from od_assets.cli.declare import Question, further_fields, write_text
+from od_assets.cli.declare import Question, further_fields, write_text, written_as
 from od_assets.interrupts import stoppable
 from od_assets.project import prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
@@ -113,14 +113,9 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     domain = series.domain
     year = domain.periods_of_year(series.periods.first) if domain.unit.kind == "user_year" else ()
     page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year))
-    try:
+    step = "name a file in a folder that exists and may be written"
+    with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)
-    except OSError as error:
-        raise OdError(
-            "OD-FORECAST-PAGE",
-            f"the planning page {str(path)!r} cannot be written: {error.strerror}",
-            next_step="name a file in a folder that exists and may be written",
-        ) from None
 
 
 def _refuse_options(target: list[str] | None, table: str | None, to: Path | None, page: Path | None) -> None:

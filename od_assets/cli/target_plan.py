@@ -15,9 +15,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declare import write_text, yaml_block
+from od_assets.cli.declare import write_text, written_as, yaml_block
 from od_assets.cli.printing import level_names, print_frame, print_table, say, text
-from od_assets.project import current_project, releases_folder
+from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
@@ -55,10 +55,8 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(
-    series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None
-) -> tuple[KnownFlows, str, bool]:
-    """Return a public table that stands for the true flows, sentences on it, and whether it is synthetic.
+def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None) -> tuple[KnownFlows, str]:
+    """Return a public table that stands for the true flows, and sentences on it.
 
     Args:
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
@@ -84,17 +82,12 @@ def public_table(
         table = KnownFlows.from_frame(
             str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination
         )
-        return table, text("table.published", key=key), False
+        return table, text("table.published", key=key)
     if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
-        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers), True
-    return _stated_file(series, plan, stated), text("table.file", name=Path(stated).name), False
-
-
-def _stated_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
-    """Return the flows in a file that is stated to be public; see :func:`public_table`."""
+        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
@@ -104,11 +97,12 @@ def _stated_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> Kn
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
     try:
-        return KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
         if error.code != "OD-TRIPS-ROWS":
             raise
         raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
+    return table, text("table.file", name=path.name)
 
 
 def refuse_records(path: Path) -> None:
@@ -130,7 +124,7 @@ def refuse_records(path: Path) -> None:
 def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
-    for key, folder in published_bundles(releases_folder(current_project().var)).items():
+    for key, folder in published_bundles(Folders().releases).items():
         try:
             certificate = certificate_of(folder)
         except OdError:
@@ -241,7 +235,7 @@ def forecast_of(
     """
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
     plan = _plan_of_flows(series, plan, "forecasts", step)
-    table, source, is_synthetic = public_table(series, plan)
+    table, source = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
 
@@ -266,7 +260,7 @@ def forecast_of(
         source += f" {text('table.segments')}"
     if left_out:
         source += f" {text('table.left_out', left_out=left_out)}"
-    return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
+    return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
 def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
@@ -405,7 +399,7 @@ def target_plan(
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    known, source, _ = public_table(series, plan, table)
+    known, source = public_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
     chosen = _with_found(plan, _budget(plan, found), found)
     cap = series.domain.cap.allowed_rho()
@@ -468,12 +462,8 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         raise OdError(
             "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
         )
-    try:
+    with written_as(path.name, "choose another path"):
         write_text(path, written)
-    except OSError as error:
-        raise OdError(
-            "OD-INIT-WRITE", f"{path.name} cannot be written: {error.strerror}", next_step="choose another path"
-        ) from None
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:

@@ -248,13 +248,10 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
         jobs = [(f"{comparison.name}_runs", data_set) for data_set in comparison.data_sets]
         for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
-            if data_set is None:
-                title = "tables and figures"
-                bar = followed(instance, run_id, title, by_step(title), len(job.nodes), transient=False)
-            else:
-                runs = len(comparison.planned(data_set))
-                bar = followed(instance, run_id, data_set, _by_run, runs, transient=False)
-            with bar:
+            title = data_set or "tables and figures"
+            tell = _by_run if data_set else by_step(title)
+            total = len(comparison.planned(data_set)) if data_set else len(job.nodes)
+            with followed(instance, run_id, title, tell, total, transient=False):
                 result = execute(job, instance, run_id, data_set)
             failures += step_failures(result.all_events)
     if to is not None and not failures:
