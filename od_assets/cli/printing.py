@@ -134,13 +134,8 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
 
     If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
-    domain = series.domain
-    cap = domain.cap.allowed_rho()
-    spans = {"user": "for all periods", "user_year": "per year"}
-    span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
-    facts = {"name": series.name, "domain": domain.name, "spent": plan.spent, "charge": plan.charge.as_rho}
-    say("plan.spends", "\n", **facts, cap=cap, span=span)
-    if domain.unit.kind == "user_year":
+    say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
+    if series.domain.unit.kind == "user_year":
         console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
         console.print(verdict)
@@ -152,17 +147,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
-        is_direct = plan.spent.promise is not None
-        say("plan.budget", "\n", spent=plan.spent, is_direct=is_direct, **_conversion(plan))
-
-
-def _conversion(plan: Plan) -> dict[str, Any]:
-    """Return how the rho of a release of flows was computed, and whether the declaration or the default says so."""
-    if not isinstance(plan, ReleasePlan):
-        return {"conversion": None}
-    stated = plan.budget.conversion or plan.mechanism.default_conversion
-    conversion = plan.conversion if plan.budget.rho is None else "given"
-    return {"conversion": conversion, "is_declared": plan.conversion == stated}
+        say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
 def year_text(series: Series[Any, Any], plan: Plan) -> str:
@@ -173,18 +158,9 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
     epsilon, other = (epsilon_tight(each, plan.spent.delta) for each in (bounded, unbounded))
-    return text(
-        "plan.year",
-        periods=periods,
-        max_trips_year=plan.unit.max_trips_year,
-        epsilon=epsilon,
-        other=other,
-        bounded=bounded,
-        unbounded=unbounded,
-        times=f"{math.sqrt(unbounded / bounded):.3g}",
-        width=None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}",
-        share=None if step is None else 100 * step.charge.rho / plan.spent.rho,
-    )
+    width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
+    rho = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
+    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=other, width=width, **rho)
 
 
 def level_names(steps: pd.DataFrame) -> pd.Series:

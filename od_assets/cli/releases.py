@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ import typer
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import Question, further_fields, write_text, written_as
 from od_assets.interrupts import stoppable
-from od_assets.project import prepare_dagster_home
+from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 
@@ -230,18 +231,16 @@ def status(as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    found, faults = [], []
+    found, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
-    of_releases = {path.parent.name: path for path, kind in types.items() if kind in RELEASES}
-    for name, path in sorted(of_releases.items()):
+    for path, kind in types.items():
+        name = path.parent.name
         try:
-            found.append(declared_in(path) if declared[name] == 1 else declaration(name))
-        except OdError as error:
-            faults.append(error)
-    for path in set(types).difference(of_releases.values()):
-        try:
-            refuse_wrong_type(path)
+            if kind in RELEASES:
+                found.append(declared_in(path) if declared[name] == 1 else declaration(name))
+            else:
+                refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
     with ledger.one_look():
@@ -277,13 +276,34 @@ def compare_mechanisms(
     to: Path | None = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
-    from od_assets.runs.jobs import given_table, run_comparison
+    from od_assets.runs.jobs import run_comparison
     from od_assets.series import reading
+    from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+    from od_core.evaluation.comparison import EPSILONS
 
     if flows is None and zones is None:
         component = reading.comparison(comparison or "comparison")
+    elif flows is None or zones is None or not levels or comparison:
+        raise OdError(
+            "OD-EVALUATION-TABLE",
+            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
+            next_step="give all three options, or none of them",
+        )
     else:
-        component = given_table(flows, None if comparison else zones, levels, trips, marked, one_row_a_trip)
+        name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
+        section = KnownTableSection(
+            name=name,
+            marked=marked,
+            flows=str(flows.resolve()),
+            zones=str(zones.resolve()),
+            levels=[level.strip() for level in levels.split(",")],
+            columns=TableColumns(trips=trips),
+            one_row_a_trip=one_row_a_trip,
+        )
+        section.reader(current_project())
+        component = Comparison(
+            name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
+        )
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     component = component.model_copy(update={name: choice for name, choice in choices.items() if choice}).checked()
     prepare_dagster_home()

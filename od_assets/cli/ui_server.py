@@ -40,7 +40,7 @@ from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from od_assets.instance import dagster_instance
+from od_assets.failures import dagster_instance
 from od_assets.metadata import REPORTS
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -21,16 +20,13 @@ from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
 from od_assets.components.od_comparison import comparison_definitions
 from od_assets.engines.step_messages import one_of_all
-from od_assets.failures import asset_of, failure_lines, step_failures
-from od_assets.instance import dagster_instance
+from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
-from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+from od_assets.series.comparison import Comparison
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core import OdError
-from od_core.evaluation.comparison import EPSILONS
 from od_core.ledger.entries import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
@@ -207,36 +203,6 @@ REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
 """Patterns of the files that are copied from the folder of a comparison."""
 
 
-def given_table(
-    flows: Path | None, zones: Path | None, levels: str, trips: str | None, marked: str | None, one_row_a_trip: bool
-) -> Comparison:
-    """Return the comparison on one table, named after its file.
-
-    The arguments are fields of :class:`od_assets.series.comparison.KnownTableSection`; the levels have commas between.
-    Raises OdError if only some of the files and levels are given, or the table is not marked as public or synthetic.
-    """
-    if flows is None or zones is None or not levels:
-        raise OdError(
-            "OD-EVALUATION-TABLE",
-            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
-            next_step="give all three options, or none of them",
-        )
-    name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
-    section = KnownTableSection(
-        name=name,
-        marked=marked,
-        flows=str(flows.resolve()),
-        zones=str(zones.resolve()),
-        levels=[level.strip() for level in levels.split(",")],
-        columns=TableColumns(trips=trips),
-        one_row_a_trip=one_row_a_trip,
-    )
-    section.reader(current_project())
-    return Comparison(
-        name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
-    )
-
-
 def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
     """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
 
@@ -253,7 +219,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
             total = len(comparison.planned(data_set)) if data_set else len(job.nodes)
             with followed(instance, run_id, title, tell, total, transient=False):
                 result = execute(job, instance, run_id, data_set)
-            failures += step_failures(result.all_events)
+            failures += failure_lines(result.all_events)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
         for file in (file for kind in REPORT_FILES for file in comparison.folder.glob(kind)):
