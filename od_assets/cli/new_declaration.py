@@ -73,9 +73,6 @@ _PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
 ROLES = ("origin", "destination", "date", "trips")
 """Options that each name a column of its own, in the order of their questions."""
 
-_SIMILAR = 0.75
-"""Smallest difflib ratio of names that are called similar."""
-
 _Check = Callable[[Answers, Fields], object]
 """Function that raises OdError if the last of some answers cannot be right after the others."""
 
@@ -267,13 +264,10 @@ def _similar(records: str) -> list[str]:
 def _are_similar(*names: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
     one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
-    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= _SIMILAR
+    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= 0.75
 
 
 S = TypeVar("S", bound=Section)
-
-_FIRST_ROWS = 1000
-"""Number of rows with which the first line of the list is compared."""
 
 
 def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
@@ -284,8 +278,7 @@ def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> 
         raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
 
 
-def zone_table(answers: Answers) -> pd.DataFrame:
-    """Return the table in the list of zones. Raises OdError if it cannot be read."""
+def _zone_table(answers: Answers) -> pd.DataFrame:
     return read_zones(current_project().root / answers["zones"])
 
 
@@ -293,7 +286,7 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
     """Return lines to show, with the columns of the list of zones, or with what is wrong with its file."""
     name = (current_project().root / answers["zones"]).name
     try:
-        table = zone_table(answers)
+        table = _zone_table(answers)
     except OdError as error:
         return [f"{error.message}."]
     columns = [str(column) for column in table.columns]
@@ -305,7 +298,7 @@ def found_zones(answers: Answers, _settings: Fields) -> list[str]:
 def further_columns(answers: Answers, fields: Fields) -> list[str]:
     """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
     try:
-        zones, columns = _declared(answers, fields), map(str, zone_table(answers).columns)
+        zones, columns = _declared(answers, fields), map(str, _zone_table(answers).columns)
     except OdError:
         return []
     named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
@@ -319,13 +312,13 @@ def absent_levels(answers: Answers, fields: Fields) -> list[str]:
     zones = _declared(answers, fields)
     if zones.parents is not None:
         return []
-    columns = {*map(str, zone_table(answers).columns), *zones.prefixes, *zones.joined}
+    columns = {*map(str, _zone_table(answers).columns), *zones.prefixes, *zones.joined}
     return [level for level in zones.levels if level not in columns]
 
 
 def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
     """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
-    absent, table = absent_levels(answers, fields), zone_table(answers)
+    absent, table = absent_levels(answers, fields), _zone_table(answers)
     if not absent:
         refuse_unfit_zones(answers, fields)
         return
@@ -360,7 +353,7 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
     columns = [str(column) for column in table.columns]
     if name.endswith(".parquet") or any(level in columns for level in levels):
         return True
-    return is_header(columns, table.head(_FIRST_ROWS).astype(str).to_numpy().tolist())
+    return is_header(columns, table.head(1000).astype(str).to_numpy().tolist())
 
 
 def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
@@ -435,7 +428,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "reason": _refuse_no_reason,
     "settled_seconds": _refuse_seconds,
     "owner": _refuse_owner,
-    "zones": lambda answers, _fields: zone_table(answers),
+    "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,
     "names": refuse_unfit_zones,

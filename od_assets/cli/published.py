@@ -51,7 +51,8 @@ def report(release: str | None = None, period: str | None = None) -> None:
     folders = Folders()
     page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
-    if has_display():
+    # Elsewhere, a browser that runs in the terminal might start.
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(page.as_uri())
 
 
@@ -89,11 +90,6 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     if not page.is_file():
         raise damaged(key, f"{REPORT} is missing")
     return page
-
-
-def has_display() -> bool:
-    """Return whether a browser can open a window. Otherwise, one that runs in the terminal might start."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
 
 
 def compare(

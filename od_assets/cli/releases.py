@@ -6,8 +6,6 @@ import gc
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +164,8 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
-        with _without_collection():
+        gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
+        try:
             from od_assets.cli.printing import print_outcome
             from od_assets.runs.jobs import release_job, run_period
             from od_assets.runs.period_status import chosen_periods, refuse_without_file
@@ -178,6 +177,9 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                 refuse_without_file(component, periods[0])
             prepare_dagster_home()
             job = release_job(component)
+        finally:
+            gc.freeze()  # later collections leave it out, too
+            gc.enable()
         outcomes = []
         try:
             with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
@@ -190,20 +192,6 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                 print_json([outcome.facts for outcome in outcomes])
     if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Import and define without garbage collection. What is made here stays, so a search for garbage only takes time.
-
-    It is also left out of later collections. This saves 0.4 of the 9.4 seconds of processor time of a small release.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def status(as_json: bool = False) -> None:

@@ -291,18 +291,6 @@ def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period,
             return periods, payable(entries, series.domain, plan, periods)
 
 
-_RAISE = Fraction(1, 1000)
-"""Relative step by which epsilon is raised until it allows the rho."""
-
-_MARGIN = 1.001
-"""Factor by which targets are relaxed further, so that the rounded budget for them is within the cap."""
-
-_TRIES = 8
-"""Largest number of factors of the tolerances that are tried."""
-
-_ENOUGH = 0.98
-"""Targets are near enough to the cap if they need this share of it."""
-
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
 """Next step if the cap does not allow the budget."""
 
@@ -520,7 +508,7 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
     while _with_found(plan, of(epsilon), found).spent.rho < rho:
-        epsilon = Fraction(text_above(epsilon, _DIGITS)) * (1 + _RAISE)
+        epsilon = Fraction(text_above(epsilon, _DIGITS)) * Fraction(1001, 1000)
     return of(epsilon)
 
 
@@ -555,8 +543,9 @@ def _nearest(
 
     def widened(allowed: float) -> tuple[Target, ...] | None:
         rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
-        for _ in range(_TRIES):
-            tried = min(factor * math.sqrt(rho / allowed) * _MARGIN, most)
+        for _ in range(8):
+            # A little more, so that the rounded budget is within the cap.
+            tried = min(factor * math.sqrt(rho / allowed) * 1.001, most)
             if tried == factor:
                 break
             factor = tried
@@ -564,7 +553,7 @@ def _nearest(
             rho = needed(targets)
             if rho <= allowed and factor < smallest:
                 smallest, nearest = factor, targets
-                if rho > _ENOUGH * allowed:
+                if rho > 0.98 * allowed:  # near enough
                     break
         return nearest
 

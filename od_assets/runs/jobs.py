@@ -199,10 +199,6 @@ def _measured(step: Step) -> str:
     return f"level {step.level}" + (f" by {by}" if by else "")
 
 
-REPORT_FILES = ("tables.md", "comparison.parquet", "*.png", "*.svg")
-"""Patterns of the files that are copied from the folder of a comparison."""
-
-
 def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
     """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
 
@@ -222,7 +218,8 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
             failures += failure_lines(result.all_events)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
-        for file in (file for kind in REPORT_FILES for file in comparison.folder.glob(kind)):
+        kinds = ("tables.md", "comparison.parquet", "*.png", "*.svg")
+        for file in (file for kind in kinds for file in comparison.folder.glob(kind)):
             shutil.copyfile(file, to / file.name)
     return failures
 
