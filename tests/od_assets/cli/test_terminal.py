@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -146,3 +147,12 @@ def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
     templates = sentences()
     assert used == {*templates.list_templates()}
     assert all(templates.get_template(name) for name in used)
+
+
+def test_every_table_can_be_read_and_is_printed_somewhere() -> None:
+    folder = Path(od_assets.__file__).parent / "cli"
+    source = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+    for name, columns in tomllib.loads((folder / "texts.toml").read_text(encoding="utf-8"))["tables"].items():
+        assert f'"{name}"' in source
+        assert columns.pop("title")
+        assert all(sentences().compile_expression(expression) for expression in columns.values())
