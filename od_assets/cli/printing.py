@@ -11,23 +11,23 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
 from jinja2 import DictLoader, Environment, StrictUndefined, is_undefined
 from rich.table import Table
 from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
-from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimators import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.person_year import alike
-from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
-if TYPE_CHECKING:  # importing Dagster takes half a second
+if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
+    import pandas as pd
+
     from od_assets.runs.jobs import Outcome
     from od_assets.series.series import Series
+    from od_core import Plan, ReleasePlan
     from od_core.published.derived import PublishedFlows
     from od_core.published.explanation import Explanation
 
@@ -134,6 +134,8 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
 
     If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
+    from od_core import ReleasePlan
+
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if series.domain.unit.kind == "user_year":
         console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
@@ -174,17 +176,13 @@ def _print_errors(plan: ReleasePlan) -> None:
     if not plan.has_threshold:
         say("plan.intervals", "\n")
     exact = plan.to_frame()
-    print_frame(
-        "Two measures of error, in trips",
-        pd.DataFrame(
-            {
-                "level": level_names(exact),
-                "cells" if plan.segments else "pairs of areas": exact["public_cells"],
-                "noise of one measured cell": exact["standard_deviation"].map(rounded),
-                "expected error of the published estimate": exact["expected_error"].map(rounded),
-            }
-        ),
-    )
+    columns = {
+        "level": level_names(exact),
+        "cells" if plan.segments else "pairs of areas": exact["public_cells"],
+        "noise of one measured cell": exact["standard_deviation"].map(rounded),
+        "expected error of the published estimate": exact["expected_error"].map(rounded),
+    }
+    print_frame("Two measures of error, in trips", exact[[]].assign(**columns))
     say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.name
@@ -195,6 +193,8 @@ def _print_errors(plan: ReleasePlan) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
+    from od_core.publication.bundle import REPORT
+
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
     if kind is None:
         refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."
