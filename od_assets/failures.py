@@ -1,14 +1,24 @@
-"""Turn errors of assets and checks into Dagster failures with one public line and no retry."""
+"""Turn errors of assets, of checks and of Dagster's own storage into one public line each.
 
+Errors of assets and checks become Dagster failures without a retry.
+"""
+
+import os
 import re
+import shutil
+import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
+from pathlib import Path
+from typing import Any, TextIO, cast
 
 import dagster as dg
+from sqlalchemy.exc import DBAPIError
 
 from od_assets.interrupts import refuse_if_received
-from od_core.errors import STAYS_CHARGED, OdError
-from od_core.ledger.confidential import ConfidentialFolder
+from od_core.errors import STAYS_CHARGED, OdError, raise_alone
+from od_core.files.durable import may_write, rights
+from od_core.ledger.confidential import ConfidentialFolder, exclusive
 
 _STEP = re.compile(r"(.+?)(__levels)?__([a-z0-9]+(?:_[a-z0-9]+)*)(__checks)?")
 """Pattern of a step of an asset: its series, whose name may have two underscores, perhaps ``levels``, and its name."""
@@ -39,7 +49,10 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check and step. All of this text is already in Dagster's storage."""
+    """Return one line for each failed check, and for each failed step that says why; else one per failed step.
+
+    All of this text is already in Dagster's storage.
+    """
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
@@ -47,11 +60,6 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
         for check in evaluations
         if not check.passed
     ]
-    return step_failures(events, lines)
-
-
-def step_failures(events: Sequence[dg.DagsterEvent], lines: Sequence[str] = ()) -> list[str]:
-    """Return some lines, and one per failed step that has a description; if there are none, one per failed step."""
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(asset_of(event.step_key), event.step_failure_data.user_failure_data) for event in failed]
     said = [f"{asset}: {failure.description}" for asset, failure in failures if failure and failure.description]
@@ -66,3 +74,60 @@ def asset_of(step: str | None) -> str:
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:
     return event.event_type == dg.DagsterEventType[kind]
+
+
+NEEDED = 2 << 20
+"""Bytes that Dagster's storage needs for the first run; later ones need less than half of that."""
+
+
+@contextmanager
+def dagster_instance() -> Iterator[dg.DagsterInstance]:
+    """Open the instance of ``DAGSTER_HOME``. Raises OdError if its storage cannot be used, now or in the context."""
+    home = Path(os.environ["DAGSTER_HOME"])
+    if os.geteuid() == 0 and (owner := home.parent.stat().st_uid) != 0:
+        print(f"Files that root makes in {home.parent} cannot be changed by its owner, user {owner}.", file=sys.stderr)
+    before = os.umask(0o022)  # by which Dagster's files get the modes of public files; the others set theirs
+    try:
+        with exclusive(home):  # otherwise two processes may create Dagster's tables at once
+            instance = dg.DagsterInstance.get()
+        with redirect_stderr(cast("TextIO", _WithoutStorageFaults(sys.stderr))), instance:
+            yield instance
+    except DBAPIError as error:
+        raise_alone(storage_fault(error, home))
+    finally:
+        os.umask(before)
+
+
+def storage_fault(error: DBAPIError, home: Path) -> OdError:
+    """Return the OdError for a fault of the database of Dagster's runs and events, without its text.
+
+    Dagster's home has the database unless it is on a server.
+    """
+    name = getattr(error.orig, "sqlite_errorname", None)
+    kept = "what was measured is in the ledger and is not lost"
+    closed = next((place for place in [*sorted(home.rglob("*.db")), home] if not may_write(place)), None)
+    free = shutil.disk_usage(home).free
+    if closed is not None:
+        code, cause, step = "OD-SYSTEM", f"cannot be used: {rights(closed)}", "run it as the owner"
+    elif name is not None and (name == "SQLITE_FULL" or free < NEEDED):  # some calls report a full disk otherwise
+        code, step = "OD-DISK-WRITE", "free space on its disk, then run again, which draws nothing twice"
+        cause = f"is full: {free / (1 << 20):.1f} MiB are free for {home}, and a run needs about {NEEDED >> 20} MiB"
+    else:
+        code, step = "OD-SYSTEM", "check the disk or the server of Dagster's storage, then run again"
+        cause = f"cannot be used: its database reports {name or type(error).__name__}"
+    return OdError(code, f"Dagster's storage {cause}; {kept}", next_step=step, spent=STAYS_CHARGED)
+
+
+class _WithoutStorageFaults:
+    """Standard error without what Dagster writes to it when it cannot store a message of a run."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        if "Exception while writing logger call to event log" not in text:
+            self._stream.write(text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)

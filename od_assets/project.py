@@ -150,11 +150,6 @@ def dagster_home(var: Path) -> Path:
     return var / "dagster"
 
 
-def releases_folder(var: Path) -> Path:
-    """Return the folder of all public bundles below the ``var`` folder."""
-    return var / "releases"
-
-
 def stated_home() -> Path | None:
     """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
     stated = os.environ.get("DAGSTER_HOME")

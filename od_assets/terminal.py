@@ -1,5 +1,6 @@
 """Print to the terminal safely, so that markup and control codes in names of areas and files have no effect."""
 
+import json
 import sys
 from typing import Any
 
@@ -33,6 +34,12 @@ class PlainConsole(Console):
 
 
 console = PlainConsole(width=None if sys.stdout.isatty() else 120)
+
+
+def print_json(facts: Any) -> None:
+    """Print what a command found as JSON, for programs."""
+    print(json.dumps(facts, indent=2))
+
 
 WRONG = "bold red"
 """Style of faults on the terminal."""

@@ -175,7 +175,7 @@ def main() -> None:
         for one in (*fixed(), patch("uuid.uuid4", partial(next, ids))):
             stack.enter_context(one)
         make_project(root)
-        for module in ("runs.run_period", "cli.diagnosis"):
+        for module in ("runs.jobs", "cli.diagnosis"):
             stack.enter_context(patch(f"od_assets.{module}.load_definitions", definitions))
         found = [{"command": " ".join(command), **printed(command, root)} for command in COMMANDS]
     print(json.dumps(found, indent=1))

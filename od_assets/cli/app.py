@@ -3,17 +3,18 @@
 Each command imports most of what it needs when it runs: Dagster, pandas and Numba take two seconds to import.
 """
 
+import inspect
 import sys
-from collections.abc import Callable
+import tomllib
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
 from od_assets.cli import operations, published, releases
-from od_assets.cli.init import init
-from od_assets.cli.init_questions import QUESTIONS
-from od_assets.cli.options import described
+from od_assets.cli.declare import QUESTIONS
 from od_assets.interrupts import Interrupted, interruptible, received
 from od_assets.terminal import keep_detail_of, printable
 from od_core.errors import OdError
@@ -22,7 +23,7 @@ from od_core.files.durable import of_system
 COMMANDS: dict[str, Callable[..., None]] = {
     "plan": releases.plan,
     "forecast": releases.forecast,
-    "init": init,
+    "init": releases.init,
     "run": releases.run,
     "report": published.report,
     "status": releases.status,
@@ -43,6 +44,43 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ledger schema": operations.print_schema,
     "ledger copy": operations.copy_ledger,
 }
+
+STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
+
+
+def described(name: str, command: Callable[..., None], asked: Mapping[str, str]) -> Callable[..., None]:
+    """Return the function of a command, with a signature that Typer reads.
+
+    Args:
+        asked: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
+    """
+    texts: dict[str, Any] = {}
+    for names, stated in STATED.items():
+        texts |= stated if names == "*" or name in names.split(", ") else {}
+    arguments, keywords, options = [], [], []
+    signature = inspect.signature(command, eval_str=True)
+    for parameter in signature.parameters.values():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            one = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            keywords = [_with(one.replace(name=each), typer.Option(help=text)) for each, text in asked.items()]
+            continue
+        if parameter.annotation is typer.Context:
+            arguments.append(parameter)
+            continue
+        text, is_argument = texts[parameter.name], parameter.default is parameter.empty
+        more = {"help": text} if isinstance(text, str) else dict(text)
+        given = more.pop("names", [f"--{parameter.name.replace('_', '-')}"])
+        if more.pop("is", "argument" if is_argument else "option") == "argument":
+            arguments.append(_with(parameter, typer.Argument(**more)))
+        else:
+            options.append(_with(parameter, typer.Option(*given, **more)))
+    command.__signature__ = signature.replace(parameters=[*arguments, *keywords, *options])  # type: ignore[attr-defined]
+    return command
+
+
+def _with(parameter: inspect.Parameter, info: Any) -> inspect.Parameter:
+    return parameter.replace(annotation=Annotated[parameter.annotation, info], kind=parameter.KEYWORD_ONLY)
+
 
 app = typer.Typer(
     no_args_is_help=True, add_completion=False, help="Origin-destination releases with differential privacy."

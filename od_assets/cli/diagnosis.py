@@ -39,7 +39,7 @@ from od_assets.checks.expectations import listed_codes, listed_for, record_fault
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.declarations import refuse_broken_declarations, refuse_unloadable
-from od_assets.instance import storage_fault
+from od_assets.failures import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, current_project, dagster_home, stated_home
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
@@ -180,12 +180,6 @@ _PIN = re.compile(r"^[^\s#]+==\S+", re.MULTILINE)
 _EXTRAS = ("bundle", "checks", "dagster")
 """Extras that declared releases need."""
 
-_CELLS = 8
-"""Number of noise values in a test draw."""
-
-_MOST_NAMED = 5
-"""Maximum number of items named in one line."""
-
 
 def python_version(checkout: Path = CHECKOUT) -> Finding:
     """Check that the project supports this version of Python."""
@@ -268,11 +262,11 @@ def noise_backends() -> list[Finding]:
 
 def _draw(name: str) -> None:
     try:
-        noise = noise_named(name).draw(Fraction(1), 0, 0, _CELLS)
+        noise = noise_named(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
         fault = f"it cannot draw ({type(error).__name__})"
     else:
-        if noise.dtype == np.int64 and noise.shape == (_CELLS,):
+        if noise.dtype == np.int64 and noise.shape == (8,):
             return
         fault = f"it draws {noise.dtype} of shape {noise.shape}"
     raise OdError("OD-NOISE-BROKEN", fault, next_step="remove .venv, then make install")
@@ -416,12 +410,9 @@ def code_location() -> Finding:
 
 
 def _some(texts: list[str]) -> str:
-    more = f" and {len(texts) - _MOST_NAMED} more" if len(texts) > _MOST_NAMED else ""
-    return ", ".join(texts[:_MOST_NAMED]) + more
+    """Return the first five of some texts, and the number of the others."""
+    return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
-
-_FIRST_ROWS = 5
-"""Number of example records in the findings for each kind of fault."""
 
 _LOST_ZEROS = "_that_lost_its_zeros"
 """Ending of the name of the fault of codes that lost their leading zeros."""
@@ -510,7 +501,7 @@ def _faults(
         for name, condition, faulty, among in _kinds(rows, listed, series.breakdowns):
             numbers.append(f"{name}: {faulty} of {among} records ({faulty / among if among else 0:.4%})")
             if faulty:
-                first = rows.filter(condition).order("row").limit(_FIRST_ROWS).df()
+                first = rows.filter(condition).order("row").limit(5).df()
                 numbers += [f"  {line}" for line in first.to_csv(index=False).splitlines()]
             # The faults of flows are counted in trips instead of records. Lost zeros count as unlisted already.
             is_judged = "trips" not in rows.columns and not name.endswith(_LOST_ZEROS)

@@ -1,27 +1,530 @@
-"""Write the first declaration of a release and of its data set from answers to a few questions.
+"""Check the answers to the questions of ``od-release init``, and write the declarations that they make.
 
-No budget is spent. The components and the plan check whether the answers fit together.
+An answer that does not fit the zones and records that it names is refused; at the terminal, it is asked again. The
+components and the plan check whether the answers fit together. No budget is spent.
+
+Of the confidential records, the columns and the first rows of the newest file are read, not stored. They serve to
+refuse columns that do not exist, to show which columns are used, and to find out whether a row may be many trips. No
+message quotes a record.
+
+Of the public list of zones, the columns are read. If its path is wrong, the list may be the records. So its columns are
+shown only if their names are certainly no record.
 """
 
-from collections.abc import Mapping
+import datetime
+import difflib
+import glob
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from fractions import Fraction
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
-from od_assets.cli.init_questions import Answers, Fields, declared_by_answers
+import dagster as dg
+import pandas as pd
+from pydantic import ValidationError
+
+from od_assets.cli.declare import (
+    QUESTIONS,
+    Answers,
+    Fields,
+    Question,
+    as_list,
+    as_number,
+    declared_by_answers,
+    write_text,
+    written_as,
+    yaml_block,
+)
 from od_assets.components.declarations import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import FlowSeries
+from od_assets.series.flows import FlowSeries, Trips
+from od_assets.series.inputs import Arrivals, Zones
+from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import WAREHOUSE, declaration, declarations_of, declared_by
+from od_assets.series.section import Section, first_fault
 from od_assets.series.series import Series
 from od_core import BudgetExceeded, Plan, ReleaseKey
-from od_core.periods import LENGTHS, Period
+from od_core.errors import OdError, nearest_only
+from od_core.files.data_frame import shown_columns
+from od_core.files.durable import absence
+from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import text_above
+from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import alike
+from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
+from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
+from od_core.records.load import count_columns, has_dates, has_single_pairs
+from od_core.records.open_file import has_header, is_header, record_schema
+from od_core.records.record_query import unused_columns
+from od_core.records.zone_lists import read_zones
+from od_core.registry import refuse_unknown
+
+_PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
+"""Pattern of the text of a period in the name of a file."""
+
+ROLES = ("origin", "destination", "date", "trips")
+"""Options that each name a column of its own, in the order of their questions."""
+
+_Check = Callable[[Answers, Fields], object]
+"""Function that raises OdError if the last of some answers cannot be right after the others."""
+
+
+@dataclass(frozen=True)
+class _Records:
+    """The newest file of records, its format, its declared columns and the types of all, as the answers declare it."""
+
+    source: Path
+    form: RecordFormat
+    columns: RecordColumns
+    schema: dict[str, str]
+
+    @property
+    def may_show(self) -> bool:
+        """Whether the names of the columns are certainly no record, which the first line of a CSV file may be."""
+        is_csv = self.form.container_of(self.source) == "csv"
+        is_named = any(column_in(name, list(self.schema)) for name in self.columns.names)
+        return not is_csv or is_named or has_header(self.source, self.form)
+
+
+def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
+
+    The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
+    first file may come later.
+    """
+    records, message = answers["records"], ""
+    source = newest_file(records)
+    fault = absence(source or current_project().root / records)
+    if fault is not None and (source is not None or not fault.startswith("there is no file")):
+        message = fault
+    elif source is None and (similar := _similar(records)):
+        message = f"there is no file {records}; similar names that exist: {', '.join(map(repr, similar))}"
+    if message:
+        step = "give --records and the path of files that can be read; if they come later, run init once the first is"
+        raise OdError("OD-FILE-MISSING", message, next_step=f"{step} there")
+
+
+def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
+    try:
+        _opened(answers, fields)
+    except OdError as error:
+        raise _mended_by_a_field(error) if error.code == "OD-FILE-UNREADABLE" else error from None
+
+
+def _mended_by_a_field(error: OdError) -> OdError:
+    """Return an error with how to give a field of the section trips, which may mend it."""
+    hint = "; if this is a field, init takes it as --set trips.FIELD=VALUE"
+    return error.changed(next_step=error.next_step + hint)
+
+
+def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the newest file of records lacks the column of a flag, or if another flag has it.
+
+    The column of dates must have one among the first records, as a release would read it.
+    """
+    records = _opened(answers, fields)
+    name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
+    if records is None or not name:
+        return
+    there = column_in(name, list(records.schema))
+    if there is None:
+        message = f"{records.source.name} has no column {shown(name)}"
+        if records.may_show:
+            message += f"; it has {', '.join(records.schema)}"
+        raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
+    earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
+    if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
+        step = f"give --{flag} or --{other} and the name of another column"
+        raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
+    try:
+        is_fit = flag != "date" or has_dates(records.source, there, records.form)
+    except OdError as error:
+        raise _mended_by_a_field(error) from None
+    if not is_fit:
+        raise OdError(
+            "OD-TRIPS-DATE",
+            f"column {shown(name)} of {records.source.name} holds no date among its first records",
+            next_step="give --date and a column of dates or local times such as 2001-06-30, or leave it out if each"
+            " file is one period",
+        )
+
+
+def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, list[str]] | None:
+    """Return an error if it must be asked what a row of the newest file of records is, and the file's unused columns.
+
+    The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
+    flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
+    """
+    records = _opened(answers, fields)
+    if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
+        return None
+    if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
+        return None
+    unused = unused_columns(records.schema, records.columns, records.form)
+    if unused:
+        counts = count_columns(records.source, unused, records.form)
+        found = (
+            f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
+        )
+    elif has_single_pairs(records.source, records.columns, records.form):
+        found = "no pair of origin and destination appears twice, as in a table of flows"
+    else:
+        return None, []
+    return OdError(
+        "OD-TRIPS-ROWS",
+        f"{records.source.name}: nothing says whether a row is one trip; {found}",
+        next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
+    ), unused
+
+
+def found_records(answers: Answers, fields: Fields) -> list[str]:
+    """Return lines to show, with the used and the unused columns of the newest file of records and their types.
+
+    The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
+    the answers or the reader name one of them.
+    """
+    records = _opened(answers, fields)
+    if records is None:
+        return [f"There is no file {answers['records']} yet."]
+    name, schema = records.source.name, records.schema
+    if not records.may_show:
+        return [f"{name} has {len(schema)} columns; their names are shown once one of them is named."]
+    unused = unused_columns(schema, records.columns, records.form)
+    used = [column for column in schema if column not in unused]
+    return [
+        f"{title} columns of {name}: {', '.join(f'{column} ({schema[column]})' for column in columns) or 'none'}."
+        for title, columns in (("Used", used), ("Unused", unused))
+    ]
+
+
+def _opened(answers: Answers, fields: Fields) -> _Records | None:
+    """Return the newest file of records, or None if there is none or the fields do not fit the component.
+
+    Fields that do not fit are refused when the declaration is written. Raises OdError if the file cannot be opened.
+    """
+    source = newest_file(answers["records"])
+    if source is None:
+        return None
+    try:
+        trips = Trips.model_validate(declared_by_answers(answers, fields)["trips"])
+    except ValidationError:
+        return None
+    form = trips.record_format()
+    columns = form.columns_with(**trips.columns.model_dump())
+    return _Records(source, form, replace(columns, user=answers.get("column") or None), record_schema(source, form))
+
+
+def newest_file(records: str) -> Path | None:
+    """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
+    parts = str(current_project().root / records).split("{period}")
+    period = "([^/]+)".join(map(re.escape, parts))
+    files: dict[datetime.date, Path] = {}
+    for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
+        found = re.fullmatch(period, name)
+        with suppress(OdError):  # the name holds no period
+            periods = {Period(text) for text in found.groups()} if found else set()
+            if len(periods) <= 1:
+                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+    return files[max(files)] if files else None
+
+
+def _similar(records: str) -> list[str]:
+    """Return up to three existing names that are similar to the first part of a path that does not exist.
+
+    A period in an existing name is written as ``{period}`` if the part of the path has braces.
+    """
+    folder = current_project().root
+    *folders, last = Path(records).parts
+    for part in (*folders, last):
+        try:
+            if (folder / part).exists():
+                folder /= part
+                continue
+            found = sorted(folder.iterdir()) if folder.is_dir() else []
+            names = [path.name for path in found if path.is_dir() or part == last]
+        except OSError:  # a folder without permission, or a name that is too long
+            names = []
+        there = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
+        if part in there:  # a folder of a period
+            folder /= names[there.index(part)]
+            continue
+        return [name for name in dict.fromkeys(there) if _are_similar(name, part)][:3]
+    return []
+
+
+def _are_similar(*names: str) -> bool:
+    """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
+    one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
+    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= 0.75
+
+
+S = TypeVar("S", bound=Section)
+
+
+def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
+    """Return a section as the answers so far declare it. Raises OdError, which names the field, if they do not fit."""
+    try:
+        return section.model_validate(declared_by_answers(answers, fields)[field])
+    except ValidationError as error:
+        raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
+
+
+def _zone_table(answers: Answers) -> pd.DataFrame:
+    return read_zones(current_project().root / answers["zones"])
+
+
+def found_zones(answers: Answers, _settings: Fields) -> list[str]:
+    """Return lines to show, with the columns of the list of zones, or with what is wrong with its file."""
+    name = (current_project().root / answers["zones"]).name
+    try:
+        table = _zone_table(answers)
+    except OdError as error:
+        return [f"{error.message}."]
+    columns = [str(column) for column in table.columns]
+    if not _may_show(name, table, as_list(answers.get("levels", ""))):
+        return [f"{name} has {len(columns)} columns; their names are shown once one of them is named as a level."]
+    return [f"{name} has the columns {', '.join(columns)}."]
+
+
+def further_columns(answers: Answers, fields: Fields) -> list[str]:
+    """Return the columns of the list of zones that no answer names; none if the list cannot be read."""
+    try:
+        zones, columns = _declared(answers, fields), map(str, _zone_table(answers).columns)
+    except OdError:
+        return []
+    named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
+    if zones.parents is not None:
+        named |= {zones.parents.area, zones.parents.parent}
+    return [column for column in columns if column not in named]
+
+
+def absent_levels(answers: Answers, fields: Fields) -> list[str]:
+    """Return the levels that have no column, and that no other answer or field says how to make."""
+    zones = _declared(answers, fields)
+    if zones.parents is not None:
+        return []
+    columns = {*map(str, _zone_table(answers).columns), *zones.prefixes, *zones.joined}
+    return [level for level in zones.levels if level not in columns]
+
+
+def refuse_unfit_levels(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if a level has no column, or if the areas of the levels are not a hierarchy."""
+    absent, table = absent_levels(answers, fields), _zone_table(answers)
+    if not absent:
+        refuse_unfit_zones(answers, fields)
+        return
+    message = f"{answers['zones']} has no column {absent[0]!r}"
+    if _may_show(answers["zones"], table, as_list(answers["levels"])):
+        columns = tuple(map(str, table.columns))
+        message += f"{nearest_only(absent[0], columns)}; it has {', '.join(columns)}"
+    step = "name columns of the list"
+    if "prefixes" in answers:
+        step = f"give the number of the first characters of a zone's code, as in {absent[0]}=3"
+    elif may_be_prefixes(answers, fields):
+        step += f", or give the same answer again if {absent[0]} is the first characters of a zone's code"
+    raise OdError("OD-INIT-COLUMN", message, next_step=step)
+
+
+def may_be_prefixes(answers: Answers, fields: Fields) -> bool:
+    """Return whether all levels without a column may be prefixes of a zone's code. The last level has the codes."""
+    return _declared(answers, fields).levels[-1] not in absent_levels(answers, fields)
+
+
+def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the list of zones has no geography as the answers so far declare it."""
+    _declared(answers, fields).zone_list().geography(current_project().root)
+
+
+def _declared(answers: Answers, fields: Fields) -> Zones:
+    return _section(Zones, "geography", answers, fields)
+
+
+def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
+    """Return whether the columns of a file with this name may be shown: they are certainly no record."""
+    columns = [str(column) for column in table.columns]
+    if name.endswith(".parquet") or any(level in columns for level in levels):
+        return True
+    return is_header(columns, table.head(1000).astype(str).to_numpy().tolist())
+
+
+def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
+    """Return a check of an answer that must be one of some names."""
+    step = "choose one of them"
+    return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
+
+
+def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError for the bounds given so far. Without that of a year, the unit of a period has the same bound."""
+    of_year: dict[str, Any] = {}
+    if "max_trips_year" in answers:
+        most = as_number(answers["max_trips_year"])
+        of_year = {"max_trips_year": most, "id_pattern": answers.get("id_pattern", ".+")}
+    PrivacyUnit(
+        "user_year" if of_year else "user_period",
+        column=answers["column"],
+        max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
+        **of_year,
+    )
+
+
+def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
+    if answers["cap"] and not answers["reason"].strip():
+        raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
+
+
+def _refuse_seconds(answers: Answers, fields: Fields) -> None:
+    _section(Arrivals, "arrivals", answers, fields).check(one_file=True)
+
+
+def _refuse_owner(answers: Answers, _fields: Fields) -> None:
+    try:
+        dg.AssetSpec("any", owners=as_list(answers["owner"]))
+    except dg.DagsterError:
+        step = "give team:name or an e-mail address"
+        raise OdError("OD-CONFIG", f"Invalid owner {answers['owner']!r}", next_step=step) from None
+
+
+def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
+    if (fault := absence(current_project().root / answers["zones"])) is not None:
+        step = "give --zones and the path of a public list of zones that can be read"
+        raise OdError("OD-FILE-MISSING", fault, next_step=step)
+
+
+def _series_periods(answers: Answers, _fields: Fields) -> SeriesPeriods:
+    last = Period(answers["last"]) if "last" in answers else None
+    return SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
+
+
+_CHECKS_OF_FILES: dict[str, _Check] = {
+    "records": refuse_absent_records,
+    "reader": refuse_unreadable_records,
+    **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
+    "zones": _refuse_absent_zones,
+}
+"""Functions that raise OdError for an answer that does not fit the files, by flag."""
+
+_CHECKS_OF_VALUES: dict[str, _Check] = {
+    "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
+    "first": _series_periods,
+    "last": _series_periods,
+    "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
+    "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
+    "max_trips": _refuse_bounds,
+    "max_trips_year": _refuse_bounds,
+    "id_pattern": _refuse_bounds,
+    "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
+    "epsilon": lambda answers, _fields: Budget(epsilon=answers["epsilon"], delta="1e-8"),
+    "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
+    "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
+    "reason": _refuse_no_reason,
+    "settled_seconds": _refuse_seconds,
+    "owner": _refuse_owner,
+    "zones": lambda answers, _fields: _zone_table(answers),
+    "levels": refuse_unfit_levels,
+    "prefixes": refuse_unfit_levels,
+    "names": refuse_unfit_zones,
+    "coordinates": refuse_unfit_zones,
+}
+"""Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
+
+
+def answered(
+    given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
+) -> dict[str, str]:
+    """Return an answer to every question that applies, by flag, and show the columns of the files.
+
+    An answer that does not fit the files, or that no declaration could have, is shown with its fault, and asked again.
+    A path of records at which there is no file yet, and levels without a column, are accepted if they are given twice.
+
+    Args:
+        given: answers by flag; None for a flag without an answer.
+        ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
+        tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
+
+    Raises:
+        OdError: an answer is missing or wrong, and there is no terminal; the records cannot be read, and no other
+            reader was asked for; or no answer states what a row is.
+    """
+    answers: dict[str, str] = {}
+    told: set[str] = set()
+    for question in QUESTIONS:
+        flag, answer = question.flag, given.get(question.flag)
+        if question.units and answers["unit"] not in question.units:
+            if answer:
+                units = " or ".join(f"--unit {unit}" for unit in question.units)
+                what = "have it" if len(question.units) == 1 else "protect users"
+                message = f"{question.option} is given, but --unit does not {what}"
+                raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
+            continue
+        if flag == "one_row_a_trip" and answer in (None, "", "false"):
+            unstated, unused = unstated_rows(answers, fields) or (None, None)
+            answers[flag] = "" if unused is None else "true"
+            if unstated is not None:
+                if ask is not None:
+                    tell(f"{unstated.message}.")
+                said = "" if ask is None else ask(question).strip()
+                if said in (unused or ()):
+                    answers |= {"trips": said, flag: ""}  # the column of the number of trips
+                elif said.lower() != "true":
+                    raise unstated
+            continue
+        if question.of_further_columns and answer is None and not further_columns(answers, fields):
+            answers[flag] = ""
+            continue
+        while True:
+            refused = answers.get(flag)
+            if answer is None:
+                answer = question.default if ask is None else ask(question)
+            answers[flag] = answer
+            try:
+                _refuse(question, answers, fields)
+                if ask is not None and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
+                    # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
+                    prefixes = given.get("prefixes") if flag == "levels" else None
+                    _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
+                break
+            except OdError as error:
+                if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
+                    break
+                # Another answer cannot help if no reader is named: then the file itself is at fault.
+                if ask is None or (flag == "reader" and not answer):
+                    raise
+                tell(f"{error.message}: {error.next_step}.")
+                answer = None
+        if question.shows and (ask is not None or flag not in ("reader", "zones")):  # shown after a later answer
+            used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
+            look = found_records if question.shows == "records" else found_zones
+            for line in look({**used, **answers}, fields):
+                if line not in told:
+                    tell(line)
+                told.add(line)
+    return answers
+
+
+def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the answer to a question is missing or does not fit the files."""
+    if question.required and not answers[question.flag].strip():
+        option = question.option
+        raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
+    if question.flag in _CHECKS_OF_FILES:
+        _CHECKS_OF_FILES[question.flag](answers, fields)
+
+
+_CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
+    "records": lambda answers, _fields: newest_file(answers["records"]) is None,
+    "levels": may_be_prefixes,
+}
+"""Functions that say whether an answer that was refused is accepted if it is given again, by flag of the question."""
+
 
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
@@ -37,8 +540,43 @@ def places_of(name: str) -> tuple[Path, Path]:
     places = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
     for path in (places[0].parent, places[1]):
         if path.exists():
-            raise already_there(path)
+            raise _already_there(path)
     return places
+
+
+def _already_there(path: Path) -> OdError:
+    return OdError(
+        "OD-INIT-EXISTS",
+        f"{path.parent.name}/{path.name} exists already",
+        next_step="choose another name; or remove it, if nothing was released with it",
+    )
+
+
+def _make_file(path: Path, text: str, undo: ExitStack) -> None:
+    """Write a new file, and its folder if needed, until ``undo`` removes both. Raises OdError if it exists."""
+    step = "correct the rights or the disk of the folder of the declarations"
+    with written_as(f"{path.parent.name}/{path.name}", step):
+        if not path.parent.exists():
+            path.parent.mkdir()
+            undo.callback(path.parent.rmdir)
+        try:
+            path.open("x").close()  # never overwrite a file created in the meantime
+        except FileExistsError:
+            raise _already_there(path) from None
+        undo.callback(path.unlink, missing_ok=True)
+        write_text(path, text)
+
+
+@contextmanager
+def _removed_if_refused() -> Iterator[ExitStack]:
+    """Yield a stack of what removes the new files, which is done if the body raises."""
+    with ExitStack() as undo:
+        try:
+            yield undo
+        except OdError as error:
+            step = f"{error.next_step}: no file was kept, so run init again with another answer"
+            raise error.changed(next_step=step) from None
+        undo.pop_all()
 
 
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
@@ -50,7 +588,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
     places = places_of(name)
-    with removed_if_refused() as made:
+    with _removed_if_refused() as undo:
         first = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None)
         release = first | {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
@@ -61,11 +599,11 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
         fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
         text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
-        make_file(places[1], yaml_block(data_set), made)
-        make_file(places[0], text, made)
-        warehouse = current_project().defs / "warehouse" / "defs.yaml"
-        if not declarations_of(WAREHOUSE):
-            make_file(warehouse, f"type: {WAREHOUSE}\nattributes: {{}}\n", made)
+        _make_file(places[1], yaml_block(data_set), undo)
+        _make_file(places[0], text, undo)
+        warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
+        for path in warehouse:
+            _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
         found = declaration(name)
         geography, period = found.read_geography(), planned_period(found, None)
         enough = _usual_cap(found, found.plan_without_cap(geography, period), answers["epsilon"])
@@ -80,7 +618,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
-    return [*places, *({warehouse} & {*made})], geography.area_counts
+    return [*places, *warehouse], geography.area_counts
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
-from od_assets.terminal import console
+from od_assets.terminal import console, print_json
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
@@ -26,7 +25,7 @@ def doctor(name: str | None = None, period: str | None = None, as_json: bool = F
 
     findings = diagnosis(name, period)
     if as_json:
-        typer.echo(json.dumps([finding.facts() for finding in findings], indent=2))
+        print_json([finding.facts() for finding in findings])
     else:
         print_findings(findings)
     if not all(finding.ok for finding in findings):
@@ -41,31 +40,18 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from od_assets.cli.tables import print_rows, text
+    from od_assets.cli.printing import print_table, text
     from od_assets.resources.folders import Folders
-    from od_core.privacy.accounting import text_above, text_below
 
     balances = Folders().existing_ledger().balances()
     if as_json:
-        typer.echo(json.dumps([_balance_facts(balance) for balance in balances], indent=2))
+        print_json([_balance_facts(balance) for balance in balances])
         return
-    table: list[dict[str, Any]] = []
+    rows: list[Any] = []
     for balance in balances:
-        table.append(
-            {
-                "domain": balance.domain,
-                "period": balance.period,
-                "cap_rho": text_above(balance.cap),
-                "spent_rho": text_above(balance.spent),
-                "left_rho": text_below(balance.left),
-                "releases": balance.releases,
-                "lost_draws": balance.lost_draws,
-            }
-        )
-        for period, rho in balance.parts.items():
-            own = {"domain": balance.domain, "period": period, "spent_rho": text_above(rho)}
-            table.append({name: own.get(name) for name in table[-1]})
-    print_rows("Ledger", table)
+        rows.append(balance)
+        rows += [{"domain": balance.domain, "period": each, "spent": rho} for each, rho in balance.parts.items()]
+    print_table("ledger", rows)
     if any(balance.parts for balance in balances):
         console.print(text("ledger.year"), soft_wrap=True)
 
@@ -76,7 +62,7 @@ def verify_ledger(as_json: bool = False) -> None:
 
     entries = Folders().verify_ledger()
     if as_json:
-        typer.echo(json.dumps({"whole": True, "entries": entries}))
+        print_json({"whole": True, "entries": entries})
     else:
         console.print(
             f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
@@ -147,7 +133,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
             folders.purge(older_than)
     if as_json:
         files = [{"release": str(key), "file": str(file)} for key, file in found.items()]
-        typer.echo(json.dumps({"removed": removed, "files": files}, indent=2))
+        print_json({"removed": removed, "files": files})
     else:
         console.print(f"{len(found)} removed." if removed else "Nothing was removed.")
 

@@ -1,32 +1,129 @@
-"""Print plans, releases and their guarantees on the command line."""
+"""Print tables, plans, releases and their guarantees on the command line."""
 
 from __future__ import annotations
 
-import json
 import math
+import re
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
-import pandas as pd
-import typer
+from jinja2 import DictLoader, Environment, StrictUndefined, is_undefined
+from rich.table import Table
 from rich.text import Text
 
-from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
-from od_assets.terminal import WRONG, console
-from od_core import Plan, ReleasePlan
+from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimators import ESTIMATORS
-from od_core.privacy.accounting import epsilon_tight, text_above
+from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.domain import alike
 from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
-if TYPE_CHECKING:  # importing Dagster takes half a second
-    from od_assets.runs.run_period import Outcome
+if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
+    import pandas as pd
+
+    from od_assets.runs.jobs import Outcome
     from od_assets.series.series import Series
+    from od_core import Plan, ReleasePlan
     from od_core.published.derived import PublishedFlows
     from od_core.published.explanation import Explanation
+
+_NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
+"""Pattern of the text of a number."""
+
+_TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
+
+
+def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
+    """Print the state of releases, and which settings were changed since they were published or begun.
+
+    ``may_run`` says whether a run may be working on a release that is only begun.
+    """
+    print_table("releases", rows)
+    begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
+    for release in begun:
+        say("status.begun", release=release)
+    if begun:
+        console.print("Run such a period again: it reads back what was measured.")
+    others = [row for row in rows if row["settings_changed"]]
+    for row in others:
+        names = [name.replace("_", " ") for name in row["settings_changed"]]
+        console.print(text("status.changed", names=names, **row), soft_wrap=True)
+    if others:
+        say("status.stays")
+
+
+@cache
+def sentences() -> Environment:
+    """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
+    texts = {f"{group}.{name}": each for group, named in _TEXTS["sentences"].items() for name, each in named.items()}
+    environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
+    roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
+    shown = {"above": text_above, "below": text_below, "rounded": rounded}
+    shown |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
+    environment.filters |= {name: partial(_if_known, form) for name, form in shown.items()}
+    environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
+    return environment
+
+
+def _if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
+    """Return a number in a form; None if it is missing, or no number."""
+    return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
+
+
+def _percent(value: float, rounding: str) -> str:
+    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
+    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
+
+
+def text(name: str, /, **values: object) -> str:
+    """Return a sentence of ``texts.toml``, filled in with values."""
+    return " ".join(sentences().get_template(name).render(values).split())
+
+
+def say(name: str, ending: str = "", /, **values: object) -> None:
+    """Print a sentence of ``texts.toml``, filled in with values, and an ending such as an empty line."""
+    console.print(text(name, **values) + ending)
+
+
+def print_frame(title: str, frame: pd.DataFrame) -> None:
+    """Print a data frame as :func:`print_rows` does."""
+    rows: list[dict[str, Any]] = frame.to_dict("records")  # type: ignore[assignment]  # columns are named
+    print_rows(title, rows)
+
+
+def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print rows with the same columns. Numbers are aligned right, and the first column is never wrapped."""
+    table = Table(title=title, title_justify="left")
+    for place, column in enumerate(rows[0] if rows else ()):
+        given = [row[column] for row in rows if row[column] is not None]
+        numeric = bool(given) and all(_NUMBER.fullmatch(_text(value)) for value in given)
+        side: Literal["left", "right"] = "right" if numeric else "left"
+        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
+    for row in rows:
+        table.add_row(*map(_text, row.values()))
+    console.print(table)
+
+
+def print_table(name: str, rows: Iterable[Any]) -> None:
+    """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
+    stated = dict(_TEXTS["tables"][name])
+    title = stated.pop("title")
+    columns = {heading: sentences().compile_expression(expression) for heading, expression in stated.items()}
+    print_rows(title, [{heading: shown(row=row) for heading, shown in columns.items()} for row in rows])
+
+
+def _text(value: object) -> str:
+    """Return the text of a cell, with thousands separators in numbers; a dash for a missing value."""
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return "-" if math.isnan(value) else f"{value:,.6g}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 _FEW_PAIRS = 4_000_000
@@ -38,13 +135,10 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
 
     If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
     """
-    domain = series.domain
-    cap = domain.cap.allowed_rho()
-    spans = {"user": "for all periods", "user_year": "per year"}
-    span = spans.get(domain.unit.kind, f"per {domain.elementary_period}")
-    facts = {"name": series.name, "domain": domain.name, "spent": plan.spent, "charge": plan.charge.as_rho}
-    say("plan.spends", "\n", **facts, cap=cap, span=span)
-    if domain.unit.kind == "user_year":
+    from od_core import ReleasePlan
+
+    say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
+    if series.domain.unit.kind == "user_year":
         console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
     for verdict in plan.verdicts():
         console.print(verdict)
@@ -56,17 +150,7 @@ def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
         exact = plan.to_frame()
         bounds = {name: exact[name].map(text_above) for name in ("rho", "epsilon") if name in exact}
         print_frame(f"{series.name}: what one period measures", exact.assign(**bounds))
-        is_direct = plan.spent.promise is not None
-        say("plan.budget", "\n", spent=plan.spent, is_direct=is_direct, **_conversion(plan))
-
-
-def _conversion(plan: Plan) -> dict[str, Any]:
-    """Return how the rho of a release of flows was computed, and whether the declaration or the default says so."""
-    if not isinstance(plan, ReleasePlan):
-        return {"conversion": None}
-    stated = plan.budget.conversion or plan.mechanism.default_conversion
-    conversion = plan.conversion if plan.budget.rho is None else "given"
-    return {"conversion": conversion, "is_declared": plan.conversion == stated}
+        say("plan.budget", "\n", spent=plan.spent, plan=plan)
 
 
 def year_text(series: Series[Any, Any], plan: Plan) -> str:
@@ -77,18 +161,9 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
     epsilon, other = (epsilon_tight(each, plan.spent.delta) for each in (bounded, unbounded))
-    return text(
-        "plan.year",
-        periods=periods,
-        max_trips_year=plan.unit.max_trips_year,
-        epsilon=epsilon,
-        other=other,
-        bounded=bounded,
-        unbounded=unbounded,
-        times=f"{math.sqrt(unbounded / bounded):.3g}",
-        width=None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}",
-        share=None if step is None else 100 * step.charge.rho / plan.spent.rho,
-    )
+    width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
+    rho = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
+    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=other, width=width, **rho)
 
 
 def level_names(steps: pd.DataFrame) -> pd.Series:
@@ -102,17 +177,13 @@ def _print_errors(plan: ReleasePlan) -> None:
     if not plan.has_threshold:
         say("plan.intervals", "\n")
     exact = plan.to_frame()
-    print_frame(
-        "Two measures of error, in trips",
-        pd.DataFrame(
-            {
-                "level": level_names(exact),
-                "cells" if plan.segments else "pairs of areas": exact["public_cells"],
-                "noise of one measured cell": exact["standard_deviation"].map(rounded),
-                "expected error of the published estimate": exact["expected_error"].map(rounded),
-            }
-        ),
-    )
+    columns = {
+        "level": level_names(exact),
+        "cells" if plan.segments else "pairs of areas": exact["public_cells"],
+        "noise of one measured cell": exact["standard_deviation"].map(rounded),
+        "expected error of the published estimate": exact["expected_error"].map(rounded),
+    }
+    print_frame("Two measures of error, in trips", exact[[]].assign(**columns))
     say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.name
@@ -161,11 +232,11 @@ def print_guarantee(guarantee: dict[str, str]) -> None:
         console.print(f"{title.replace('_', ' ').capitalize()}: {sentence}")
 
 
-def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None:
-    """Print what published derived flows protect, the releases they are made of under a heading, and their bundle."""
+def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
+    """Print what published derived flows protect, the releases they are made of in a table, and their bundle."""
     if as_json:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
-        typer.echo(json.dumps(facts | {"certificate": found.certificate}, indent=2))
+        print_json(facts | {"certificate": found.certificate})
         return
     print_guarantee(found.certificate["guarantee"])
     console.print()
@@ -173,9 +244,7 @@ def print_derived(found: PublishedFlows, heading: str, *, as_json: bool) -> None
         stated | {"trips": int(release.leaves.trips.sum())}
         for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
     ]
-    print_columns(
-        heading, used, {"release": ("release", str), "trips": ("trips", int), "epsilon": ("epsilon", text_above)}
-    )
+    print_table(table, used)
     leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
     say("derived.published", key=found.key, is_new=found.is_new, **numbers)
@@ -187,51 +256,19 @@ def print_explanation(found: Explanation) -> None:
     console.rule(str(found.facts.key))
     console.print(found.said["protected"])
     console.print(f"{found.said['spent']}\n")
-    print_columns("What may be learned about one unit", found.losses(), {**_OF, **_PROMISE})
+    print_table("losses", found.losses())
     console.print(f"{found.facts.said['limit']}\n")
     console.print(f"{found.said['statement']}\n")
-    print_columns("What an attacker believes about one unit, from this release alone", found.beliefs(), _BELIEF)
+    print_table("beliefs", found.beliefs())
     say("explain.guess", "\n")
-    print_columns("A person with several units, from this release alone", found.persons(), {**_UNITS, **_PROMISE})
+    print_table("persons", found.persons())
     console.print(f"Not protected: {found.facts.sentence('not_protected')}\n")
     if found.chosen is None:
         say("explain.decisions", names=[source["release"] for source in found.facts.sources])
         return
     choices = (found.chosen, *found.others)
-    print_columns("What other decisions would have cost", map(vars, choices), _CHOICE)
+    print_table("choices", choices)
     say("explain.choices")
     for note in dict.fromkeys(one.note for one in choices if one.note):
         named = " / ".join(one.choice for one in choices if one.note == note)
         console.print(f"- {named}: {note}.")
-
-
-def _percent(value: float, rounding: str) -> str:
-    """Return a probability in percent with four significant digits, so rounded that a bound stays one."""
-    return f"{Context(prec=4, rounding=rounding).create_decimal(100 * Decimal(value)).normalize():f} %"
-
-
-_AT_MOST, _AT_LEAST, _PRIOR = (
-    partial(_percent, rounding=each) for each in (ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN)
-)
-_OF: Columns = {"of": ("of", lambda name: name.rstrip(","))}
-_UNITS: Columns = {"units": ("units", int)}
-_PROMISE: Columns = {
-    "epsilon": ("epsilon", text_above),
-    "delta": ("delta", text_above),
-    "best guess at even odds, at most": ("best_guess_after", _AT_MOST),
-}
-_BELIEF: Columns = {
-    "before": ("prior", _PRIOR),
-    "after, at least": ("posterior_at_least", _AT_LEAST),
-    "after, at most": ("posterior_at_most", _AT_MOST),
-    "best guess before": ("best_guess_before", _PRIOR),
-    "best guess after, at most": ("best_guess_after", _AT_MOST),
-}
-_CHOICE: Columns = {
-    "decision": ("decision", str),
-    "choice": ("choice", str),
-    "epsilon": ("epsilon", text_above),
-    "noise": ("noise", rounded),
-    "times": ("times", rounded),
-    "error": ("error", rounded),
-}

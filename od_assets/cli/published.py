@@ -9,17 +9,19 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.text import Text
 
-from od_assets.project import current_project, releases_folder
-from od_assets.terminal import WRONG, console, printable
+from od_assets.project import current_project
+from od_assets.terminal import WRONG, console, print_json, printable
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
+    from od_core import Release
     from od_core.ledger.release_key import ReleaseKey
+    from od_core.publication.certificate import Certificate
 
 
 def verify(release: str | None = None, as_json: bool = False) -> None:
@@ -28,7 +30,7 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
 
     rows = verified(release)
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         for row in rows:
             found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
@@ -49,20 +51,16 @@ def report(release: str | None = None, period: str | None = None) -> None:
     folders = Folders()
     page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
-    if has_display():
+    # Elsewhere, a browser that runs in the terminal might start.
+    if sys.platform != "linux" or os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"):
         webbrowser.open(page.as_uri())
 
 
 def newest_report(releases: Path, release: str | None, period: str | None, database: Path | None = None) -> Path:
-    """Return the report of the newest published release.
+    """Return the report of the newest published release, or without a series, of the one that was measured last.
 
-    Args:
-        release: name of the series; None chooses the release that was measured last.
-        period: period of the release; None chooses any.
-        database: the release database, which knows published releases whose bundles are missing.
-
-    Raises:
-        OdError: no such release is published, or its bundle or its report is missing.
+    The release database knows published releases whose bundles are missing. Raises OdError if no such release is
+    published, or its bundle or its report is missing.
     """
     from od_core.publication.bundle import REPORT
     from od_core.publication.read_back import certificate_of, damaged, lost
@@ -73,11 +71,9 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
 
     bundles = published_bundles(releases)
     if release is not None:
-        found = asked({*bundles, *zipped_bundles(releases)})
-        key = max(found, default=None)
+        key = max(asked({*bundles, *zipped_bundles(releases)}), default=None)
     else:
-        found = asked(bundles)
-        key = max(found, key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
+        key = max(asked(bundles), key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
     if key is None:
         if missing := asked(missing_bundles(releases, database)):
             raise lost(missing)
@@ -96,11 +92,6 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     return page
 
 
-def has_display() -> bool:
-    """Return whether a browser can open a window. Otherwise, one that runs in the terminal might start."""
-    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))
-
-
 def compare(
     before: str,
     after: str,
@@ -112,16 +103,68 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_assets.cli.release_changes import compared
-    from od_assets.cli.tables import print_frame, text
+    from od_assets.cli.printing import print_frame, text
+    from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
+    from od_core.flows.publishing.flow_tables import labelled
+    from od_core.publication.columns import CONFIDENCE
 
-    facts, table = compared(before, after, origin_level or level, destination_level or level, segment, top)
+    (one, old, stated), (other, new, stated_after) = map(_flows_named, (before, after))
+    if one == other:
+        raise OdError(
+            "OD-COMPARE-SAME",
+            f"both releases are {one}, so there is nothing to compare",
+            next_step="name two releases with different periods or revisions",
+        )
+    tree, note = new.plan.tree, by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
+    origin = origin_level or level or old.plan.tree.origin.levels[0]
+    destination = destination_level or level or old.plan.tree.destination.levels[0]
+    found = changes(old, new, origin, destination, segment)
+    numbers = {"pairs": len(found), "significant": int(found["significant"].sum())}
     if as_json:
-        typer.echo(json.dumps(facts, indent=2))
+        facts: dict[str, Any] = {
+            "before": str(one),
+            "after": str(other),
+            "origin_level": origin,
+            "destination_level": destination,
+        }
+        facts |= {"confidence": str(CONFIDENCE), **numbers, **({"note": note.strip()} if note else {})}
+        print_json(facts | {"changes": json.loads(found.head(top).to_json(orient="records"))})
         return
-    levels = f"{facts['origin_level']} to {facts['destination_level']}"
-    print_frame(f"{facts['after']} against {facts['before']}: {levels}", table)
-    console.print(text("compare.significant", **({"note": ""} | facts)), soft_wrap=True)
+    rows = labelled(
+        tree, found.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
+    )
+    marks = rows["significant"].map({True: "*", False: ""})
+    print_frame(
+        f"{other} against {one}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
+    )
+    console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
+
+
+def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
+    """Return a release with its key and certificate. Raises OdError if it is absent or not a release of flows."""
+    from od_assets.resources.folders import Folders
+    from od_core import Release
+    from od_core.flows.derived_flows import DerivedFlows
+    from od_core.publication.read_back import certificate_of
+    from od_core.published.opening import bundle_folder, open_bundle
+
+    with bundle_folder(Folders().bundle_named(name)) as folder:
+        key, release = open_bundle(folder)
+        certificate = certificate_of(folder)
+    if isinstance(release, DerivedFlows):
+        raise OdError(
+            "OD-COMPARE-KIND",
+            f"{key} is derived from published releases; two derived tables may share the noise of a release, so only"
+            " releases themselves are compared",
+            next_step="compare the releases that it is derived from, which its certificate lists as sources",
+        )
+    if not isinstance(release, Release):
+        raise OdError(
+            "OD-COMPARE-KIND",
+            f"{key} is not a release of flows; only flows can be compared",
+            next_step="name two releases of flows",
+        )
+    return key, release, certificate
 
 
 def sum_command(releases: list[str], periods: str | None = None, as_json: bool = False) -> None:
@@ -136,8 +179,8 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     from od_core.periods import Period
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
-    place = releases_folder(current_project().var)
-    is_series = len(releases) == 1 and "/" not in releases[0]
+    folders = Folders()
+    place, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
         newest_revisions(place, releases[0])  # refuses a name of no series first
         raise OdError(
@@ -156,8 +199,8 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
             "--periods needs the name of one series",
             next_step="name a series with --periods, or name releases without it",
         )
-    Folders().refuse_lost(*keys)
-    print_derived(publish_sum(place, keys, period), "Summed releases", as_json=as_json)
+    folders.refuse_lost(*keys)
+    print_derived(publish_sum(place, keys, period), "summed", as_json=as_json)
 
 
 def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
@@ -171,10 +214,10 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
     from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release, publish_assisted
 
-    place = releases_folder(current_project().var)
-    key = named_release(place, release, period)
-    Folders().refuse_lost(key)
-    print_derived(publish_assisted(place, key, earlier), "Releases that were used", as_json=as_json)
+    folders = Folders()
+    key = named_release(folders.releases, release, period)
+    folders.refuse_lost(key)
+    print_derived(publish_assisted(folders.releases, key, earlier), "assisting", as_json=as_json)
 
 
 def replicates(release: str, number: int = 100, to: Path | None = None, as_json: bool = False) -> None:
@@ -189,13 +232,12 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     from od_core.published.replicates import write_replicates
 
     folders = Folders()
-    place = folders.releases
-    key = named_release(place, release)
+    key = named_release(folders.releases, release)
     folders.refuse_lost(key)
     folder = to or folders.var / "replicates" / key.folder
-    files = write_replicates(place, key, number, folder)
+    files = write_replicates(folders.releases, key, number, folder)
     if as_json:
-        typer.echo(json.dumps({"release": str(key), "folder": str(folder), "files": files}, indent=2))
+        print_json({"release": str(key), "folder": str(folder), "files": files})
         return
     console.print(f"{number:,} replicate{'s' * (number != 1)} of {key}. Nothing was charged.")
     console.print(f"Folder: {folder} ({', '.join(files)})", soft_wrap=True)
@@ -216,7 +258,7 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
-    from od_assets.cli.tables import say
+    from od_assets.cli.printing import say
     from od_assets.resources.folders import Folders
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
@@ -230,7 +272,7 @@ def site(
         facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
         facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}
         facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
     else:
         say("site.written", releases=written.releases, series=written.series, files=len(written.changed))
         console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
@@ -251,7 +293,7 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     place = current_project().var / "disclosure" if folder is None else folder
     written = write_disclosure(bundle, place, within=folder is None)
     if as_json:
-        typer.echo(json.dumps(written.facts(), indent=2))
+        print_json(written.facts())
         return
     width = max(map(len, DESCRIPTIONS))
     for name, description in DESCRIPTIONS.items():
@@ -270,7 +312,7 @@ def contract(release: str, as_json: bool = False) -> None:
 
     found = data_contract(Folders().bundle_named(release))
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
+        print_json(found)
     else:
         typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
@@ -289,6 +331,6 @@ def explain(release: str, as_json: bool = False) -> None:
     folders = Folders()
     found = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
     if as_json:
-        typer.echo(json.dumps(found.to_facts(), indent=2))
+        print_json(found.to_facts())
     else:
         print_explanation(found)

@@ -1,26 +1,49 @@
-"""Plan, forecast and run declared releases, show their state, and compare mechanisms."""
+"""Declare, plan, forecast and run releases, show their state, and compare mechanisms."""
 
 from __future__ import annotations
 
 import gc
-import json
+import re
+import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
+from od_assets.cli.declare import Question, further_fields, write_text, written_as
 from od_assets.interrupts import stoppable
-from od_assets.project import prepare_dagster_home
-from od_assets.terminal import console, printable
+from od_assets.project import current_project, prepare_dagster_home
+from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
     from od_core.privacy.plan import Plan as PrivacyPlan
+
+
+def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
+    """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
+    from od_assets.cli.new_declaration import answered, initialize, places_of
+
+    places_of(name)  # refuses a taken name before any question
+    fields = further_fields(further or [])
+    ask = _asked if sys.stdin.isatty() else None
+    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
+    files, area_counts = initialize(name, answers, fields)
+    areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
+    written = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
+    plan(name)
+
+
+def _asked(question: Question) -> str:
+    """Ask a question at the terminal, after its advice, and return the answer."""
+    if question.advice:
+        console.print(question.advice, style="dim")
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    return answer
 
 
 def plan(
@@ -53,7 +76,7 @@ def plan(
 
         found = target_plan(series, planned, target, table, runs)
         if as_json:
-            typer.echo(json.dumps(found.facts(), indent=2))
+            print_json(found.facts())
         else:
             print_target_plan(found)
         if to is not None:
@@ -70,7 +93,7 @@ def plan(
     if as_json:
         levels = planned.to_frame().to_dict("records")
         facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": series.columns.row}
-        typer.echo(json.dumps(facts, indent=2))
+        print_json(facts)
         return
     print_plan(series, planned, verbose=verbose)
     print_guarantee(guarantee)
@@ -84,20 +107,14 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     Raises:
         OdError: :func:`od_core.flows.planning_page.planning_page` refuses the plan, or the file cannot be written.
     """
-    from od_assets.cli.declaration_files import write_text
     from od_core.flows.planning_page import planning_page
 
     domain = series.domain
     year = domain.periods_of_year(series.periods.first) if domain.unit.kind == "user_year" else ()
     page = planning_page(plan, series.name, domain.cap.allowed_rho(), len(year))
-    try:
+    step = "name a file in a folder that exists and may be written"
+    with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)
-    except OSError as error:
-        raise OdError(
-            "OD-FORECAST-PAGE",
-            f"the planning page {str(path)!r} cannot be written: {error.strerror}",
-            next_step="name a file in a folder that exists and may be written",
-        ) from None
 
 
 def _refuse_options(target: list[str] | None, table: str | None, to: Path | None, page: Path | None) -> None:
@@ -122,7 +139,7 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.tables import print_frame
+    from od_assets.cli.printing import print_frame
     from od_assets.cli.target_plan import forecast_of
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
@@ -133,7 +150,7 @@ def forecast(
     if to is not None:
         found.write(to)
     if as_json:
-        typer.echo(json.dumps(found.facts(), indent=2))
+        print_json(found.facts())
         return
     for title, frame in found.tables().items():
         print_frame(title, frame)
@@ -147,10 +164,11 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
-        with _without_collection():
+        gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
+        try:
             from od_assets.cli.printing import print_outcome
+            from od_assets.runs.jobs import release_job, run_period
             from od_assets.runs.period_status import chosen_periods, refuse_without_file
-            from od_assets.runs.run_period import release_job, run_period
             from od_assets.series.reading import declaration
 
             component = declaration(release)
@@ -159,6 +177,9 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                 refuse_without_file(component, periods[0])
             prepare_dagster_home()
             job = release_job(component)
+        finally:
+            gc.freeze()  # later collections leave it out, too
+            gc.enable()
         outcomes = []
         try:
             with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
@@ -168,23 +189,9 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                         print_outcome(outcomes[-1])
         finally:
             if as_json:
-                typer.echo(json.dumps([outcome.facts for outcome in outcomes], indent=2))
+                print_json([outcome.facts for outcome in outcomes])
     if not all(outcome.facts["published"] for outcome in outcomes):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """Import and define without garbage collection. What is made here stays, so a search for garbage only takes time.
-
-    It is also left out of later collections. This saves 0.4 of the 9.4 seconds of processor time of a small release.
-    """
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.freeze()
-        gc.enable()
 
 
 def status(as_json: bool = False) -> None:
@@ -194,7 +201,7 @@ def status(as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.cli.tables import print_status
+    from od_assets.cli.printing import print_status
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import (
@@ -212,18 +219,16 @@ def status(as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    found, faults = [], []
+    found, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
-    of_releases = {path.parent.name: path for path, kind in types.items() if kind in RELEASES}
-    for name, path in sorted(of_releases.items()):
+    for path, kind in types.items():
+        name = path.parent.name
         try:
-            found.append(declared_in(path) if declared[name] == 1 else declaration(name))
-        except OdError as error:
-            faults.append(error)
-    for path in set(types).difference(of_releases.values()):
-        try:
-            refuse_wrong_type(path)
+            if kind in RELEASES:
+                found.append(declared_in(path) if declared[name] == 1 else declaration(name))
+            else:
+                refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
     with ledger.one_look():
@@ -236,7 +241,7 @@ def status(as_json: bool = False) -> None:
     rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
-        typer.echo(json.dumps(rows, indent=2))
+        print_json(rows)
     else:
         print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME))
     for fault in faults:
@@ -259,13 +264,34 @@ def compare_mechanisms(
     to: Path | None = None,
 ) -> None:
     """Compare the errors of mechanisms on synthetic or public data. Run it again to resume a stopped comparison."""
-    from od_assets.runs.run_comparison import given_table, run_comparison
+    from od_assets.runs.jobs import run_comparison
     from od_assets.series import reading
+    from od_assets.series.comparison import Comparison, KnownTableSection, TableColumns
+    from od_core.evaluation.comparison import EPSILONS
 
     if flows is None and zones is None:
         component = reading.comparison(comparison or "comparison")
+    elif flows is None or zones is None or not levels or comparison:
+        raise OdError(
+            "OD-EVALUATION-TABLE",
+            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
+            next_step="give all three options, or none of them",
+        )
     else:
-        component = given_table(flows, None if comparison else zones, levels, trips, marked, one_row_a_trip)
+        name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
+        section = KnownTableSection(
+            name=name,
+            marked=marked,
+            flows=str(flows.resolve()),
+            zones=str(zones.resolve()),
+            levels=[level.strip() for level in levels.split(",")],
+            columns=TableColumns(trips=trips),
+            one_row_a_trip=one_row_a_trip,
+        )
+        section.reader(current_project())
+        component = Comparison(
+            name=f"table_{name}", owners=["team:statistics"], tables=[section], mechanisms=None, epsilons=[*EPSILONS]
+        )
     choices = {"mechanisms": mechanism, "epsilons": epsilon, "runs": runs}
     component = component.model_copy(update={name: choice for name, choice in choices.items() if choice}).checked()
     prepare_dagster_home()

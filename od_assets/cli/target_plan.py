@@ -15,10 +15,9 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declaration_files import write_text, yaml_block
-from od_assets.cli.printing import level_names
-from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
-from od_assets.project import current_project, releases_folder
+from od_assets.cli.declare import write_text, written_as, yaml_block
+from od_assets.cli.printing import level_names, print_frame, print_table, say, text
+from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
@@ -56,10 +55,8 @@ SYNTHETIC = "synthetic"
 """Name with which the synthetic table is asked for."""
 
 
-def public_table(
-    series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None
-) -> tuple[KnownFlows, str, bool]:
-    """Return a public table that stands for the true flows, sentences on it, and whether it is synthetic.
+def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None = None) -> tuple[KnownFlows, str]:
+    """Return a public table that stands for the true flows, and sentences on it.
 
     Args:
         stated: ``synthetic``, a published release such as ``us_flights/2001-06/r1``, or the path of a file of public
@@ -85,17 +82,12 @@ def public_table(
         table = KnownFlows.from_frame(
             str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination
         )
-        return table, text("table.published", key=key), False
+        return table, text("table.published", key=key)
     if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)
         numbers = {"trips": f"{table.trips.total:,}", "pairs": f"{len(table.trips.rank):,}"}
         is_one = plan.tree.origin.digest == plan.tree.destination.digest
-        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers), True
-    return _stated_file(series, plan, stated), text("table.file", name=Path(stated).name), False
-
-
-def _stated_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> KnownFlows:
-    """Return the flows in a file that is stated to be public; see :func:`public_table`."""
+        return table, text("table.synthetic", data_set=series.domain.name, is_one=is_one, **numbers)
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
@@ -105,11 +97,12 @@ def _stated_file(series: Series[Any, Any], plan: ReleasePlan, stated: str) -> Kn
             next_step="give the path of a table of public flows, a published release, or synthetic",
         )
     try:
-        return KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
+        table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
         if error.code != "OD-TRIPS-ROWS":
             raise
         raise error.changed(next_step="call the number of trips trips, or leave only origin and destination") from None
+    return table, text("table.file", name=path.name)
 
 
 def refuse_records(path: Path) -> None:
@@ -131,7 +124,7 @@ def refuse_records(path: Path) -> None:
 def _published(plan: ReleasePlan) -> Iterator[tuple[ReleaseKey, Path, Certificate]]:
     """Yield the key, folder and certificate of each published release of flows over the areas of a plan."""
     areas = {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest}
-    for key, folder in published_bundles(releases_folder(current_project().var)).items():
+    for key, folder in published_bundles(Folders().releases).items():
         try:
             certificate = certificate_of(folder)
         except OdError:
@@ -242,7 +235,7 @@ def forecast_of(
     """
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
     plan = _plan_of_flows(series, plan, "forecasts", step)
-    table, source, is_synthetic = public_table(series, plan)
+    table, source = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
 
@@ -267,7 +260,7 @@ def forecast_of(
         source += f" {text('table.segments')}"
     if left_out:
         source += f" {text('table.left_out', left_out=left_out)}"
-    return Forecast(series.name, table.name, is_synthetic, source, runs, errors)
+    return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
 def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
@@ -297,18 +290,6 @@ def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period,
         with chain.trial() as entries:
             return periods, payable(entries, series.domain, plan, periods)
 
-
-_RAISE = Fraction(1, 1000)
-"""Relative step by which epsilon is raised until it allows the rho."""
-
-_MARGIN = 1.001
-"""Factor by which targets are relaxed further, so that the rounded budget for them is within the cap."""
-
-_TRIES = 8
-"""Largest number of factors of the tolerances that are tried."""
-
-_ENOUGH = 0.98
-"""Targets are near enough to the cap if they need this share of it."""
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
 """Next step if the cap does not allow the budget."""
@@ -406,7 +387,7 @@ def target_plan(
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    known, source, _ = public_table(series, plan, table)
+    known, source = public_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
     chosen = _with_found(plan, _budget(plan, found), found)
     cap = series.domain.cap.allowed_rho()
@@ -414,22 +395,6 @@ def target_plan(
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, wanted, known, runs, cap)
     return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
-
-
-def _rho(value: float) -> str | None:
-    """Return a rho that is found by simulation; None if there is none."""
-    return None if math.isnan(value) else text_above(value)
-
-
-_COST: Columns = {
-    "target": ("target", str),
-    "flows": ("flows", int),
-    "rho needed": ("rho", _rho),
-    "rho if alone": ("alone", _rho),
-    "rho without it": ("without", _rho),
-    "binds": ("binds", lambda binds: "yes" if binds else "no"),
-}
-"""Columns of the table of targets."""
 
 
 def print_target_plan(planned: TargetPlan) -> None:
@@ -451,7 +416,7 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_columns("Targets", map(vars, found.costs), _COST)
+    print_table("targets", found.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
@@ -485,12 +450,8 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
         raise OdError(
             "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
         )
-    try:
+    with written_as(path.name, "choose another path"):
         write_text(path, written)
-    except OSError as error:
-        raise OdError(
-            "OD-INIT-WRITE", f"{path.name} cannot be written: {error.strerror}", next_step="choose another path"
-        ) from None
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
@@ -547,7 +508,7 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     epsilon = _with_found(plan, exact, found).spent.epsilon
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
     while _with_found(plan, of(epsilon), found).spent.rho < rho:
-        epsilon = Fraction(text_above(epsilon, _DIGITS)) * (1 + _RAISE)
+        epsilon = Fraction(text_above(epsilon, _DIGITS)) * Fraction(1001, 1000)
     return of(epsilon)
 
 
@@ -582,8 +543,9 @@ def _nearest(
 
     def widened(allowed: float) -> tuple[Target, ...] | None:
         rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
-        for _ in range(_TRIES):
-            tried = min(factor * math.sqrt(rho / allowed) * _MARGIN, most)
+        for _ in range(8):
+            # A little more, so that the rounded budget is within the cap.
+            tried = min(factor * math.sqrt(rho / allowed) * 1.001, most)
             if tried == factor:
                 break
             factor = tried
@@ -591,7 +553,7 @@ def _nearest(
             rho = needed(targets)
             if rho <= allowed and factor < smallest:
                 smallest, nearest = factor, targets
-                if rho > _ENOUGH * allowed:
+                if rho > 0.98 * allowed:  # near enough
                     break
         return nearest
 

@@ -40,9 +40,9 @@ from starlette.requests import HTTPConnection
 from starlette.responses import FileResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from od_assets.instance import dagster_instance
+from od_assets.failures import dagster_instance
 from od_assets.metadata import REPORTS
-from od_assets.project import current_project, releases_folder
+from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_core.errors import OdError
 from od_core.files.durable import locked
@@ -51,9 +51,6 @@ from od_core.published.opening import published_bundles
 
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 """Host names of this machine. Requests with other host names are refused, which stops DNS rebinding."""
-
-_GRAPHQL = "/graphql"
-"""The only path to which the UI sends POST requests, for both queries and changes."""
 
 _KEPT_APART = {"X-Frame-Options": "DENY", "Cross-Origin-Resource-Policy": "same-origin"}
 """Headers that keep other pages from framing the UI or loading its resources."""
@@ -67,18 +64,10 @@ def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) ->
         cookie: name of that cookie. It should contain the port, because all ports of a host share their cookies.
         hosts: host names that the operator declares, in addition to those of this machine.
     """
-    return TrustedHostMiddleware(_Guard(app, token, cookie), [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
-
-class _Guard:
-    """An application that passes on a request only if no other origin sent it and it carries the token."""
-
-    def __init__(self, app: ASGIApp, token: str, cookie: str) -> None:
-        self._app, self._token, self._cookie = app, token, cookie
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def guard(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):  # startup and shutdown of the server
-            await self._app(scope, receive, send)
+            await app(scope, receive, send)
             return
 
         async def send_apart(message: Message) -> None:
@@ -86,36 +75,42 @@ class _Guard:
                 MutableHeaders(scope=message).update(_KEPT_APART)
             await send(message)
 
-        await (self._refusal(HTTPConnection(scope)) or self._app)(scope, receive, send_apart)
+        await (_refusal(HTTPConnection(scope), token, cookie) or app)(scope, receive, send_apart)
 
-    def _refusal(self, asked: HTTPConnection) -> Response | None:
-        """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
-        # Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
-        # program, or only reads a page. Browsers do not show such an answer to pages of other origins.
-        origin = asked.headers.get("origin")
-        if origin is not None and origin.partition("://")[2].lower() != asked.headers["host"].lower():
-            return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
-        if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
-            return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
-        kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
-        given = [asked.cookies.get(self._cookie, ""), *([bearer] if kind.lower() == "bearer" else [])]
-        if any(map(self._is_the_token, given)):
-            return None
-        if asked.scope["type"] == "http" and self._is_the_token(asked.query_params.get("token", "")):
-            # The same page without the token in the address, which sets the cookie.
-            there = str(asked.url.remove_query_params("token"))
-            answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
-            answer.set_cookie(self._cookie, self._token, httponly=True, samesite="strict")
-            return answer
-        return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
+    return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
-    def _is_the_token(self, given: str) -> bool:
-        return secrets.compare_digest(given.encode(), self._token.encode())
+
+def _refusal(asked: HTTPConnection, token: str, cookie: str) -> Response | None:
+    """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
+
+    def is_the_token(given: str) -> bool:
+        return secrets.compare_digest(given.encode(), token.encode())
+
+    # Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
+    # program, or only reads a page. Browsers do not show such an answer to pages of other origins.
+    origin = asked.headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != asked.headers["host"].lower():
+        return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
+    if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
+        return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
+    kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
+    if is_the_token(asked.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
+        return None
+    if asked.scope["type"] == "http" and is_the_token(asked.query_params.get("token", "")):
+        # The same page without the token in the address, which sets the cookie.
+        there = str(asked.url.remove_query_params("token"))
+        answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+        answer.set_cookie(cookie, token, httponly=True, samesite="strict")
+        return answer
+    return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
 
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
-    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
-    if asked.scope["path"] != _GRAPHQL:
+    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``.
+
+    The UI sends both queries and changes there.
+    """
+    if asked.scope["path"] != "/graphql":
         return asked.scope["method"] in ("GET", "HEAD")
     kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
     return asked.scope["method"] == "POST" and kind == "application/json"
@@ -138,8 +133,7 @@ _HEADERS = {"X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer
 def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collection[str]]) -> ASGIApp:
     """Return an application that answers requests below ``REPORTS`` itself and passes on all others.
 
-    Only releases that the ledger has published are served, and derived flows only if all their releases are:
-    ``published`` returns their keys.
+    Served are only releases with a key that ``published`` returns, and derived flows of such releases alone.
     """
 
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,52 +146,38 @@ def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collectio
 
 
 def _report(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
-    if method not in ("GET", "HEAD"):
-        return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
-    try:
-        page = published_report(path, releases, published())
-    except OdError as error:
-        return PlainTextResponse(f"{error}\n", 503)
-    if page is None:
-        return PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
-    headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
-    return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")
-
-
-def published_report(path: str, releases: Path, published: Collection[str]) -> Path | None:
-    """Return the file at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``; None if there is none.
+    """Return the page at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``.
 
     The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
     followed.
     """
-    bundles = published_bundles(releases.resolve()).items()
+    if method not in ("GET", "HEAD"):
+        return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
+    absent = PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
+    try:
+        known = published()
+        bundles = published_bundles(releases.resolve()).items()
+    except OdError as error:
+        return PlainTextResponse(f"{error}\n", 503)
     pages = {f"{REPORTS}/{key}/{name}": folder / name for key, folder in bundles for name in _POLICIES}
     page = pages.get(path)
     if page is None or not page.is_file() or page.resolve() != page:
-        return None
-    release = path.removeprefix(f"{REPORTS}/").rpartition("/")[0]
-    if release not in published:
+        return absent
+    if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in known:
         sources = json.loads((page.parent / "certificate.json").read_bytes()).get("sources", [])
-        if not sources or any(source["release"] not in published for source in sources):
-            return None
-    return page
+        if not sources or any(source["release"] not in known for source in sources):
+            return absent
+    headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
+    return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")
 
 
 TOKEN = "OD_UI_TOKEN"  # noqa: S105  # a variable name, not a token
 """Environment variable with a fixed token, for a proxy that signs people in before they reach the UI."""
 
-_LONG_ENOUGH = r"[\w-]{32,}"
-
-_HOST = r"[\w.-]+|\[[0-9A-Fa-f:]+\]"
-
 _LOG_LEVEL = "warning"
 
 
-LOOPBACK = "127.0.0.1"
-"""Address of this machine that other machines cannot reach."""
-
-
-def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: Path | None = None) -> int:
+def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace: Path | None = None) -> int:
     """Serve the UI until this process is told to end. Return the exit code: 1 if its own daemon ended first, else 0.
 
     If ``workspace`` is None, start a code server of the current project and a daemon. Otherwise, it is the file that
@@ -208,14 +188,14 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
             environment is too short or has other characters than letters, digits, - and _.
     """
     given = os.environ.pop(TOKEN, None)  # runs do not need it
-    if given is not None and not re.fullmatch(_LONG_ENOUGH, given, re.ASCII):
+    if given is not None and not re.fullmatch(r"[\w-]{32,}", given, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
             f"{TOKEN} must consist of at least 32 letters, digits, - or _",
             next_step="create one with openssl rand -hex 32, or leave it unset",
         )
     for host in hosts:
-        if not re.fullmatch(_HOST, host, re.ASCII):
+        if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:]+\]", host, re.ASCII):
             raise OdError(
                 "OD-UI-HOST",
                 f"{host!r} is not a host name",
@@ -235,7 +215,7 @@ def serve(port: int, hosts: Sequence[str], address: str = LOOPBACK, workspace: P
         target = WorkspaceFileTarget([str(workspace)])
         context = stack.enter_context(WorkspaceProcessContext(instance, target, version=dg.__version__))
         dagster = create_app_from_workspace_process_context(context)
-        pages = with_reports(dagster, releases_folder(current_project().var), _published)
+        pages = with_reports(dagster, Folders().releases, _published)
         app = guarded(pages, token, f"od_release_ui_{port}", hosts)
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:

@@ -5,7 +5,7 @@ import os
 from functools import cached_property
 from pathlib import Path
 
-from od_assets.project import current_project, releases_folder
+from od_assets.project import current_project
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
@@ -111,7 +111,7 @@ class Folders:
     @property
     def releases(self) -> Path:
         """Folder of all public bundles."""
-        return releases_folder(self.var)
+        return self.var / "releases"
 
     def bundle(self, key: ReleaseKey) -> Path:
         """Return the folder of the public bundle of a release."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from od_assets.instance import dagster_instance
+from od_assets.failures import dagster_instance
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
 from tests.od_assets.conftest import SILENT

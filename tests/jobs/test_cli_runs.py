@@ -16,7 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.runs import run_period
+from od_assets.runs import jobs
 from od_assets.series.reading import declaration
 from od_core.ledger import measurements
 from od_core.ledger.ledger import Ledger
@@ -62,7 +62,7 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A draw ends before it is stored, and a revision is charged and never drawn."""
-    monkeypatch.setattr(run_period, "load_definitions", lambda: project.definitions(declaration("trips")))
+    monkeypatch.setattr(jobs, "load_definitions", lambda: project.definitions(declaration("trips")))
     project.component()  # writes the domain
     (project.defs / "trips").mkdir()
     attributes = ATTRIBUTES | {"privacy": {"rho": "0.01", "delta": "1e-8"}}

@@ -13,7 +13,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli import app as cli
-from od_assets.runs import run_period
+from od_assets.runs import jobs
 from od_assets.series.reading import declaration
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
@@ -62,7 +62,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN), encoding="utf-8")
     with dg.DagsterInstance.ephemeral() as instance:
         definitions = Project(root, lambda: instance).definitions(declaration("trips"))
-        monkeypatch.setattr(run_period, "load_definitions", lambda: definitions)
+        monkeypatch.setattr(jobs, "load_definitions", lambda: definitions)
         yield root
 
 

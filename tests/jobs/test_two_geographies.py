@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from od_assets.checks.expectations import records_meet_expectations
 from od_assets.cli import app as cli
-from od_assets.cli.release_changes import compared
+from od_assets.cli.published import compare
 from od_assets.cli.target_plan import forecast_of
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import Warehouse, verified
@@ -94,7 +94,7 @@ def test_through_the_job_into_every_format(two: Project) -> None:
     forecast = forecast_of(settings, opened[0].plan, ["1"], 1)
     assert (forecast.table, forecast.is_synthetic) == ("trips/2001-01/r1", False)
     with pytest.raises(OdError, match="OD-COMPARE-SAME"):
-        compared("trips/2001-01/r1", "trips/2001-01/r1")
+        compare("trips/2001-01/r1", "trips/2001-01/r1")
     _assert_a_changed_list_needs_a_revision(two)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from od_assets.components import OdComparison
 from od_assets.resources.dead_runs import PROCESS_TAG
-from od_assets.runs.run_comparison import run_comparison
+from od_assets.runs.jobs import run_comparison
 from od_assets.series import reading
 from od_core.errors import OdError
 

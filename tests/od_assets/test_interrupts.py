@@ -13,7 +13,7 @@ import pytest
 from od_assets.cli import app as cli
 from od_assets.interrupts import Interrupted, interruptible
 from od_assets.resources import warehouse
-from od_assets.runs import period_status, run_period
+from od_assets.runs import jobs, period_status
 from od_assets.series import reading
 from od_core.errors import OdError
 from od_core.ledger.release_key import ReleaseKey
@@ -65,8 +65,8 @@ def test_no_period_is_begun_after_an_interrupt(
 
     monkeypatch.setattr(reading, "declaration", lambda _name: project.component())
     monkeypatch.setattr(period_status, "chosen_periods", lambda *_, **__: PERIODS)
-    monkeypatch.setattr(run_period, "release_job", lambda _: None)
-    monkeypatch.setattr(run_period, "run_period", run)
+    monkeypatch.setattr(jobs, "release_job", lambda _: None)
+    monkeypatch.setattr(jobs, "run_period", run)
     output, errors = said_by(capsys, monkeypatch, code, "run", "trips", "--all", "--json")
     assert begun == ["2001-01", "2001-02"]
     assert errors.startswith(f"OD-INTERRUPTED: stopped by {number.name}: 2 of 3 periods were not run [")
@@ -108,7 +108,7 @@ def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt: tuple
     with dg.DagsterInstance.ephemeral() as instance, interruptible():
         run_id = str(uuid.uuid4())
         with pytest.raises(Interrupted) as ended:
-            run_period.execute(definitions.resolve_job_def("release"), instance, run_id, None)
+            jobs.execute(definitions.resolve_job_def("release"), instance, run_id, None)
         run = instance.get_run_by_id(run_id)
     assert ended.value.exit_code == code
     assert not after

@@ -19,9 +19,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from od_assets.cli.app import COMMANDS, app
-from od_assets.cli.options import STATED
-from od_assets.cli.tables import print_frame
+from od_assets.cli.app import COMMANDS, STATED, app
+from od_assets.cli.printing import print_frame
 from od_assets.components import OdRelease
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.period_status import chosen_periods

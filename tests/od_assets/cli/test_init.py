@@ -19,10 +19,8 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.declaration_files import yaml_block
-from od_assets.cli.init_answers import found_records, found_zones
-from od_assets.cli.init_questions import QUESTIONS
-from od_assets.cli.new_declaration import ROOM, cap_above
+from od_assets.cli.declare import QUESTIONS, yaml_block
+from od_assets.cli.new_declaration import ROOM, cap_above, found_records, found_zones
 from od_assets.series.reading import declaration
 from od_core import PrivacyUnit
 from od_core.errors import OdError

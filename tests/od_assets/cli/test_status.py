@@ -15,7 +15,7 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
-from od_assets.cli.tables import print_status
+from od_assets.cli.printing import print_status
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import period_status, release_status
 from od_assets.series import section

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,9 +16,8 @@ from rich.table import Table
 
 import od_assets
 from od_assets.cli.diagnosis import Finding, print_findings
-from od_assets.cli.printing import print_outcome
-from od_assets.cli.tables import print_frame, sentences
-from od_assets.runs.run_period import Outcome, by_step, followed, silent
+from od_assets.cli.printing import print_frame, print_outcome, sentences
+from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
 
 RUN = "00000000-0000-4000-8000-000000000000"
@@ -134,8 +134,8 @@ def test_there_is_no_other_console() -> None:
     """Of rich's own, the strings are markup."""
     folder = Path(od_assets.__file__).parent
     with_a_console = {path.name for path in folder.rglob("*.py") if "Console(" in path.read_text(encoding="utf-8")}
-    assert with_a_console == {"terminal.py", "run_period.py"}
-    assert "rich.console" not in (folder / "runs" / "run_period.py").read_text(encoding="utf-8")
+    assert with_a_console == {"terminal.py", "jobs.py"}
+    assert "rich.console" not in (folder / "runs" / "jobs.py").read_text(encoding="utf-8")
 
 
 def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
@@ -147,3 +147,12 @@ def test_every_sentence_can_be_read_and_is_printed_somewhere() -> None:
     templates = sentences()
     assert used == {*templates.list_templates()}
     assert all(templates.get_template(name) for name in used)
+
+
+def test_every_table_can_be_read_and_is_printed_somewhere() -> None:
+    folder = Path(od_assets.__file__).parent / "cli"
+    source = "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.py"))
+    for name, columns in tomllib.loads((folder / "texts.toml").read_text(encoding="utf-8"))["tables"].items():
+        assert f'"{name}"' in source
+        assert columns.pop("title")
+        assert all(sentences().compile_expression(expression) for expression in columns.values())

@@ -1,11 +1,13 @@
-"""Run the release of a period, and report its progress."""
+"""Run the jobs of releases and of comparisons of mechanisms in this process, and report their progress."""
 
 import json
 import logging
+import shutil
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,11 +18,12 @@ from rich.table import Column
 
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
+from od_assets.components.od_comparison import comparison_definitions
 from od_assets.engines.step_messages import one_of_all
-from od_assets.failures import asset_of, failure_lines
-from od_assets.instance import dagster_instance
+from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse
+from od_assets.series.comparison import Comparison
 from od_assets.series.series import Series
 from od_assets.terminal import PlainConsole, printable
 from od_core import OdError
@@ -194,3 +197,36 @@ def _measured(step: Step) -> str:
         return "uncounted trips"
     by = step.noise_facts.get("breakdown")
     return f"level {step.level}" + (f" by {by}" if by else "")
+
+
+def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
+    """Make the missing runs of a comparison, then its tables and figures, and show progress on standard error.
+
+    If all steps succeed, copy tables and figures to a folder. Return one line for each failed step.
+    """
+    definitions = comparison_definitions(comparison)
+    failures: list[str] = []
+    with dagster_instance() as instance:
+        jobs = [(f"{comparison.name}_runs", data_set) for data_set in comparison.data_sets]
+        for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
+            run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
+            title = data_set or "tables and figures"
+            tell = _by_run if data_set else by_step(title)
+            total = len(comparison.planned(data_set)) if data_set else len(job.nodes)
+            with followed(instance, run_id, title, tell, total, transient=False):
+                result = execute(job, instance, run_id, data_set)
+            failures += failure_lines(result.all_events)
+    if to is not None and not failures:
+        to.mkdir(parents=True, exist_ok=True)
+        kinds = ("tables.md", "comparison.parquet", "*.png", "*.svg")
+        for file in (file for kind in kinds for file in comparison.folder.glob(kind)):
+            shutil.copyfile(file, to / file.name)
+    return failures
+
+
+def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
+    """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
+    said = one_of_all(entry)
+    if said is not None:
+        done, _, what = said
+        progress.update(task, completed=done, description=printable(what))

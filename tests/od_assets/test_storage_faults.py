@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from od_assets.instance import dagster_instance
+from od_assets.failures import dagster_instance
 from od_assets.project import prepare_dagster_home
 from tests.od_assets.conftest import Project
 from tests.od_core.files.disks import umask

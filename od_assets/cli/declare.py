@@ -1,7 +1,9 @@
-"""Read the questions of ``od-release init``, one for each option, and write their answers into declarations."""
+"""Read the questions of ``od-release init``, one for each option, and write declarations as YAML."""
 
+import math
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import yaml
 
 from od_core.errors import OdError
+from od_core.files.durable import PUBLIC_FILE_MODE, write_durably
 
 Answers = Mapping[str, str]
 """Answers by flag of the question."""
@@ -68,6 +71,9 @@ class Question:
     read: str = "text"
     units: Sequence[str] = ()
     advice: str = ""
+    shows: str = ""
+    of_further_columns: bool = False
+    may_need_answer: bool = False
 
     @property
     def option(self) -> str:
@@ -124,3 +130,37 @@ def _put(declared: dict[str, Any], place: str, value: Any) -> None:
             declared[parent] = {}
         declared = declared[parent]
     declared[last] = value
+
+
+_WIDTH = 110
+"""Maximum number of characters in a line of YAML."""
+
+
+def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
+    """Return YAML with one line per field. A section that is too long for a line has one line per field of its own."""
+    lines = ""
+    for name, value in declared.items():
+        line = f"{' ' * indent}{name}: {_flow(value)}\n"
+        if len(line) > _WIDTH and isinstance(value, dict):
+            line = f"{' ' * indent}{name}:\n{yaml_block(value, indent + 2)}"
+        lines += line
+    return lines
+
+
+def _flow(value: Any) -> str:
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf, allow_unicode=True)
+    return text.removesuffix("\n").removesuffix("\n...")
+
+
+@contextmanager
+def written_as(named: str, next_step: str, code: str = "OD-INIT-WRITE") -> Iterator[None]:
+    """Raise OdError, with the name of the file, if it cannot be written in this context."""
+    try:
+        yield
+    except OSError as error:
+        raise OdError(code, f"{named} cannot be written: {error.strerror}", next_step=next_step) from None
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file that everybody may read. The file is whole or absent."""
+    write_durably(path, lambda file: file.write_text(text, encoding="utf-8"), mode=PUBLIC_FILE_MODE)
