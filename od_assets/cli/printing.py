@@ -16,7 +16,7 @@ from od_assets.cli.tables import Columns, print_columns, print_frame, say, text
 from od_assets.terminal import WRONG, console
 from od_core import Plan, ReleasePlan
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.estimators import ESTIMATORS
+from od_core.flows.mechanisms import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, text_above
 from od_core.privacy.person_year import alike
 from od_core.publication.bundle import REPORT

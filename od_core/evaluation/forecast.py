@@ -16,12 +16,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
 from od_core.evaluation.metrics import Level, Truth, aligned, leaves_of, sums_by_level
-from od_core.evaluation.synthetic import gravity, pareto, seeded
 from od_core.flows.plan import ReleasePlan, plan_release
-from od_core.flows.queries import Segments
 from od_core.flows.release import Release, run_plan
+from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements

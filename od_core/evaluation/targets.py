@@ -33,8 +33,8 @@ from od_core.evaluation.metrics import category_trips, leaves_of
 from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.queries import Segments
 from od_core.flows.release import Release
+from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import share_of_table

@@ -35,7 +35,7 @@ from od_core.errors import OdError
 from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.queries import Segments, level_queries, measured_levels
+from od_core.flows.step import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.privacy.budget import Budget, MinimisedError
@@ -377,7 +377,7 @@ class VarianceModel:
     def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
         """Return the variances from which totals are estimated, and those of one category; None without a breakdown.
 
-        See :func:`od_core.flows.queries.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
+        See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
         queries = level_queries(of_levels, self.neighbours, self.segments)

@@ -23,7 +23,7 @@ from markupsafe import escape
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.queries import Segments, level_queries, level_shares, planned_steps, shifted_cells
+from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order

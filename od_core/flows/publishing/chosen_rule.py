@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from od_core.flows.estimators import ESTIMATORS, declared
+from od_core.flows.mechanisms import ESTIMATORS, declared
 from od_core.publication.certificate import Certificate
 
 

@@ -29,7 +29,7 @@ from od_core.evaluation.targets import (
 )
 from od_core.flows.allocation import LEAST, VarianceModel
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.queries import Segments
+from od_core.flows.step import Segments
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import Uncounted
 from od_core.records.trip_counts import TripCounts
