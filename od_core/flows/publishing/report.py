@@ -15,7 +15,7 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.indicators import distance_bands, has_indicators, indicators
+from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_the_bound, changes
 from od_core.flows.publishing.chosen_rule import by_other_rule, estimation_text
@@ -179,7 +179,7 @@ def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) 
 
 def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
     """Return the indicators of large areas; None if both sides have different areas."""
-    if not has_indicators(release):
+    if not release.tree.same_geography:
         return None
     geography = release.tree.origin
     level = level_up_to(geography, _MOST_AREAS)
