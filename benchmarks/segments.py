@@ -191,7 +191,7 @@ def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep,
             rho *= _SMALL_PART
         elif not step.by_segment:
             rho += taken[step.level]
-        moved.append(replace(step, rho=rho, variance=Fraction(step.sensitivity_squared) / (2 * rho)))
+        moved.append(replace(step, variance=Fraction(step.sensitivity_squared) / (2 * rho)))
     return tuple(moved)
 
 

@@ -119,16 +119,9 @@ class Mechanism:
     """True if final estimates use all levels, and not only their own level and the levels above."""
 
     keep_all_cap: int = 0
-    """Largest number of public leaf pairs for which no node is dropped before all levels are measured.
-
-    With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each node that
-    is estimated as 0 is dropped with all nodes below it."""
-
     estimate: str = "least_squares"
-    """How the measurements of all levels become one estimate, if the mechanism refines; see :class:`InfTDARefined`."""
-
     segment_profile: Fraction | None = None
-    """Largest move of a segment towards its profile, in standard deviations of its noise; None if it is not moved."""
+    """Options of :class:`InfTDARefined`, with the values that they have for all other mechanisms."""
 
     @property
     def options(self) -> dict[str, str]:
@@ -194,8 +187,6 @@ class InfTDA(Mechanism):
 KEEP_ALL_CAP = 5_000_000
 """Default of ``keep_all_cap``."""
 
-_LEAST_U, _MOST_U = Fraction(1, 10), Fraction(100)
-
 
 @dataclass(frozen=True)
 class InfTDARefined(InfTDA):
@@ -205,8 +196,10 @@ class InfTDARefined(InfTDA):
 
     Attributes:
         order: See :class:`InfTDA`.
-        keep_all_cap: See :attr:`Mechanism.keep_all_cap`. It does not affect the charge, since a level is one query
-            however many of its nodes are measured.
+        keep_all_cap: Largest number of public leaf pairs for which no node is dropped before all levels are measured.
+            With breakdowns, a leaf pair counts once for its total and once for each category. If there are more, each
+            node that is estimated as 0 is dropped with all nodes below it. This does not affect the charge, since a
+            level is one query however many of its nodes are measured.
         leaves: How the trips of a node are divided among its leaves. ``chebyshev`` applies IntOpt, as on every other
             level. ``empirical_bayes`` (``od_core.flows.estimation.empirical_bayes``) has less error on real flows, but
             not on data in which the count of one cell says nothing about the others.

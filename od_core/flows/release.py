@@ -160,15 +160,9 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        Raises OdError if the mechanism does not measure every level, a level does not fit into memory, or a noisy value
-        is too large.
+        The mechanism must measure every level. Raises OdError if a level does not fit into memory, or a noisy value is
+        too large.
         """
-        if self.plan.mechanism.measures != "every_level":
-            raise OdError(
-                "OD-LEVEL-UNMEASURED",
-                f"mechanism {self.plan.mechanism.name!r} does not measure every level",
-                next_step="release with a mechanism that does, such as inftda_refined",
-            )
         totals = combined_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
         if needed > memory():

@@ -14,7 +14,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.budget import Budget, Charge, exact_fraction
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
-from od_core.privacy.plan import Step, plan_defect
+from od_core.privacy.plan import Step
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
@@ -28,25 +28,24 @@ class GaussianStep(Step):
         level: level of the flow tree; 0 is the root.
         sensitivity_squared: the squared L2 sensitivity of the counts of the whole level.
         variance: variance of the noise, exact.
-        rho: the charge, ``sensitivity_squared / (2 * variance)``, exact.
+
+    Raises:
+        OdError: The noise is too wide for 64 bits.
     """
 
     sensitivity_squared: int
     variance: Fraction
-    rho: Fraction
 
     def __post_init__(self) -> None:
-        if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
-            raise plan_defect("a step needs a level, a sensitivity and a variance")
         if self.variance > MAX_VARIANCE:
             raise OdError(
                 "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
             )
-        self._check_rho()
 
-    def _check_rho(self) -> None:
-        if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
-            raise plan_defect("the rho of a step differs from its squared sensitivity divided by twice its variance")
+    @property
+    def rho(self) -> Fraction:
+        """The charge, exact."""
+        return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
     @property
     def charge(self) -> Charge:
@@ -132,29 +131,26 @@ class ThresholdStep(GaussianStep):
     Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
-        rho: epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition.
         sensitivity: L1 sensitivity of the counts of the leaf pairs.
-        epsilon, delta: the charge; epsilon is sensitivity / scale.
         scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        delta: the charge beside epsilon, which is sensitivity / scale.
         threshold: smallest noisy count that is released.
     """
 
     sensitivity: int
-    epsilon: Fraction
-    delta: Fraction
     scale: Fraction
+    delta: Fraction
     threshold: int
 
-    def _check_rho(self) -> None:
-        if self.rho != self.charge.as_rho:
-            raise plan_defect("the rho of a step differs from half of its squared epsilon")
-        if self.epsilon * self.scale != self.sensitivity:
-            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
+    @property
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition."""
+        return self.charge.as_rho
 
     @property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in epsilon and delta."""
-        return Charge(epsilon=self.epsilon, delta=self.delta)
+        return Charge(epsilon=self.sensitivity / self.scale, delta=self.delta)
 
     @property
     def largest_variance(self) -> Fraction:
@@ -301,7 +297,7 @@ def planned_steps(
     steps: list[GaussianStep] = []
     for (level, breakdown, _), share in zip(queries, shares, strict=True):
         sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
-        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share), rho * share
+        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
         if segments is None or breakdown is None:
             steps.append(GaussianStep(*noise))
         else:
@@ -332,16 +328,14 @@ def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdSt
             "a mechanism with a threshold promises (epsilon, delta), and has no rho",
             next_step="give the budget as epsilon and delta",
         )
-    charge = Charge(epsilon=budget.epsilon, delta=budget.delta)
     scale = laplace_scale(unit, budget.epsilon)
+    threshold = stability_threshold(unit, budget.epsilon, budget.delta)
     return ThresholdStep(
         depth,
         sensitivity_squared(unit),
         laplace_variance(scale),
-        charge.as_rho,
         sensitivity=sensitivity_of_leaves(unit),
-        epsilon=charge.epsilon,
-        delta=charge.delta,
         scale=scale,
-        threshold=max(1, stability_threshold(unit, budget.epsilon, budget.delta)),  # below 1 only if delta is near 1
+        delta=budget.delta,
+        threshold=max(1, threshold),  # below 1 only if delta is near 1
     )

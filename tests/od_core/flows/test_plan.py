@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, sensitivity_squared
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -326,15 +325,6 @@ def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
         InfTDARefined(keep_all_cap=cap)
     with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
         InfTDARefined(order="up")
-
-
-@given(unit=st.sampled_from(UNITS), level=st.integers(0, 4), data=st.data())
-def test_a_step_that_does_not_add_up_cannot_be_made(unit, level, data):
-    plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
-    at = data.draw(st.integers(0, len(plan.steps) - 1))
-    step = plan.steps[at]
-    with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-        GaussianStep(step.level, step.sensitivity_squared, step.variance, step.rho * Fraction(999, 1000))
 
 
 def test_plans_cannot_be_changed():
