@@ -96,13 +96,9 @@ TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
 
 @dataclass(frozen=True)
 class Run:
-    """One release of one data set by one contender (compared mechanism), whose errors are measured.
+    """One release of a data set by a contender at an epsilon (decimal text), whose errors are measured.
 
-    Attributes:
-        data_set: name of the data set.
-        contender: the contender that releases the data set.
-        epsilon: epsilon of the release, as decimal text.
-        number: number of the run, from 1, among the runs with the same data set, contender and epsilon.
+    ``number`` counts from 1 among the runs with the same data set, contender and epsilon.
     """
 
     data_set: str
@@ -148,14 +144,14 @@ def compare(
     """Make the runs whose results are missing, each with its own noise, and write the result of each run to its file.
 
     A run is not repeated if its file exists and has the same plan and data, so a comparison that was killed can be
-    resumed. Each process has one data set in memory at a time.
+    resumed. Each of the ``workers`` is a process of one thread, so that times can be compared, with one data set in
+    memory at a time.
 
     Args:
-        runs: the runs of the comparison, ordered by data set; see :func:`planned_runs`.
+        runs: runs ordered by data set; see :func:`planned_runs`.
         folder: folder of the result files.
-        data_sets: functions that make the data sets, by name; they must be picklable.
-        workers: number of processes. Each uses one thread, so that times can be compared.
-        progress: function that is called for every run with a result, and with True if the run was not skipped.
+        data_sets: picklable functions that make the data sets, by name.
+        progress: called for every run with a result, and with True if the run was not skipped.
 
     Raises:
         OdError: a mechanism fails, or a data set cannot be made. Files that are already written stay. If a mechanism
@@ -482,15 +478,12 @@ Panel = Callable[["Axes", pd.DataFrame, Styles], None]
 
 
 def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
-    """Draw every figure of a comparison for which the table has data, as SVG and as PNG.
+    """Draw every figure for which a table of :func:`table` has data, and return the paths of the files.
 
-    Args:
-        table: the result of :func:`od_core.evaluation.comparison.table`.
-        folder: folder of the files; created if it does not exist.
-
-    Returns:
-        The paths of the files: ``figure-3-<data set>`` for each data set, ``figure-4-errors``,
-        ``figure-5-false-discoveries`` and ``figure-6-times``, each as .svg and .png.
+    They are ``figure-3-<data set>`` for each data set, ``figure-4-errors``, ``figure-5-false-discoveries`` and
+    ``figure-6-times``, each as .svg and .png. Marks are medians of the runs, and bars extend from the smallest to the
+    largest value [boninsegna2025inftda, Figures 3 to 6]. The same table gives the same SVG, byte for byte, with the
+    same version of Matplotlib.
     """
     require("bundle")
     import matplotlib

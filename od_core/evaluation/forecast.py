@@ -72,12 +72,7 @@ TRIPS_OF_A_ZONE = 1000
 def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataFrame:
     """Return the expected errors of a plan, by level and true size of the cells (pairs of areas).
 
-    Releases are simulated on a public or synthetic table, with which they are compared.
-
-    Args:
-        plan: plan of the intended release.
-        table: known flows, public or synthetic, over the geographies of the plan.
-        runs: number of simulated releases.
+    ``runs`` releases are simulated on a public or synthetic table over the plan's geographies, and compared with it.
 
     Returns:
         One row per level 0 to T and size class. The first class of each level is ``all``, and classes without cells are
@@ -122,12 +117,8 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
     """Write an SVG figure of the forecast mean absolute error of each level against epsilon, on logarithmic axes.
 
-    The same errors give the same bytes.
-
-    Args:
-        errors: table with the columns epsilon, declared (true for the declared epsilon, marked by a dotted line), and
-            those of :func:`forecast`.
-        path: path of the SVG file.
+    The same errors give the same bytes. They have the columns epsilon, declared (true for the declared epsilon, marked
+    by a dotted line), and those of :func:`forecast`.
     """
     import matplotlib
     from matplotlib.figure import Figure
@@ -278,17 +269,10 @@ class _Words:
 
 
 def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: int | None = None) -> Iterator[Release]:
-    """Yield ``runs`` releases of a plan, each with its own noise.
+    """Yield ``runs`` releases of a plan, each with its own noise, from the trip counts of :func:`on_plan`.
 
-    Args:
-        plan: plan of the releases.
-        trips: trip counts, as :func:`on_plan` returns them.
-        runs: number of releases.
-        number: number of the simulation. Simulations with the same number have the same noise. If None, the noise is
-            new at every call.
-
-    Raises:
-        OdError: the variance of the noise is too large for the backend ``table``.
+    Simulations with the same ``number`` have the same noise. If it is None, the noise is new at every call. Raises
+    OdError if the variance of the noise is too large for the backend ``table``.
     """
     noise = noise_named(NOISE)
     if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
@@ -449,10 +433,8 @@ class TargetClass:
     ) -> float:
         """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
 
-        Args:
-            tree, leaves, segments: those of the release; see :func:`values_of`.
-            generator: source of uniform numbers between -1/2 and 1/2 that are added to the whole errors. They stand for
-                what rounding removed. So the factor has no steps, and it is at most 1 for the same releases.
+        A ``generator`` adds uniform numbers between -1/2 and 1/2 to the whole errors, for what rounding removed. So the
+        factor has no steps, and it is at most 1 for the same releases. For the others, see :func:`values_of`.
         """
         keys, trips = values_of(self.target.quantity, tree, leaves, segments)
         errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
@@ -465,17 +447,11 @@ class TargetClass:
 def values_of(
     quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
 ) -> tuple[Integers, Integers]:
-    """Return the numbers of a quantity that are above 0 in a table or release.
+    """Return the numbers of a quantity that are above 0 in a table or release, with their keys in ascending order.
 
-    Args:
-        quantity: what is published.
-        tree, leaves: flows between zones, in the order of a tree.
-        segments: trips of each leaf by category, if the quantity has a breakdown; shape (leaves, categories).
-
-    Returns:
-        Keys in ascending order and trips, shape (numbers,) each. The key of a pair of areas is its position among all
-        pairs, and that of an area is its number. For categories, it is multiplied by their number, and the position of
-        the category is added.
+    ``leaves`` are in tree order, and ``segments`` are their trips by category, if the quantity has a breakdown; shape
+    (leaves, categories). The key of a pair of areas is its position among all pairs, and that of an area is its number.
+    For categories, it is multiplied by their number, and the position of the category is added.
     """
     by_category = leaves.trips[:, np.newaxis] if segments is None or quantity.breakdown is None else segments
     levels = quantity.origin_level, quantity.destination_level
@@ -723,7 +699,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     The same input gives the same budget. ``table`` must be public or synthetic; see :class:`KnownFlows`.
 
     Args:
-        plan: plan of the release with any budget; its geographies, unit, mechanism and segments are used.
+        plan: plan of the release with any budget.
         targets: at least one target.
         table: flows that stand for the true flows. Breakdowns divide their trips at random, with equal chances.
         runs: number of releases to simulate for the correction of rho; 0 for none.

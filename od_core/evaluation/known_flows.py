@@ -143,15 +143,10 @@ def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 2
     probabilities, and the destination within reach by size. Each distinct pair gets one trip. The remaining trips are
     assigned to the pairs by gravity too, with heavy tails.
 
-    Args:
-        seed: seed of the generator.
-        scale: factor of the numbers of zones, pairs and trips, above 0 and at most 10. The logarithm of the number of
-            areas of each level changes by the same factor. At most a quarter of all pairs have trips.
-        pairs, trips: number of pairs with trips at scale 1, including each zone with itself, and of trips.
-
-    Raises:
-        OdError: the scale is out of range; there are fewer trips than pairs, or too few or too many pairs for the
-            zones.
+    ``scale``, above 0 and at most 10, is a factor of the numbers of zones, pairs with trips (each zone with itself is
+    one) and trips. The logarithm of the number of areas of each level changes by the same factor. At most a quarter of
+    all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or too few or
+    too many pairs for the zones.
     """
     generator = seeded(seed)
     province_counts, town_counts, town_size = italian_towns(generator, shrinking(8_092, scale))
@@ -437,7 +432,7 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
-    """Call ``make`` and return its synthetic flows as known flows with the given name."""
+    """Make synthetic flows, and return them as known flows with a name."""
     return KnownFlows.synthetic(replace(make(), name=name))
 
 

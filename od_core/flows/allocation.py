@@ -229,14 +229,9 @@ class Quantity:
     def named(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Quantity:
         """Return the quantity that a text names.
 
-        Args:
-            text: such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
-                followed by a breakdown, such as ``state x state by mode``.
-            tree: flow tree of the release.
-            breakdowns: breakdowns of the release.
-
-        Raises:
-            OdError: There is no such level, side or breakdown. The message names the most similar quantity.
+        The text is such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
+        followed by a breakdown, such as ``state x state by mode``. Raises OdError with the most similar quantity if
+        there is no such level, side or breakdown.
         """
         known = _quantities(tree, breakdowns)
         name = " ".join(str(text).split())
@@ -290,14 +285,7 @@ class VarianceModel:
 
     The shares may have another sum than 1: then rho is their sum.
 
-    Attributes:
-        tree: flow tree of the release.
-        neighbours: definition of neighbours, from which the sensitivities follow.
-        mechanism: mechanism that measures every level.
-        segments: breakdowns of the release; None if there are none.
-
-    Raises:
-        OdError: The mechanism does not measure every level.
+    Raises OdError if the mechanism does not measure every level.
     """
 
     tree: FlowTree
