@@ -146,17 +146,25 @@ def synthetic_table(geography: Geography, destination_geography: Geography | Non
     """Return synthetic flows over public geographies, on which to forecast if there is no public table.
 
     The same geographies always give the same flows. Within one geography, the flows follow a gravity model. Between two
-    geographies, the flows depend on random sizes of the zones alone. Raises OdError if a single geography has fewer
-    than 3 zones, or two geographies have different numbers of levels.
+    geographies, they depend on random sizes of the zones alone, because it is not known how the two are related. Raises
+    OdError if a single geography has fewer than 3 zones, or two geographies have different numbers of levels.
     """
     zones = len(geography.zones)
-    if destination_geography is not None and destination_geography.digest != geography.digest:
-        tree = FlowTree(geography, destination_geography)
-        most = max(zones, len(destination_geography.zones))
-        pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
-        return flows_between(tree, SEED, pairs=pairs, trips=TRIPS_OF_A_ZONE * most)
-    pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
-    return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
+    if destination_geography is None or destination_geography.digest == geography.digest:
+        pairs = min(PAIRS_OF_A_ZONE * zones, zones**2 // 2)
+        return KnownFlows.synthetic(gravity(SEED, geography, pairs=pairs, trips=TRIPS_OF_A_ZONE * zones))
+    tree, width = FlowTree(geography, destination_geography), len(destination_geography.zones)
+    most = max(zones, width)
+    pairs = min(PAIRS_OF_A_ZONE * most, (tree.cells(tree.depth) + 1) // 2)
+    generator = seeded(SEED)
+    sizes = [pareto(generator, count, 1.2) for count in (zones, width)]
+    ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
+    cells = np.unique(ends[0].astype(np.int64) * width + ends[1])
+    chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
+    origin, destination = (zone.astype(np.int32) for zone in np.divmod(chosen, width))
+    weight = sizes[0][origin] * sizes[1][destination]
+    counts = 1 + generator.multinomial(TRIPS_OF_A_ZONE * most - len(chosen), weight / weight.sum())
+    return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
 def _sums(true: Level, released: Level, cells: int) -> NDArray[np.float64]:
@@ -189,24 +197,6 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
             }
         )
     return every[every["cells"] > 0]
-
-
-def flows_between(tree: FlowTree, seed: int, *, pairs: int, trips: int) -> KnownFlows:
-    """Return synthetic flows between two geographies. The pairs and their trips depend on random zone sizes alone.
-
-    No distances are used, because it is not known how the two geographies are related. ``pairs`` is the largest number
-    of pairs with trips, and ``trips`` the total number of trips.
-    """
-    generator = seeded(seed)
-    zones = (len(tree.origin.zones), len(tree.destination.zones))
-    sizes = [pareto(generator, count, 1.2) for count in zones]
-    ends = [generator.choice(len(size), 4 * pairs, p=size / size.sum()) for size in sizes]
-    cells = np.unique(ends[0].astype(np.int64) * zones[1] + ends[1])
-    chosen = np.sort(generator.choice(cells, min(pairs, len(cells)), replace=False))
-    origin, destination = (chosen // zones[1]).astype(np.int32), (chosen % zones[1]).astype(np.int32)
-    weight = sizes[0][origin] * sizes[1][destination]
-    counts = 1 + generator.multinomial(trips - len(chosen), weight / weight.sum())
-    return KnownFlows("sizes", "synthetic", tree, TripCounts.from_pairs(tree, origin, destination, counts))
 
 
 NOISE = "table"

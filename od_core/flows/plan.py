@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from od_core.flows.accuracy import (
     segment_variance,
     verdict,
 )
-from od_core.flows.allocation import with_exact_shares
+from od_core.flows.allocation import VarianceModel, minimised_error
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.step import (
@@ -40,7 +40,7 @@ from od_core.flows.step import (
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Number, Spent
+from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import EARLIER, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
 from od_core.privacy.unit import PrivacyUnit
@@ -480,9 +480,9 @@ def plan_release(
         )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
-    if chosen.measures != "present_leaves":
-        neighbours = _neighbours(unit, acceptance, flow_tree, segments)
-        budget = with_exact_shares(budget, flow_tree, neighbours, chosen, segments)
+    if isinstance(budget.shares, MinimisedError) and chosen.measures != "present_leaves":
+        model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
+        budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted)
 
 

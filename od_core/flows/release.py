@@ -89,10 +89,8 @@ class Release(ReleasedFlows, PlannedRelease):
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
-        leaves: released leaf nodes, in tree order.
+        leaves, segments: see :class:`od_core.flows.released_flows.ReleasedFlows`.
         measured: the noisy measurements that the leaves were estimated from, in the order of the plan's steps.
-        segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
-            the node; shape (leaf nodes, categories).
     """
 
     plan: ReleasePlan
