@@ -234,7 +234,7 @@ NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32
 """32 equally likely values that approximate a standard normal variable."""
 
 
-def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refined: bool) -> list[float]:
+def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> list[float]:
     """Return the expected root-mean-square error over all public nodes of each level, if no estimate is cut at zero.
 
     The errors include rounding to whole numbers and the uneven shifts of IntOpt, which matter for standard deviations
@@ -266,7 +266,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=rounding))]
 
 
-def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list[float]:
+def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
     """Return the largest variance, over the public nodes of each level, root first, of a node's least-squares estimate.
 
     The 90 % intervals are based on these estimates, whatever the mechanism. No node may have been dropped. The result

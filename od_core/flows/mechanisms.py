@@ -119,6 +119,8 @@ class Mechanism:
     """True if final estimates use all levels, and not only their own level and the levels above."""
 
     keep_all_cap: int = 0
+    leaves: str = "chebyshev"
+    u: Fraction = Fraction(3, 2)
     estimate: str = "least_squares"
     segment_profile: Fraction | None = None
     """Options of :class:`InfTDARefined`, with the values that they have for all other mechanisms."""
@@ -146,7 +148,7 @@ class Mechanism:
     @property
     def leaf_dial(self) -> Fraction | None:
         """Option ``u`` of leaves that are estimated by empirical Bayes; otherwise None."""
-        return None
+        return self.u if self.leaves == "empirical_bayes" else None
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
@@ -256,11 +258,6 @@ class InfTDARefined(InfTDA):
         if self.segment_profile is not None:
             options["segment_profile"] = str(self.segment_profile)
         return options if self.leaf_dial is None else options | {"leaves": self.leaves, "u": str(self.leaf_dial)}
-
-    @property
-    def leaf_dial(self) -> Fraction | None:
-        """See :attr:`Mechanism.leaf_dial`."""
-        return self.u if self.leaves == "empirical_bayes" else None
 
 
 def _dial(name: str, value: object) -> Fraction:

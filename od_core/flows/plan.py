@@ -247,13 +247,20 @@ class ReleasePlan(Plan):
         pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
+    def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
+        """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge.
+
+        It is NaN if the mechanism has a threshold.
+        """
+        variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
+        if isinstance(measured[0], SegmentStep):
+            return {0: UNMEASURED * max(variances.values())} | variances
+        return variances
+
     def _errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
-        depth = self.tree.depth
-        if self.has_threshold:
-            return [math.nan] * (depth + 1)
-        variances = _variances(measured)
-        if self.mechanism.measures == "all_leaves":  # the noise of the leaf pairs below a node adds up
+        depth, variances = self.tree.depth, self._variances(measured)
+        if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
@@ -277,11 +284,8 @@ class ReleasePlan(Plan):
 
     def _largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
-        depth = self.tree.depth
-        if self.has_threshold:
-            return [math.nan] * (depth + 1)
-        variances = _variances(measured)
-        if self.mechanism.measures == "all_leaves":
+        depth, variances = self.tree.depth, self._variances(measured)
+        if self.mechanism.measures != "every_level":
             return [float(variances[depth] * most_leaves(self.tree, level)) for level in range(depth + 1)]
         if self.keeps_all:
             return largest_variances(self.tree, variances)
@@ -484,14 +488,6 @@ def plan_release(
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted)
-
-
-def _variances(steps: Sequence[TotalStep]) -> dict[int, Fraction]:
-    """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge."""
-    variances = {step.level: step.variance for step in steps}
-    if isinstance(steps[0], SegmentStep):
-        return {0: UNMEASURED * max(variances.values())} | variances
-    return variances
 
 
 def _half_widths(variances: Sequence[float]) -> list[float]:
