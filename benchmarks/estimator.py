@@ -34,8 +34,7 @@ from benchmarks.release import FLIGHTS
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import markdown_table
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.synthetic import binary, italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
 from od_core.flows.estimation.least_squares import measured_levels
 from od_core.flows.estimation.levels import Measurement, published_root
 from od_core.flows.estimation.refinement import refine, with_trips

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from od_core.evaluation.figures import MARKS, OTHER_STYLES, SETTINGS, Styles
+from od_core.evaluation.comparison import MARKS, OTHER_STYLES, SETTINGS, Styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -15,8 +15,7 @@ import pandas as pd
 from benchmarks.flights import read_flights
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, timed
 from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
-from od_core.evaluation.known_flows import SEED
-from od_core.evaluation.synthetic import italy
+from od_core.evaluation.known_flows import SEED, italy
 
 FLIGHTS = Path(__file__).resolve().parent.parent / "data" / "us_flights"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from od_core.evaluation.synthetic import (
+from od_core.evaluation.known_flows import (
     TOWN,
     SyntheticFlows,
     geography_of_codes,

@@ -16,6 +16,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,11 +170,12 @@ class LeafSegments(ReleasePlan):
     @classmethod
     def of(cls, plan: ReleasePlan) -> LeafSegments:
         """Return the plan with the budget of another plan."""
-        steps = _to_totals(plan.steps, plan.tree.depth)
-        return cls(plan.tree, plan.unit, plan.budget, plan.mechanism, steps, None, plan.acceptance, plan.segments)
+        return cls(plan.tree, plan.unit, plan.budget, plan.mechanism, None, plan.acceptance, plan.segments)
 
-    def _planned(self) -> tuple[GaussianStep, ...]:
-        return _to_totals(super()._planned(), self.tree.depth)
+    @cached_property
+    def steps(self) -> tuple[GaussianStep, ...]:  # type: ignore[override]  # of a plan, it is a field
+        """The steps of the plan, with the charge moved."""
+        return _to_totals(super().steps, self.tree.depth)
 
 
 def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep, ...]:
@@ -189,7 +191,7 @@ def _to_totals(steps: Sequence[GaussianStep], depth: int) -> tuple[GaussianStep,
             rho *= _SMALL_PART
         elif not step.by_segment:
             rho += taken[step.level]
-        moved.append(replace(step, rho=rho, variance=Fraction(step.sensitivity_squared) / (2 * rho)))
+        moved.append(replace(step, variance=Fraction(step.sensitivity_squared) / (2 * rho)))
     return tuple(moved)
 
 

@@ -24,7 +24,7 @@ from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.distances import has_distances
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.release import Release
-from od_core.flows.weighted_sum import Weights, zone_function
+from od_core.flows.released_flows import Weights, zone_function
 from od_core.geography.flow_tree import FlowTree
 
 CASES = ("flights", "norway", "taxis", "uk", "nz_education", "random")

@@ -12,13 +12,12 @@ from .errors import (
     StorageError,
 )
 from .evaluation.metrics import evaluate
-from .flows.bands import Bands
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
-from .flows.plan import ReleasePlan, plan_release
+from .flows.plan import Bands, ReleasePlan, plan_release
 from .flows.projection.one_margin import intopt
-from .flows.queries import Segments
 from .flows.release import Release, release_flows
+from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
 from .group_sizes.metrics import evaluate_group_sizes

@@ -26,19 +26,23 @@ from od_assets.terminal import WRONG, console
 from od_core import OdError, Plan, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
+    CHANCE,
     CLASS_NAMES,
     COLUMNS,
     EPSILONS,
     RUNS,
     TOO_WIDE,
     TOTALS,
+    Target,
+    TargetBudget,
+    draw_forecast,
     forecast,
     synthetic_table,
+    target_budget,
     with_budget,
     with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.chain import chain_of
@@ -214,8 +218,6 @@ class Forecast:
 
     def write(self, folder: Path) -> None:
         """Write the table to ``forecast.csv`` and a figure to ``forecast.svg``; create the folder if needed."""
-        from od_core.evaluation.figures import draw_forecast
-
         folder.mkdir(parents=True, exist_ok=True)
         self.errors.to_csv(folder / "forecast.csv", index=False, lineterminator="\r\n")
         totals = self.errors[self.errors["breakdown"] == TOTALS] if "breakdown" in self.errors else self.errors

@@ -11,8 +11,7 @@ from od_assets.metadata import allowed, made, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, public_step
 from od_assets.series.comparison import Comparison
-from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table, tables_markdown
-from od_core.evaluation.figures import draw_figures
+from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, draw_figures, refusals, table, tables_markdown
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 
 _DESCRIBED = {

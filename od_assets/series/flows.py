@@ -14,10 +14,10 @@ from od_assets.series.inputs import Records, Zones
 from od_assets.series.section import Number, Section
 from od_assets.series.series import OptionValue, TreeSeries
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
-from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.queries import Segments, measured_levels
+from od_core.flows.step import Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.hierarchy import equally_deep
 from od_core.records.formats import RecordColumns

@@ -1,9 +1,14 @@
-"""Provide data sets whose true flows are public or synthetic. Mechanisms are compared on these data sets only."""
+"""Provide data sets whose true flows are public or synthetic. Mechanisms are compared on these data sets only.
+
+Synthetic flows are drawn from a seeded generator, so the same seed gives the same flows with the same version of NumPy.
+The random numbers are predictable and must never serve as noise.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -12,17 +17,309 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Literal, get_args
 
+import numpy as np
+import pandas as pd
+
 from od_core.errors import OdError
 from od_core.evaluation.metrics import Truth
-from od_core.evaluation.synthetic import SyntheticFlows, binary, italy, random_tree
 from od_core.files.data_frame import TableOrFile
+from od_core.flows.arrays import Integers, Reals
+from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
-from od_core.geography.geography import Geography
+from od_core.geography.geography import Geography, Numbers
 from od_core.records.count_records import trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.trip_counts import TripCounts, count_trips
 from od_core.records.zone_lists import read_zones
+
+TOWN = 3
+"""Level of the towns in Italian geographies."""
+
+
+def digit_geography(fan_outs: Sequence[Integers]) -> Geography:
+    """Return a geography in which an area's code is its parent's code and one more digit.
+
+    ``fan_outs`` has the number of children of each area, in one array per level, from the whole space down.
+    """
+    codes = [[""]]
+    for counts in fan_outs:
+        codes.append(
+            [f"{above}{child}" for above, count in zip(codes[-1], counts, strict=True) for child in range(count)]
+        )
+    return geography_of_codes([f"level_{level}" for level in range(1, len(codes))], codes[1:], fan_outs)
+
+
+def italian_codes(province_counts: Integers, town_counts: Integers) -> list[list[str]]:
+    """Return the codes of regions, provinces and towns as in Italy: a town's code begins with its province's.
+
+    ``province_counts`` has the number of provinces of each region, and ``town_counts`` that of the towns of each
+    province.
+    """
+    regions = numbered_codes([""], [len(province_counts)], 2)
+    provinces = numbered_codes([""], [len(town_counts)], 3)
+    return [regions, provinces, numbered_codes(provinces, town_counts, 3)]
+
+
+def numbered_codes(prefixes: Sequence[str], counts: Sequence[int] | Integers, width: int) -> list[str]:
+    """Return each prefix followed by the numbers 1 to its count, in ``width`` digits."""
+    return [
+        f"{prefix}{n:0{width}d}" for prefix, count in zip(prefixes, counts, strict=True) for n in range(1, count + 1)
+    ]
+
+
+def geography_of_codes(
+    levels: Sequence[str], codes: Sequence[Sequence[str]], fan_outs: Sequence[Integers]
+) -> Geography:
+    """Return a geography with the names of its levels, and the codes and fan-outs of each level."""
+    parents = [np.repeat(np.arange(len(counts), dtype=np.int32), counts) for counts in fan_outs]
+    return Geography(tuple(levels), ((WHOLE_SPACE,), *map(tuple, codes)), (np.empty(0, dtype=np.int32), *parents))
+
+
+OWN_TOWN_SHARE = Fraction(11, 20)
+"""Share of trips that stay in their town in synthetic gravity flows, as far as the number of pairs allows."""
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticFlows:
+    """Synthetic flows between the zones of a geography.
+
+    Attributes:
+        name: name of the data set, for tables and figures.
+        geography: geography of the origins and of the destinations.
+        origin, destination: zone numbers of the pairs with trips, each pair once; shape (pairs,).
+        trips: trips of each pair, at least 1; shape (pairs,).
+    """
+
+    name: str
+    geography: Geography
+    origin: Numbers
+    destination: Numbers
+    trips: Integers
+
+    def to_frame(self) -> pd.DataFrame:
+        """Return one row per pair, as in :func:`od_core.release_flows`: origin, destination (both codes) and trips."""
+        return pd.DataFrame(
+            {
+                "origin": self.geography.codes_of(self.geography.depth, self.origin),
+                "destination": self.geography.codes_of(self.geography.depth, self.destination),
+                "trips": self.trips,
+            }
+        )
+
+
+def binary(seed: int, *, levels: int = 8, filled: Fraction = Fraction(1), trips: int = 1_051_271) -> SyntheticFlows:
+    """Return flows with Pareto-distributed trips on random pairs of zones, in a geography of areas with two children.
+
+    See [boninsegna2025inftda, Section 5]. There are 2^levels zones, and ``filled`` is the share of the pairs that have
+    trips. Raises OdError if no pair has trips, or if there are fewer trips than pairs with trips.
+    """
+    fan_outs = [np.full(2**level, 2) for level in range(levels)]
+    return _pareto_flows(seeded(seed), "binary", digit_geography(fan_outs), filled, trips)
+
+
+def random_tree(
+    seed: int, *, levels: int = 4, zones: int = 435, filled: Fraction = Fraction(1), trips: int = 2_019_580
+) -> SyntheticFlows:
+    """Return flows as :func:`binary` does, in a random geography, in which each area has 2 to 10 children.
+
+    Geographies are drawn until one has the number of zones. Raises OdError if none of 100,000 has it.
+    """
+    generator = seeded(seed)
+    for _ in range(100_000):
+        fan_outs = [generator.integers(2, 11, 1)]
+        while len(fan_outs) < levels:
+            fan_outs.append(generator.integers(2, 11, fan_outs[-1].sum()))
+        if fan_outs[-1].sum() == zones:
+            return _pareto_flows(generator, "random", digit_geography(fan_outs), filled, trips)
+    raise _fault(f"no random tree with {levels} levels and {zones} zones was found")
+
+
+def italy(seed: int, *, scale: float = 1.0, pairs: int = 650_000, trips: int = 28_800_000) -> SyntheticFlows:
+    """Return synthetic commuter flows between towns with the numbers of trips and areas of Italy.
+
+    At scale 1, there are 8,092 towns in 110 provinces and 20 regions. Towns have heavy-tailed sizes. Pairs of zones are
+    drawn by a gravity model: the origin by size, the reach (own town, own province, own region or anywhere) with fixed
+    probabilities, and the destination within reach by size. Each distinct pair gets one trip. The remaining trips are
+    assigned to the pairs by gravity too, with heavy tails.
+
+    ``scale``, above 0 and at most 10, is a factor of the numbers of zones, pairs with trips (each zone with itself is
+    one) and trips. The logarithm of the number of areas of each level changes by the same factor. At most a quarter of
+    all pairs have trips. Raises OdError if the scale is out of range, there are fewer trips than pairs, or too few or
+    too many pairs for the zones.
+    """
+    generator = seeded(seed)
+    province_counts, town_counts, town_size = italian_towns(generator, shrinking(8_092, scale))
+    fan_outs = (np.array([len(province_counts)]), province_counts, town_counts)
+    geography = geography_of_codes(
+        ["region", "province", "town"], italian_codes(province_counts, town_counts), fan_outs
+    )
+    reach = {2: 0.5, 1: 0.3, 0: 0.2}
+    return gravity_flows(generator, "italy", geography, town_size, reach, *scaled(geography, scale, pairs, trips))
+
+
+def gravity(seed: int, geography: Geography, *, pairs: int, trips: int) -> SyntheticFlows:
+    """Return flows between the zones of any geography, by the gravity model of :func:`italy`.
+
+    Only the areas of the geography are used. Zones have random heavy-tailed sizes. For each level above the zones,
+    about the same number of pairs is drawn within areas of that level. The areas directly above the zones serve as the
+    towns of the model. Raises OdError if there are not more pairs than zones, or more than half of all, or fewer trips
+    than pairs.
+    """
+    generator = seeded(seed)
+    size = pareto(generator, len(geography.zones), 1.2)
+    reach = dict.fromkeys(range(geography.depth), 1 / geography.depth)
+    return gravity_flows(generator, "gravity", geography, size, reach, pairs, trips, town=max(geography.depth - 1, 1))
+
+
+def _pareto_flows(
+    generator: np.random.Generator, kind: str, geography: Geography, filled: Fraction, trips: int
+) -> SyntheticFlows:
+    """Return Pareto flows of exponent 1 on a random share ``filled`` of the pairs, rescaled from 1 up and rounded down.
+
+    The scale is the largest at which the flows sum to at most ``trips``. The published data sets are identified by that
+    sum. ``kind`` is the first word of the data set's name.
+    """
+    zones = len(geography.zones)
+    pairs = int(filled * zones**2)
+    if not 1 <= pairs <= min(trips, zones**2):
+        raise _fault(
+            f"{trips} trips on {pairs} of {zones**2} pairs: there must be at least one pair and at least one trip for"
+            " each pair"
+        )
+    chosen = np.sort(generator.choice(zones**2, pairs, replace=False, shuffle=False))
+    above_least = pareto(generator, pairs, 1.0) - 1
+    most = (trips - pairs + 1) / above_least.max()
+    factor = _largest_factor(most, lambda factor: bool(np.floor(above_least * factor).sum() <= trips - pairs))
+    flow = 1 + np.floor(above_least * factor).astype(np.int64)
+    return SyntheticFlows(f"{kind} {float(filled):.0%}", geography, *_zones_of(chosen, zones), flow)
+
+
+def _largest_factor(most: float, fits: Callable[[float], bool]) -> float:
+    """Return the largest factor up to ``most`` that fits, by bisection."""
+    least = 0.0
+    for _ in range(100):
+        factor = (least + most) / 2
+        least, most = (factor, most) if fits(factor) else (least, factor)
+    return least
+
+
+def shrinking(zones: int, scale: float) -> float:
+    """Return the power p with ``zones**p = scale * zones``, to which the numbers of all areas are raised."""
+    if not 0 < scale <= 10 or scale * zones < 2:
+        raise _fault(f"the scale {scale} leaves no zones or is above 10")
+    return math.log(scale * zones) / math.log(zones)
+
+
+def scaled(geography: Geography, scale: float, pairs: int, trips: int) -> tuple[int, int]:
+    """Return the numbers of pairs and trips for a geography that is already scaled by ``scale``."""
+    return min(round(pairs * scale), len(geography.zones) ** 2 // 4), round(trips * scale)
+
+
+def italian_towns(generator: np.random.Generator, power: float) -> tuple[Integers, Integers, Reals]:
+    """Return the number of provinces per region, the number of towns per province, and the sizes of the towns."""
+    regions, provinces, towns = (round(number**power) for number in (20, 110, 8_092))
+    province_counts = split(generator.gamma(4.0, size=regions), provinces, round(11**power))
+    town_counts = split(generator.gamma(3.0, size=provinces), towns, round(190**power))
+    return province_counts, town_counts, pareto(generator, towns, 1.2)
+
+
+def split(weights: Reals, total: int, most: int) -> Integers:
+    """Return integers from 1 to ``most`` that sum to ``total``, roughly in proportion to weights; shape of ``weights``.
+
+    If ``most`` is too small for this sum, it is raised to the smallest sufficient number.
+    """
+    most = max(most, math.ceil(total / len(weights)))
+
+    def whole(factor: float) -> Integers:
+        return np.clip(weights * factor, 1, most).astype(np.int64)
+
+    parts = whole(_largest_factor(2 * total / weights.min(), lambda factor: bool(whole(factor).sum() <= total)))
+    parts[np.flatnonzero(parts < most)[: total - parts.sum()]] += 1  # equal weights reach the next number together
+    return parts
+
+
+def gravity_flows(
+    generator: np.random.Generator,
+    name: str,
+    geography: Geography,
+    size: Reals,
+    reach: dict[int, float],
+    pairs: int,
+    trips: int,
+    town: int = TOWN,
+) -> SyntheticFlows:
+    """Return flows between zones of given sizes, by the gravity model of :func:`italy`.
+
+    ``reach`` maps a level to the share of the pairs that are drawn within one area of that level.
+
+    Each pair gets one trip. The other trips are drawn in proportion to the product of the sizes of both zones, divided
+    by the size of their smallest common area down to the level ``town``. For pairs of different towns, this is
+    multiplied by a random Pareto factor. Pairs within a town get ``OWN_TOWN_SHARE`` of all trips.
+    """
+    zones = len(size)
+    if not zones < pairs <= min(trips, zones**2 // 2):
+        raise _fault(
+            f"{trips} trips on {pairs} of {zones**2} pairs: there must be more pairs than zones, at most half of all"
+            " pairs, and at least one trip for each"
+        )
+    pair = np.arange(zones, dtype=np.int64) * (zones + 1)  # each zone with itself
+    while len(pair) < pairs:
+        drawn = [
+            _draw_pairs(generator, geography, level, size**0.8, round((1.2 * (pairs - len(pair)) + zones) * chance))
+            for level, chance in reach.items()
+        ]
+        pair = np.unique(np.concatenate((pair, *drawn)))
+    inner = np.flatnonzero(pair % (zones + 1) != 0)
+    pair = np.delete(pair, generator.choice(inner, len(pair) - pairs, replace=False, shuffle=False))
+    origin, destination = _zones_of(pair, zones)
+    weight = np.full(pairs, 1 / size.sum())
+    for level in range(1, town + 1):
+        area = geography.ancestors(level)
+        both = area[origin] == area[destination]
+        weight[both] = 1 / np.bincount(area, size)[area[origin[both]]]
+    weight *= size[origin]
+    weight *= size[destination]
+    own, other = np.flatnonzero(both), np.flatnonzero(~both)
+    weight[other] *= pareto(generator, len(other), 1.2)
+    left = trips - pairs
+    own_left = min(max(round(OWN_TOWN_SHARE * trips) - len(own), 0), left) if len(other) else left
+    counts = np.ones(pairs, dtype=np.int64)
+    for group, share in ((own, own_left), (other, left - own_left)):
+        if len(group):
+            counts[group] += generator.multinomial(share, weight[group] / weight[group].sum())
+    return SyntheticFlows(name, geography, origin, destination, counts)
+
+
+def _draw_pairs(generator: np.random.Generator, geography: Geography, level: int, size: Reals, count: int) -> Integers:
+    """Return ``count`` random pairs as origin * zones + destination, drawn by size within the areas of a level."""
+    origin = np.repeat(np.arange(len(size), dtype=np.int32), generator.multinomial(count, size / size.sum()))
+    area = geography.ancestors(level)[origin]
+    first, end = geography.first_zone[level][area], geography.first_zone[level][area + 1]
+    before = np.concatenate(([0.0], np.cumsum(size)))
+    at = before[first] + generator.random(count) * (before[end] - before[first])
+    destination = np.clip(np.searchsorted(before, at, side="right") - 1, first, end - 1)
+    pair: Integers = origin.astype(np.int64) * len(size) + destination
+    return pair
+
+
+def pareto(generator: np.random.Generator, count: int, exponent: float) -> Reals:
+    """Return ``count`` random Pareto numbers from 1 to (``count`` + 1)^(1 / ``exponent``), which limits outliers."""
+    return (1 - generator.random(count) * (count / (count + 1))) ** (-1 / exponent)
+
+
+def _zones_of(pair: Integers, zones: int) -> tuple[Numbers, Numbers]:
+    return (pair // zones).astype(np.int32), (pair % zones).astype(np.int32)
+
+
+def seeded(seed: int) -> np.random.Generator:
+    """Return the generator of a seed."""
+    return np.random.Generator(np.random.PCG64(seed))
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-SYNTHETIC", message, next_step="choose other sizes for the synthetic data")
+
 
 Marking = Literal["synthetic", "public"]
 MARKINGS: tuple[Marking, ...] = get_args(Marking)
@@ -59,7 +356,7 @@ class KnownFlows:
 
     @classmethod
     def synthetic(cls, flows: SyntheticFlows) -> KnownFlows:
-        """Create known flows from flows that :mod:`od_core.evaluation.synthetic` made."""
+        """Create known flows from synthetic flows."""
         tree = FlowTree(flows.geography, flows.geography)
         trips = TripCounts.from_pairs(tree, flows.origin, flows.destination, flows.trips)
         return cls(flows.name, "synthetic", tree, trips)
@@ -135,7 +432,7 @@ def synthetic_data_sets() -> dict[str, Callable[[], KnownFlows]]:
 
 
 def synthetic(name: str, make: Callable[[], SyntheticFlows]) -> KnownFlows:
-    """Call ``make`` and return its synthetic flows as known flows with the given name."""
+    """Make synthetic flows, and return them as known flows with a name."""
     return KnownFlows.synthetic(replace(make(), name=name))
 
 

@@ -48,11 +48,9 @@ class Truth:
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:
         """Create the true flows from counts of the trips of leaf pairs; by category, if a breakdown is named."""
-        leaves = leaves_of(tree, counts)
-        if breakdown is None:
-            return cls(tree, tuple(sums_by_level(tree, leaves)))
-        trips = category_trips(counts, breakdown)
-        return cls(tree, tuple(sums_by_level(tree, leaves, trips)), trips.shape[1])
+        trips = None if breakdown is None else category_trips(counts, breakdown)
+        levels = tuple(sums_by_level(tree, leaves_of(tree, counts), trips))
+        return cls(tree, levels, 1 if trips is None else trips.shape[1])
 
     def errors(self, leaves: Nodes, segments: Integers | None = None) -> list[dict[str, float]]:
         """Return the errors of released leaves: one row per level, as in :func:`od_core.evaluate`."""

@@ -234,7 +234,7 @@ NORMAL_VALUES = np.array([NormalDist().inv_cdf((k + 0.5) / 32) for k in range(32
 """32 equally likely values that approximate a standard normal variable."""
 
 
-def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refined: bool) -> list[float]:
+def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> list[float]:
     """Return the expected root-mean-square error over all public nodes of each level, if no estimate is cut at zero.
 
     The errors include rounding to whole numbers and the uneven shifts of IntOpt, which matter for standard deviations
@@ -266,7 +266,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction], *, refine
     return [mean**0.5 for mean in nodes.shaped.means(nodes.estimates(rounding=rounding))]
 
 
-def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction]) -> list[float]:
+def largest_variances(tree: FlowTree, variances: Mapping[int, Fraction | float]) -> list[float]:
     """Return the largest variance, over the public nodes of each level, root first, of a node's least-squares estimate.
 
     The 90 % intervals are based on these estimates, whatever the mechanism. No node may have been dropped. The result
@@ -290,11 +290,8 @@ def _shift_error(fan_out: Reals, lacking: Reals) -> Reals:
     The deficit of b siblings is their parent's trips minus their sum. If no sibling is cut at zero, IntOpt shifts all
     siblings by a, which is deficit / b rounded up, and then removes the excess, b a minus the deficit, from the
     smallest siblings. If a > 0, it lowers one sibling after the other to a shift of -a. Otherwise, it lowers as many
-    siblings as there are excess units by one each.
-
-    Args:
-        fan_out: Number of siblings b, for each shape of the parent.
-        lacking: Variance of the deficit, which is taken as normal; shape of ``fan_out``.
+    siblings as there are excess units by one each. ``fan_out`` is b for each shape of the parent, and ``lacking`` the
+    variance of the deficit, which is taken as normal.
     """
     x = np.rint(np.multiply.outer(NORMAL_VALUES, np.sqrt(lacking)))
     a = np.ceil(x / fan_out)
@@ -313,12 +310,9 @@ UNMEASURED = 10**12
 
 
 def segment_variance(total: Variance, own: Variance, categories: int) -> Variance:
-    """Return the variance of the trips of one category: V / K^2 + W (1 - 1/K), with K categories.
+    """Return the variance of the trips of one of K categories: V / K^2 + W (1 - 1/K).
 
-    Args:
-        total: V, the variance of the estimate of the total.
-        own: W, the variance of the estimate of the category from its own measurements.
-        categories: K.
+    V is the variance of the estimate of the ``total``, and W that of the category from its ``own`` measurements.
     """
     return total / categories**2 + own * (1 - 1 / categories)
 

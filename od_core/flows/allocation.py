@@ -22,7 +22,7 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -35,10 +35,10 @@ from od_core.errors import OdError
 from od_core.flows.accuracy import UNMEASURED, NodeVariances, ShapedTree, Shapes, Variance, segment_variance
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.mechanisms import Mechanism
-from od_core.flows.queries import Segments, level_queries, measured_levels
+from od_core.flows.step import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.privacy.budget import Budget, MinimisedError
+from od_core.privacy.budget import MinimisedError
 from od_core.privacy.neighbours import Neighbours
 from od_core.records.segments import Breakdown
 
@@ -229,14 +229,9 @@ class Quantity:
     def named(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Quantity:
         """Return the quantity that a text names.
 
-        Args:
-            text: such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
-                followed by a breakdown, such as ``state x state by mode``.
-            tree: flow tree of the release.
-            breakdowns: breakdowns of the release.
-
-        Raises:
-            OdError: There is no such level, side or breakdown. The message names the most similar quantity.
+        The text is such as ``state x region``, ``state within``, ``state outflow``, ``state inflow``, or one of these
+        followed by a breakdown, such as ``state x state by mode``. Raises OdError with the most similar quantity if
+        there is no such level, side or breakdown.
         """
         known = _quantities(tree, breakdowns)
         name = " ".join(str(text).split())
@@ -290,14 +285,7 @@ class VarianceModel:
 
     The shares may have another sum than 1: then rho is their sum.
 
-    Attributes:
-        tree: flow tree of the release.
-        neighbours: definition of neighbours, from which the sensitivities follow.
-        mechanism: mechanism that measures every level.
-        segments: breakdowns of the release; None if there are none.
-
-    Raises:
-        OdError: The mechanism does not measure every level.
+    Raises OdError if the mechanism does not measure every level.
     """
 
     tree: FlowTree
@@ -377,7 +365,7 @@ class VarianceModel:
     def _noise(self, quantity: Quantity, shares: Reals) -> tuple[Noise, Noise | None]:
         """Return the variances from which totals are estimated, and those of one category; None without a breakdown.
 
-        See :func:`od_core.flows.queries.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
+        See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
         queries = level_queries(of_levels, self.neighbours, self.segments)
@@ -495,26 +483,12 @@ SHARE_GRAIN = 10_000
 """The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
 
 
-def with_exact_shares(
-    budget: Budget, tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, segments: Segments | None
-) -> Budget:
-    """Return a budget with exact shares in place of the rule ``minimise``, or unchanged if it has another rule.
-
-    Raises:
-        OdError: The mechanism measures one level; a quantity of the rule is unknown, or has too many cells; or no
-            optimum is found.
-    """
-    if not isinstance(budget.shares, MinimisedError):
-        return budget
-    model = VarianceModel(tree, neighbours, mechanism, segments)
-    return replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
-
-
 def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares:
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without
-    cuts at zero. It is a convex function of the shares. Raises OdError as :func:`with_exact_shares` does.
+    cuts at zero. It is a convex function of the shares. Raises OdError if a quantity of the rule is unknown or has too
+    many cells, or if no optimum is found.
     """
     breakdowns = () if model.segments is None else model.segments.breakdowns
     chosen = [(Quantity.named(name, model.tree, breakdowns), float(weight)) for name, weight in rule.weights]

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -46,14 +46,20 @@ class DerivedFlows(ReleasedFlows):
 D = TypeVar("D", bound=DerivedFlows)
 
 
-def releases_of(named: Mapping[str, Any], *, breakdowns: bool) -> tuple[Release, ...]:
-    """Return releases, given by the names that messages use.
+Releases = Sequence[Release] | Mapping[str, Release]
+"""Releases in their order, or by the names that messages use."""
+
+
+def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
+    """Return releases by the names that messages use, by default their number.
 
     Raises OdError if one is not a release of flows, or differs from the first in a public fact on which derived flows
     depend: the flow tree, the privacy unit and, if asked for, the breakdowns.
     """
+    if not isinstance(releases, Mapping):
+        releases = {f"release {number}": release for number, release in enumerate(releases, start=1)}
     facts: dict[str, dict[str, object]] = {}
-    for name, release in named.items():
+    for name, release in releases.items():
         if not isinstance(release, Release):
             raise not_of_flows(name, "not a release of flows")
         plan, unit = release.plan, release.plan.unit
@@ -64,7 +70,7 @@ def releases_of(named: Mapping[str, Any], *, breakdowns: bool) -> tuple[Release,
             "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
             **({"the breakdowns": plan.breakdowns} if breakdowns else {}),
         }
-    first, expected = next(iter(facts.items()))
+    first, expected = next(iter(facts.items()), ("", {}))
     for fact, value in expected.items():
         if unlike := [name for name, own in facts.items() if own[fact] != value]:
             raise OdError(
@@ -72,7 +78,7 @@ def releases_of(named: Mapping[str, Any], *, breakdowns: bool) -> tuple[Release,
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
                 next_step=f"choose releases in which these do not differ: {', '.join(expected)}",
             )
-    return tuple(named.values())
+    return dict(releases)
 
 
 def not_of_flows(name: str, kind: str) -> OdError:
@@ -105,26 +111,20 @@ class FlowSum(DerivedFlows):
         return self.releases
 
 
-def sum_releases(releases: Sequence[Release]) -> FlowSum:
+def sum_releases(releases: Releases) -> FlowSum:
     """Return the sum of releases of flows, such as the months of a year. It reads no record and costs no budget.
 
     Args:
-        releases: two or more releases of flows over the same areas, with the same privacy unit and the same breakdowns.
-            Each must have noise of its own and trips of its own: releases of different periods, or of parts of the
-            records that do not overlap. This function cannot check that; ``od-release sum`` checks the periods.
+        releases: two or more releases of flows over the same areas, with the same privacy unit and the same breakdowns,
+            as a list or by the names that messages use. Each must have noise of its own and trips of its own: releases
+            of different periods, or of parts of the records that do not overlap. This function cannot check that;
+            ``od-release sum`` checks the periods.
 
     Raises:
         OdError: There are fewer than two releases, one of them is given twice or is not a release of flows, the
             mechanism of one has a threshold, or they differ in their areas, their privacy unit or their breakdowns.
     """
-    return sum_of({f"release {number}": release for number, release in enumerate(releases, start=1)})
-
-
-def sum_of(named: Mapping[str, Any]) -> FlowSum:
-    """Return the sum of releases, given by the names that messages use; see :func:`sum_releases`."""
-    if not named:
-        raise too_few()
-    releases = releases_of(named, breakdowns=True)
+    named = releases_of(releases, breakdowns=True)
     for name, release in named.items():
         if release.plan.has_threshold:
             raise OdError(
@@ -133,9 +133,10 @@ def sum_of(named: Mapping[str, Any]) -> FlowSum:
                 " threshold: a sum would lack them, and nothing states how many they are",
                 next_step="sum releases of another mechanism",
             )
-    if len({id(release) for release in releases}) < max(len(releases), LEAST):
+    parts = tuple(named.values())
+    if len({id(release) for release in parts}) < max(len(parts), LEAST):
         raise too_few()
-    return FlowSum(releases, *_summed(releases))
+    return FlowSum(parts, *_summed(parts))
 
 
 def too_few() -> OdError:
@@ -210,26 +211,21 @@ class AssistedFlows(DerivedFlows):
         )
 
 
-def assist_release(releases: Sequence[Release]) -> AssistedFlows:
+def assist_release(releases: Releases) -> AssistedFlows:
     """Return model-assisted estimates of the flows of the last of some releases, which read no record and cost nothing.
 
     Args:
         releases: releases of flows of consecutive periods, in their order, over the same areas and with the same
-            privacy unit. With one release, the estimates learn from its own measurements alone. This function cannot
-            check the periods; ``od-release assist`` does.
+            privacy unit, as a list or by the names that messages use. With one release, the estimates learn from its
+            own measurements alone. This function cannot check the periods; ``od-release assist`` does.
 
     Raises:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
             in its areas or its privacy unit; or a level does not fit into memory.
     """
-    return assist_of({f"release {number}": release for number, release in enumerate(releases, start=1)})
-
-
-def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
-    """Return estimates from releases, given by the names that messages use; see :func:`assist_release`."""
+    named = releases_of(releases, breakdowns=False)
     if not named:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
-    releases = releases_of(named, breakdowns=False)
     for name, release in named.items():
         if release.plan.mechanism.measures != "every_level":
             raise OdError(
@@ -238,8 +234,9 @@ def assist_of(named: Mapping[str, Any]) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    rule = rule_of(releases[-1], releases[-2].leaves if len(releases) > 1 else None)
-    return AssistedFlows(releases, learned(releases, rule), rule)
+    parts = tuple(named.values())
+    rule = rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
+    return AssistedFlows(parts, learned(parts, rule), rule)
 
 
 def rule_of(last: Release, earlier: Nodes | None) -> Rule:

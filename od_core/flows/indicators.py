@@ -36,11 +36,6 @@ _METRE = 3
 """Number of decimal places of a distance in kilometres."""
 
 
-def has_indicators(flows: ReleasedFlows) -> bool:
-    """Return whether indicators can be computed: if origins and destinations have the same areas."""
-    return flows.tree.same_geography
-
-
 def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, interval: bool = True) -> pd.DataFrame:
     """Return the indicators of all areas of some levels.
 
@@ -60,7 +55,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
             flows have no intervals.
     """
-    if not has_indicators(flows):
+    if not flows.tree.same_geography:
         raise OdError(
             "OD-INDICATORS-AREAS",
             "origins and destinations have different areas, so there are no trips within an area",

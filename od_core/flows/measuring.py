@@ -116,11 +116,8 @@ def measure(
     """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
     The true trips are confidential. The result is public: an iterator of the level's noisy counts in tree order, in
-    pieces. Together, they are the one vector query that the step is charged for.
-
-    Raises:
-        OdError: If the trips were not counted by the breakdown, or the noise source returns invalid or too large
-            values.
+    pieces. Together, they are the one vector query that the step is charged for. Raises OdError if the trips were not
+    counted by the breakdown, or the noise source returns invalid or too large values.
     """
     tables: Sequence[TripCounts] = [trips]
     if isinstance(step, SegmentStep):

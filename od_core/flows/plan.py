@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import (
@@ -22,20 +23,90 @@ from od_core.flows.accuracy import (
     segment_variance,
     verdict,
 )
-from od_core.flows.allocation import with_exact_shares
-from od_core.flows.bands import Bands
+from od_core.flows.allocation import VarianceModel, minimised_error
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
-from od_core.flows.queries import Segments, measured_levels, planned_steps, shifted_cells, threshold_step
-from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep, TotalStep
-from od_core.geography.flow_tree import FlowTree, TreeOrder
+from od_core.flows.step import (
+    CombinedTotals,
+    GaussianStep,
+    Segments,
+    SegmentStep,
+    TotalStep,
+    measured_levels,
+    planned_steps,
+    shifted_cells,
+    threshold_step,
+)
+from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Number, Spent
+from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import EARLIER, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
+
+PART_TRIPS = 1_000_000
+"""Default number of trips of a part, which then takes about a second and some tens of megabytes on census data."""
+
+
+@dataclass(frozen=True)
+class Bands:
+    """Cuts of a flow tree into bands.
+
+    A band is a set of consecutive levels. A part of a band consists of consecutive nodes of the level above the band,
+    with everything below them in the band. Each part is processed separately.
+
+    Attributes:
+        cuts: Levels after which the tree is cut, from the top. For example, (4,) makes two bands: levels 0 to 4, and
+            levels 5 to the leaves.
+        part_trips: Approximate number of released trips of a part.
+    """
+
+    cuts: tuple[int, ...]
+    part_trips: int = PART_TRIPS
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
+        if not whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
+            raise _refused("cuts are levels below the root, each once, from the top")
+        if self.part_trips < 1:
+            raise _refused("part_trips is a number of trips, at least 1")
+
+    def check(self, depth: int, mechanism: Mechanism) -> None:
+        """Raise OdError if a mechanism, or a flow tree with leaves at level ``depth``, does not suit the bands."""
+        if self.cuts[-1] >= depth:
+            raise _refused(f"the flow tree has {depth} levels; the last cut is above its leaves")
+        if mechanism.measures != "every_level":
+            raise plan_defect("a mechanism that does not measure every level cannot have bands")
+
+    def split(self, levels: Sequence[int]) -> list[slice]:
+        """Return a slice of ascending levels for each band, top band first; bands without any of them are omitted."""
+        return _runs(np.searchsorted(self.cuts, levels, side="left"))
+
+    def parts(self, frontier: Nodes) -> list[slice]:
+        """Return the parts as slices, in order, of the released nodes of the last level above the band."""
+        before = np.cumsum(frontier.trips) - frontier.trips
+        return _runs(before // self.part_trips)
+
+    def facts(self) -> dict[str, Any]:
+        """Return the cuts and the size of parts as a dictionary for JSON."""
+        return {"cuts": list(self.cuts), "part_trips": self.part_trips}
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Bands:
+        """Return the bands whose :meth:`facts` are given."""
+        return cls(tuple(facts["cuts"]), facts["part_trips"])
+
+
+def _runs(numbers: NDArray[np.int64]) -> list[slice]:
+    """Return one slice for each run of equal consecutive numbers, in order."""
+    ends = [*(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)] if len(numbers) else []
+    return [slice(start, stop) for start, stop in zip([0, *ends], ends, strict=False)]
+
+
+def _refused(message: str) -> OdError:
+    return OdError("OD-BANDS", message, next_step="correct the bands, as cuts [4] of a tree of 10 levels")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -47,21 +118,20 @@ class ReleasePlan(Plan):
 
     Attributes:
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
-        steps: all steps, top level first; the steps of a level are its totals and then its segments.
         segments: breakdowns by which trips are also counted; None if there are none.
         uncounted: how the number of uncounted trips is measured; None if it is not measured.
         earlier: what the certificate of the release before states of the rule of estimation of its series: ``release``,
             ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
     Raises:
-        OdError: If the steps do not match the unit, the neighbours, the budget and the mechanism.
+        OdError: If the segments, the number of uncounted trips or the bands do not suit the mechanism and the unit, or
+            if no steps have the budget.
     """
 
     tree: FlowTree
     unit: PrivacyUnit
     budget: Budget
     mechanism: Mechanism
-    steps: tuple[GaussianStep, ...]
     bands: Bands | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     segments: Segments | None = None
@@ -69,14 +139,6 @@ class ReleasePlan(Plan):
     earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
-        if self.bands is not None:
-            self.bands.check(self.tree.depth, self.mechanism)
-            if len(self.step_bands) <= len(self.bands.cuts):
-                raise OdError(
-                    "OD-BANDS",
-                    "a band has no level that is measured, because each of its nodes has one child",
-                    next_step="leave out the cut above or below this band",
-                )
         if self.segments is not None:
             self.segments.check(self.mechanism)
         elif self.mechanism.segment_profile is not None:
@@ -87,28 +149,20 @@ class ReleasePlan(Plan):
             )
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
-        levels = [step.level for step in self.totals]
-        if levels != [level for level in self._shared_levels if level in levels]:
-            raise plan_defect("the steps must be measured levels, top first")
-        if any(self.tree.largest_fan_out(level) != 1 for level in self.unmeasured_levels):
-            raise plan_defect("the leaves, and every level whose nodes have several children, must be measured")
-        if self.has_threshold:
-            if self.steps != (threshold_step(self.unit, self.budget, self.tree.depth),):
-                raise plan_defect("the step does not match the unit and the budget")
-            return
-        if any(
-            step.sensitivity_squared != self.neighbours.sensitivity_squared(step.level, by_segment=step.by_segment)
-            for step in self.steps
-        ):
-            raise plan_defect("the sensitivities of the steps do not match the unit and its neighbours")
-        if self.segments is not None and self.steps != self._planned():
-            raise plan_defect("the steps do not match the breakdowns and their share of the budget")
-        rho = self.spent.rho
-        shares = tuple(step.rho / rho for step in self.steps)
-        if rho != self.budget.total_rho(self.mechanism.default_conversion, shares, self._cells):
-            raise plan_defect("the steps do not sum to the budget")
+        if self.bands is not None:
+            self.bands.check(self.tree.depth, self.mechanism)
+        if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
+            raise OdError(
+                "OD-BANDS",
+                "a band has no level that is measured, because each of its nodes has one child",
+                next_step="leave out the cut above or below this band",
+            )
 
-    def _planned(self) -> tuple[GaussianStep, ...]:
+    @cached_property
+    def steps(self) -> tuple[GaussianStep, ...]:  # type: ignore[override]  # other plans have a field
+        """All steps, top level first; the steps of a level are its totals and then its segments."""
+        if self.has_threshold:
+            return (threshold_step(self.unit, self.budget, self.tree.depth),)
         of_table = share_of_table(self.uncounted)
         return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, self.segments, of_table)
 
@@ -193,13 +247,20 @@ class ReleasePlan(Plan):
         pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
+    def _variances(self, measured: Sequence[TotalStep]) -> dict[int, Fraction | float]:
+        """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge.
+
+        It is NaN if the mechanism has a threshold.
+        """
+        variances = {step.level: math.nan if self.has_threshold else step.variance for step in measured}
+        if isinstance(measured[0], SegmentStep):
+            return {0: UNMEASURED * max(variances.values())} | variances
+        return variances
+
     def _errors(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the expected errors of the table that some steps measure."""
-        depth = self.tree.depth
-        if self.has_threshold:
-            return [math.nan] * (depth + 1)
-        variances = _variances(measured)
-        if self.mechanism.measures == "all_leaves":  # the noise of the leaf pairs below a node adds up
+        depth, variances = self.tree.depth, self._variances(measured)
+        if self.mechanism.measures != "every_level":  # the noise of the leaf pairs below a node adds up
             leaves = variances[depth] * self.tree.cells(depth)
             return [float(leaves / self.tree.cells(level)) ** 0.5 for level in range(depth + 1)]
         return expected_errors(self.tree, variances, refined=self.mechanism.refines)
@@ -223,11 +284,8 @@ class ReleasePlan(Plan):
 
     def _largest_variances(self, measured: Sequence[TotalStep]) -> list[float]:
         """Return the largest variance, at each level, root first, of an unbiased estimate from some steps alone."""
-        depth = self.tree.depth
-        if self.has_threshold:
-            return [math.nan] * (depth + 1)
-        variances = _variances(measured)
-        if self.mechanism.measures == "all_leaves":
+        depth, variances = self.tree.depth, self._variances(measured)
+        if self.mechanism.measures != "every_level":
             return [float(variances[depth] * most_leaves(self.tree, level)) for level in range(depth + 1)]
         if self.keeps_all:
             return largest_variances(self.tree, variances)
@@ -407,7 +465,7 @@ def plan_release(
             trip is also counted by them. See :class:`od_core.records.segments.Breakdown`.
         segment_unknown: for some breakdowns, the category of records whose category is missing or not listed.
         segment_share: share of the budget that all breakdowns have together; see
-            :meth:`od_core.flows.queries.Segments.of` for the default.
+            :meth:`od_core.flows.step.Segments.of` for the default.
         uncounted: for unit ``user_year``, how the number of trips that are not counted is measured.
 
     Raises:
@@ -426,27 +484,10 @@ def plan_release(
         )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
-    if segments is not None:
-        segments.check(chosen)
-    if chosen.measures == "present_leaves":
-        unit.refuse_weights("stability histograms")
-        unit.refuse_year("stability histograms")
-        step = threshold_step(unit, budget, flow_tree.depth)
-        return ReleasePlan(flow_tree, unit, budget, chosen, (step,), bands, acceptance)
-    if uncounted is not None:
-        uncounted.check(unit)
-    neighbours = _neighbours(unit, acceptance, flow_tree, segments)
-    budget = with_exact_shares(budget, flow_tree, neighbours, chosen, segments)
-    steps = planned_steps(flow_tree, neighbours, chosen, budget, segments, share_of_table(uncounted))
-    return ReleasePlan(flow_tree, unit, budget, chosen, steps, bands, acceptance, segments, uncounted)
-
-
-def _variances(steps: Sequence[TotalStep]) -> dict[int, Fraction]:
-    """Return the variance of the noise of each level of a table; that of an unmeasured root of categories is huge."""
-    variances = {step.level: step.variance for step in steps}
-    if isinstance(steps[0], SegmentStep):
-        return {0: UNMEASURED * max(variances.values())} | variances
-    return variances
+    if isinstance(budget.shares, MinimisedError) and chosen.measures != "present_leaves":
+        model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
+        budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
+    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted)
 
 
 def _half_widths(variances: Sequence[float]) -> list[float]:

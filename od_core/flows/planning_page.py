@@ -23,7 +23,7 @@ from markupsafe import escape
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.queries import Segments, level_queries, level_shares, planned_steps, shifted_cells
+from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.parallel import in_order
@@ -60,16 +60,11 @@ _TRIPS, _YEARLY = _STAND_INS
 
 
 def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> str:
-    """Return the planning page as HTML, which follows from public facts alone.
+    """Return the planning page of a series as HTML, which follows from public facts alone.
 
-    Args:
-        plan: the declared plan, with which the page begins.
-        name: name of the series.
-        cap: rho that the data set may spend; None to say nothing of it.
-        periods: number of elementary periods of a year; only unit ``user_year`` needs it.
-
-    Raises:
-        OdError: the plan does not release flows, or its mechanism has a threshold, so that no error can be planned.
+    It begins with the declared plan. ``cap`` is the rho that the data set may spend, and ``periods`` the number of
+    elementary periods of a year, which only unit ``user_year`` needs. Raises OdError if the plan does not release
+    flows, or its mechanism has a threshold, so that no error can be planned.
     """
     facts = json.dumps(planning_facts(plan, name, cap, periods), ensure_ascii=False, separators=(",", ":"))
     template = (files("od_core.publication") / "html" / PLANNING_PAGE).read_text(encoding="utf-8")

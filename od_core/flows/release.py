@@ -88,10 +88,8 @@ class Release(ReleasedFlows, PlannedRelease):
 
     Attributes:
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
-        leaves: released leaf nodes, in tree order.
+        leaves, segments: see :class:`od_core.flows.released_flows.ReleasedFlows`.
         measured: the noisy measurements that the leaves were estimated from, in the order of the plan's steps.
-        segments: for each breakdown, by name, the trips of the leaf nodes in its categories, which sum to the trips of
-            the node; shape (leaf nodes, categories).
     """
 
     plan: ReleasePlan
@@ -159,15 +157,9 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        Raises OdError if the mechanism does not measure every level, a level does not fit into memory, or a noisy value
-        is too large.
+        The mechanism must measure every level. Raises OdError if a level does not fit into memory, or a noisy value is
+        too large.
         """
-        if self.plan.mechanism.measures != "every_level":
-            raise OdError(
-                "OD-LEVEL-UNMEASURED",
-                f"mechanism {self.plan.mechanism.name!r} does not measure every level",
-                next_step="release with a mechanism that does, such as inftda_refined",
-            )
         totals = combined_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
         if needed > memory():

@@ -114,10 +114,7 @@ class StagedRelease(StagedFiles):
     def save_segments(self, breakdown: Breakdown, pieces: Iterable[tuple[Nodes, Integers]]) -> Path:
         """Write the released trips by category to a Parquet file, and return its path.
 
-        Args:
-            breakdown: the breakdown.
-            pieces: the released leaves in tree order, in consecutive pieces, and their trips in each category; shape
-                (leaves, categories).
+        The pieces have the released leaves in tree order, and their trips in each category; shape (leaves, categories).
         """
         categories = range(len(breakdown.categories))
         schema = pa.schema([*list(_ESTIMATE)[:2], *((str(k), pa.int64()) for k in categories)])

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any, TypeVar
 
 from od_core.errors import OdError
+from od_core.flows.mechanisms import Mechanism
+from od_core.geography.flow_tree import FlowTree
 from od_core.noise.opendp import MAX_VARIANCE
-from od_core.privacy.budget import Charge
-from od_core.privacy.plan import Step, plan_defect
+from od_core.privacy.budget import Budget, Charge, exact_fraction
+from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
+from od_core.privacy.plan import Step
+from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
+from od_core.privacy.unit import PrivacyUnit
+from od_core.records.segments import Breakdown
 
 
 @dataclass(frozen=True)
@@ -21,25 +28,24 @@ class GaussianStep(Step):
         level: level of the flow tree; 0 is the root.
         sensitivity_squared: the squared L2 sensitivity of the counts of the whole level.
         variance: variance of the noise, exact.
-        rho: the charge, ``sensitivity_squared / (2 * variance)``, exact.
+
+    Raises:
+        OdError: The noise is too wide for 64 bits.
     """
 
     sensitivity_squared: int
     variance: Fraction
-    rho: Fraction
 
     def __post_init__(self) -> None:
-        if self.level < 0 or self.sensitivity_squared < 1 or self.variance <= 0:
-            raise plan_defect("a step needs a level, a sensitivity and a variance")
         if self.variance > MAX_VARIANCE:
             raise OdError(
                 "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
             )
-        self._check_rho()
 
-    def _check_rho(self) -> None:
-        if self.rho != Fraction(self.sensitivity_squared) / (2 * self.variance):
-            raise plan_defect("the rho of a step differs from its squared sensitivity divided by twice its variance")
+    @property
+    def rho(self) -> Fraction:
+        """The charge, exact."""
+        return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
     @property
     def charge(self) -> Charge:
@@ -125,29 +131,26 @@ class ThresholdStep(GaussianStep):
     Noisy counts below the threshold are dropped; see ``docs/explanation/noise.md``.
 
     Attributes:
-        rho: epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition.
         sensitivity: L1 sensitivity of the counts of the leaf pairs.
-        epsilon, delta: the charge; epsilon is sensitivity / scale.
         scale: scale of the noise, exact: P(k) is proportional to exp(-|k| / scale).
+        delta: the charge beside epsilon, which is sensitivity / scale.
         threshold: smallest noisy count that is released.
     """
 
     sensitivity: int
-    epsilon: Fraction
-    delta: Fraction
     scale: Fraction
+    delta: Fraction
     threshold: int
 
-    def _check_rho(self) -> None:
-        if self.rho != self.charge.as_rho:
-            raise plan_defect("the rho of a step differs from half of its squared epsilon")
-        if self.epsilon * self.scale != self.sensitivity:
-            raise plan_defect("the epsilon of a step differs from its sensitivity divided by its scale")
+    @property
+    def rho(self) -> Fraction:
+        """epsilon^2 / 2, with which the step enters sums of rho; delta is charged in addition."""
+        return self.charge.as_rho
 
     @property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in epsilon and delta."""
-        return Charge(epsilon=self.epsilon, delta=self.delta)
+        return Charge(epsilon=self.sensitivity / self.scale, delta=self.delta)
 
     @property
     def largest_variance(self) -> Fraction:
@@ -158,3 +161,181 @@ class ThresholdStep(GaussianStep):
     def noise_facts(self) -> dict[str, int | str]:
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
+
+
+MOST_SHARE_DENOMINATOR = 1_000
+"""Largest denominator of a segment share, so that combinations of counts are exact in 64 bits."""
+
+
+@dataclass(frozen=True)
+class Segments:
+    """The breakdowns of a release, and their share of the budget.
+
+    Attributes:
+        breakdowns: the breakdowns, at least one.
+        share: share of the budget of a level that all breakdowns have together, in equal parts. The totals have the
+            rest.
+
+    Raises:
+        OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.
+    """
+
+    breakdowns: tuple[Breakdown, ...]
+    share: Fraction
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share < 1 or self.share.denominator > MOST_SHARE_DENOMINATOR:
+            raise OdError(
+                "OD-SEGMENT-SHARE",
+                f"segment_share is {self.share}; it must be above 0 and below 1, with a denominator of at most"
+                f" {MOST_SHARE_DENOMINATOR:,}",
+                next_step="leave segment_share out, or write a fraction such as 1/2",
+            )
+
+    @classmethod
+    def of(cls, breakdowns: tuple[Breakdown, ...], share: object = None) -> Segments | None:
+        """Return the segments of some breakdowns; None if there are none.
+
+        By default, the totals and each of J breakdowns have an equal share, so ``share`` is J / (J + 1). With one
+        breakdown, this makes the largest loss of accuracy smallest, compared with a release without segments and with a
+        release for each segment. Raises OdError if a share is given without a breakdown, or is not valid.
+        """
+        if not breakdowns:
+            if share is None:
+                return None
+            raise OdError(
+                "OD-SEGMENT-SHARE",
+                "segment_share is given without segments",
+                next_step="declare segments, or leave it out",
+            )
+        default = Fraction(len(breakdowns), len(breakdowns) + 1)
+        return cls(breakdowns, default if share is None else exact_fraction("segment_share", share))
+
+    def facts(self) -> dict[str, Any]:
+        """Return the segments as JSON-ready public facts, which :meth:`from_facts` reads."""
+        return {"breakdowns": [one.facts() for one in self.breakdowns], "share": str(self.share)}
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any] | None) -> Segments | None:
+        """Return the segments whose :meth:`facts` are given; None for None."""
+        if facts is None:
+            return None
+        return cls(tuple(map(Breakdown.from_facts, facts["breakdowns"])), Fraction(facts["share"]))
+
+    def check(self, mechanism: Mechanism) -> None:
+        """Raise OdError if a mechanism cannot be combined with segments."""
+        what = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
+        what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None and not mechanism.shrinks else what
+        if what:
+            raise OdError(
+                "OD-SEGMENT-MECHANISM",
+                f"{what} cannot release segments",
+                next_step="use mechanism inftda_refined without these options, or leave out segments",
+            )
+
+
+def level_shares(
+    tree: FlowTree, neighbours: Neighbours, mechanism: Mechanism, budget: Budget, *, segments: bool
+) -> dict[int, Fraction]:
+    """Return the share of the budget of each measured level, top first. Levels with a share of 0 are left out."""
+    levels = measured_levels(neighbours, mechanism, tree.depth, segments=segments)
+    shares = budget.level_shares([tree.largest_fan_out(level) for level in levels], mechanism.default_shares)
+    return {level: share for level, share in zip(levels, shares, strict=True) if share > 0}
+
+
+def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *, segments: bool = False) -> list[int]:
+    """Return the levels that share the budget, top first; ``depth`` is the level of the leaves.
+
+    If the mechanism measures every level, these are all levels, except the root if the total is an invariant. With
+    ``segments``, the root has a share even then, because the total says nothing about the trips of each category.
+    """
+    if mechanism.measures != "every_level":
+        return [depth]
+    return list(range(1 if neighbours.publishes_total and not segments else 0, depth + 1))
+
+
+Share = TypeVar("Share", Fraction, float)
+
+
+def level_queries(
+    shares: Mapping[int, Share], neighbours: Neighbours, segments: Segments | None
+) -> list[tuple[int, Breakdown | None, Share]]:
+    """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
+
+    The shares sum to less than those of the levels if the total is exact, although the root has a share.
+    """
+    queries: list[tuple[int, Breakdown | None, Share]] = []
+    for level, share in shares.items():
+        of_segments = Fraction(0) if segments is None else segments.share
+        if neighbours.sensitivity_squared(level) > 0:
+            queries.append((level, None, share * (1 - of_segments)))
+        if segments is not None:
+            each = share * of_segments / len(segments.breakdowns)
+            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
+    return queries
+
+
+def planned_steps(
+    tree: FlowTree,
+    neighbours: Neighbours,
+    mechanism: Mechanism,
+    budget: Budget,
+    segments: Segments | None = None,
+    of_table: Fraction = Fraction(1),
+) -> tuple[GaussianStep, ...]:
+    """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
+
+    Together, they have the share ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for
+    another number of levels.
+    """
+    of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
+    queries = level_queries(of_levels, neighbours, segments)
+    whole = sum(share for *_, share in queries)
+    shares = tuple(share / whole for *_, share in queries)
+    cells = shifted_cells(neighbours, [(level, breakdown is not None) for level, breakdown, _ in queries])
+    rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
+    steps: list[GaussianStep] = []
+    for (level, breakdown, _), share in zip(queries, shares, strict=True):
+        sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
+        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
+        if segments is None or breakdown is None:
+            steps.append(GaussianStep(*noise))
+        else:
+            position = 1 + segments.breakdowns.index(breakdown)
+            steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
+    return tuple(steps)
+
+
+def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -> tuple[int, ...] | None:
+    """Return, for each query, the number of cells that may change by one between neighbours.
+
+    A query is a level, and whether it counts by segment. Return None if a cell may change by more than one.
+    """
+    cells = [neighbours.shifted_cells(level, by_segment=by_segment) for level, by_segment in queries]
+    return None if None in cells else tuple(number for number in cells if number is not None)
+
+
+def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
+    """Return the single step of a mechanism with a threshold.
+
+    Raises OdError if the budget has no epsilon, or if the unit bounds weights or is ``user_year``.
+    """
+    unit.refuse_weights("stability histograms")
+    unit.refuse_year("stability histograms")
+    if budget.epsilon is None:
+        raise OdError(
+            "OD-BUDGET-KIND",
+            "a mechanism with a threshold promises (epsilon, delta), and has no rho",
+            next_step="give the budget as epsilon and delta",
+        )
+    scale = laplace_scale(unit, budget.epsilon)
+    threshold = stability_threshold(unit, budget.epsilon, budget.delta)
+    return ThresholdStep(
+        depth,
+        sensitivity_squared(unit),
+        laplace_variance(scale),
+        sensitivity=sensitivity_of_leaves(unit),
+        scale=scale,
+        delta=budget.delta,
+        threshold=max(1, threshold),  # below 1 only if delta is near 1
+    )

@@ -10,8 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from benchmarks.assisted import WAYS, altered, collapsed, compared, estimates, permuted_cells, permuted_zones
 from od_core import FlowTree, assist_release
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.synthetic import binary
+from od_core.evaluation.known_flows import KnownFlows, binary
 from od_core.flows.derived_flows import rule_of
 from od_core.geography.flow_tree import Nodes
 from tests.od_core.flows.estimation.test_shrinkage import GRAVITY

@@ -26,8 +26,7 @@ from benchmarks.estimator import (
 )
 from benchmarks.rivals import RIVALS
 from od_core import Budget, PrivacyUnit, evaluate, plan_release, release_flows
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.synthetic import binary
+from od_core.evaluation.known_flows import KnownFlows, binary
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS

@@ -12,8 +12,7 @@ from od_core import Budget, Geography, Release, open_release, sum_releases
 from od_core.flows.indicators import indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
-from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.weighted_sum import zone_function
+from od_core.flows.released_flows import ReleasedFlows, zone_function
 from tests.browser.atlases import compare_with, in_folder, random_release, released, written
 from tests.od_core.publication.examples import facts
 

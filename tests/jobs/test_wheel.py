@@ -36,7 +36,7 @@ for noise in ("table", "opendp"):
 
 from od_assets.checks.expectations import flows_meet_expectations
 from od_assets.cli.__main__ import main
-from od_core.evaluation.figures import draw_figures
+from od_core.evaluation.comparison import draw_figures
 from od_core.spark.session import open_session
 
 uses = {
@@ -60,7 +60,7 @@ from pathlib import Path
 import pandas as pd
 
 from od_core import open_release
-from od_core.evaluation.figures import draw_figures
+from od_core.evaluation.comparison import draw_figures
 from tests.od_core.publication.examples import facts, release, staged_bundle
 
 made = release("other destinations")

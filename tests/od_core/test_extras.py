@@ -46,7 +46,7 @@ geography = Geography.from_frame(zones, levels=["region", "zone"])
 budget = Budget(epsilon=1, delta="1e-8")
 release = release_flows(trips, geography, unit=PrivacyUnit("trip"), budget=budget, noise="table")
 assert release.flows["trips"].min() > 0 or release.flows.empty
-from od_core.evaluation.figures import draw_figures
+from od_core.evaluation.comparison import draw_figures
 from od_core.spark.session import open_session
 from od_assets.cli.__main__ import main
 

@@ -15,8 +15,7 @@ import pytest
 
 from benchmarks.indicators import NUMBERS, RATIOS, true_bands, true_indicators
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.synthetic import italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, italy, random_tree
 from od_core.flows import confidence
 from od_core.flows import indicators as module
 from od_core.flows.indicators import distance_bands

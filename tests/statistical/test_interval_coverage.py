@@ -20,8 +20,7 @@ import pytest
 
 from benchmarks.coverage import coverage
 from od_core import Budget, PrivacyUnit, Release, plan_release
-from od_core.evaluation.known_flows import SEED, KnownFlows
-from od_core.evaluation.synthetic import binary, italy, random_tree
+from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
 from od_core.flows import confidence
 from od_core.flows.estimation.fitted_tree import FittedTree, NodeSums
 from od_core.flows.estimation.least_squares import FittedLevel

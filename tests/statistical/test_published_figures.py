@@ -13,8 +13,7 @@ import pytest
 
 from benchmarks.published import BINARY_COMPLETE
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.synthetic import binary, italy
+from od_core.evaluation.known_flows import KnownFlows, binary, italy
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.accounting import rho_for_epsilon

@@ -10,7 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimators import ESTIMATORS, declared
+from od_core.flows.mechanisms import ESTIMATORS, declared
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.records.segments import find

@@ -15,7 +15,15 @@ import numpy as np
 import pandas as pd
 
 from od_core.errors import OdError
-from od_core.flows.derived_flows import AssistedFlows, D, DerivedFlows, FlowSum, assist_of, not_of_flows, sum_of
+from od_core.flows.derived_flows import (
+    AssistedFlows,
+    D,
+    DerivedFlows,
+    FlowSum,
+    assist_release,
+    not_of_flows,
+    sum_releases,
+)
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
@@ -319,7 +327,7 @@ class SumKind(DerivedKind[FlowSum]):
     what = "sums of"
     total_of = "all releases"
     adds_up = True
-    derived = staticmethod(sum_of)
+    derived = staticmethod(sum_releases)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must follow each other and fill ``period`` if it is given.
@@ -368,7 +376,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     what = "estimates from"
     total_of = "the last release"
     adds_up = False
-    derived = staticmethod(assist_of)
+    derived = staticmethod(assist_release)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
         """Return keys in the order of their periods, which must not overlap. Gaps are allowed.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.distances import has_distances
-from od_core.flows.indicators import distance_bands, has_indicators, indicators
+from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.release import Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
@@ -172,7 +172,7 @@ class FlowTables:
     @property
     def has_indicators(self) -> bool:
         """Whether there are indicators: if both sides have the same areas, since ``FIRST_WITH_INDICATORS``."""
-        return self.format >= FIRST_WITH_INDICATORS and has_indicators(self.release)
+        return self.format >= FIRST_WITH_INDICATORS and self.release.tree.same_geography
 
     @property
     def for_tools(self) -> bool:

@@ -18,14 +18,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.bands import Bands
 from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.mechanisms import MECHANISMS
-from od_core.flows.plan import ReleasePlan, plan_release
-from od_core.flows.queries import Segments
+from od_core.flows.plan import Bands, ReleasePlan, plan_release
 from od_core.flows.release import Release, finish
-from od_core.flows.step import SegmentStep
+from od_core.flows.step import Segments, SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector

@@ -15,8 +15,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.estimators import ESTIMATORS
-from od_core.flows.indicators import distance_bands, has_indicators, indicators
+from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled
@@ -192,7 +192,7 @@ def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) 
 
 def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
     """Return the indicators of large areas; None if both sides have different areas."""
-    if not has_indicators(release):
+    if not release.tree.same_geography:
         return None
     geography = release.tree.origin
     level = level_up_to(geography, _MOST_AREAS)

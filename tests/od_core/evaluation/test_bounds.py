@@ -12,7 +12,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, FlowTree, PrivacyUnit, evaluate, plan_release, release_flows
-from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.known_flows import KnownFlows, binary
 from od_core.evaluation.metrics import (
     Truth,
     accumulated,
@@ -22,7 +22,6 @@ from od_core.evaluation.metrics import (
     proposition_1_stability,
     theorem_4,
 )
-from od_core.evaluation.synthetic import binary
 from od_core.flows.mechanisms import InfTDA
 from od_core.flows.projection.one_margin import intopt
 from od_core.flows.release import run_plan

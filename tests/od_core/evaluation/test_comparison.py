@@ -25,9 +25,8 @@ from od_core.evaluation.comparison import (
     released,
     table,
 )
-from od_core.evaluation.known_flows import KnownFlows, synthetic, synthetic_data_sets
+from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic, synthetic_data_sets
 from od_core.evaluation.metrics import theorem_4
-from od_core.evaluation.synthetic import binary, random_tree
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.forked import SERVER

@@ -18,10 +18,12 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from od_core.evaluation.comparison import CONTENDERS, MEASURED, METRICS
-from od_core.evaluation.figures import (
+from od_core.evaluation.comparison import (
     BOUND_LABEL,
     BOUNDED,
+    CONTENDERS,
+    MEASURED,
+    METRICS,
     OTHER_STYLES,
     SETTINGS,
     SPARSE,
@@ -216,7 +218,7 @@ def test_the_same_table_gives_the_same_bytes_in_another_process(tmp_path):
     table.to_pickle(tmp_path / "table.pickle")
     first = {path.name: digest(path) for path in draw_figures(table, tmp_path / "here")}
     program = (
-        "import sys, pandas as pd; from pathlib import Path; from od_core.evaluation.figures import draw_figures;"
+        "import sys, pandas as pd; from pathlib import Path; from od_core.evaluation.comparison import draw_figures;"
         " draw_figures(pd.read_pickle(sys.argv[1]), Path(sys.argv[2]))"
     )
     there = tmp_path / "there"

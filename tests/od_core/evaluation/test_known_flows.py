@@ -11,8 +11,7 @@ import pytest
 
 from benchmarks.flights import us_flights
 from od_core import OdError
-from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.synthetic import binary
+from od_core.evaluation.known_flows import KnownFlows, binary, synthetic_data_sets
 from tests.od_core.strategies import frame_of, geography_of
 
 FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"

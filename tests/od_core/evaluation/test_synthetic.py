@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.sections import italy_sections
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.evaluation.synthetic import binary, italy, random_tree
+from od_core.evaluation.known_flows import binary, italy, random_tree
 from tests.od_core.doubles import no_noise
 
 SEEDS = range(3)

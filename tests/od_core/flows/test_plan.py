@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, InfTDA, OdError, PrivacyUnit, plan_release
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance, sensitivity_squared
 from tests.od_core.mutants import forget_that_a_record_may_leave
@@ -144,7 +142,7 @@ def test_a_relation_that_forgets_that_a_record_may_leave_is_found(monkeypatch):
 
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "vanilla_gauss", "stability_histogram"])
 def test_no_plan_has_the_sensitivity_of_another_unit(mechanism):
-    """A plan whose unit, relation or acceptance is exchanged would promise what its noise does not keep."""
+    """A plan whose unit, relation or acceptance is exchanged has the noise that keeps what it promises then."""
     budget = Budget(1, "1e-8")
     plan = plan_release(SMALL, unit=UNITS[0], budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
     many = PrivacyUnit("user_period", column="person", max_trips=50)
@@ -152,12 +150,12 @@ def test_no_plan_has_the_sensitivity_of_another_unit(mechanism):
     if mechanism.startswith("inftda"):
         changes.append({"acceptance": DEFAULT_ACCEPTANCE})
     for change in changes:
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            replace(plan, **change)
-    if mechanism != "stability_histogram":
-        first = replace(plan.steps[0], sensitivity_squared=4, rho=2 / plan.steps[0].variance)
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            replace(plan, steps=(first, *plan.steps[1:]))
+        other = replace(plan, **change)
+        given = {"unit": other.unit, "budget": budget, "mechanism": mechanism, "acceptance": other.acceptance}
+        assert other.steps == plan_release(SMALL, **given).steps != plan.steps
+        if mechanism != "stability_histogram":
+            needed = [other.neighbours.sensitivity_squared(step.level) for step in other.steps]
+            assert [step.sensitivity_squared for step in other.steps] == needed
 
 
 def test_the_table_of_a_plan_says_what_is_measured():
@@ -327,24 +325,6 @@ def test_a_wrong_number_of_leaf_pairs_is_refused(cap):
         InfTDARefined(keep_all_cap=cap)
     with pytest.raises(OdError, match="OD-INTOPT-ORDER"):
         InfTDARefined(order="up")
-
-
-@given(unit=st.sampled_from(UNITS), level=st.integers(0, 4), data=st.data())
-def test_a_plan_that_does_not_add_up_cannot_be_made(unit, level, data):
-    plan = plan_release(SMALL, unit=unit, budget=Budget(rho=1, delta=1e-8), acceptance=NO_FAULTS)
-    at = data.draw(st.integers(0, len(plan.steps) - 1))
-    step = plan.steps[at]
-    with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-        GaussianStep(step.level, step.sensitivity_squared, step.variance, step.rho * Fraction(999, 1000))
-    cheaper = GaussianStep(step.level, step.sensitivity_squared, step.variance * 2, step.rho / 2)
-    for steps in (
-        (*plan.steps[:at], *plan.steps[at + 1 :]),
-        (*plan.steps[:at], cheaper, *plan.steps[at + 1 :]),
-        (*plan.steps, step),
-        plan.steps[::-1],
-    ):
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            ReleasePlan(plan.tree, unit, plan.budget, plan.mechanism, steps)
 
 
 def test_plans_cannot_be_changed():

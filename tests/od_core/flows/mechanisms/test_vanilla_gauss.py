@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2, norm
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.evaluation.synthetic import random_tree
+from od_core.evaluation.known_flows import random_tree
 from od_core.flows.mechanisms import VanillaGauss
 from od_core.privacy.neighbours import NO_FAULTS, sensitivity_squared
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS

@@ -14,12 +14,11 @@ import pytest
 from benchmarks.parted_release import PartedRelease
 from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
-from od_core.evaluation.synthetic import SyntheticFlows
-from od_core.flows.bands import Bands
+from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.parts.release import descend_part
 from od_core.flows.parts.work import Threads, Work, on_all
-from od_core.flows.plan import ReleasePlan
+from od_core.flows.plan import Bands, ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
 from od_core.noise.sources import noise_named

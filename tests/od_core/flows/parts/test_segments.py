@@ -12,11 +12,11 @@ import pytest
 from benchmarks.parted_release import PartedRelease
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan
 from od_core.errors import OdError
-from od_core.evaluation.synthetic import SyntheticFlows
-from od_core.flows.bands import Bands
+from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
