@@ -7,8 +7,8 @@ from typing import Any
 import dagster as dg
 import yaml
 
+from od_assets.assets.steps import run_step
 from od_assets.compatibility import group_name
-from od_assets.engines.steps import run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,

@@ -9,11 +9,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from od_assets.assets.inputs import traits
-from od_assets.engines.steps import attempt, run_step
+from od_assets.assets.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.flows import FlowSeries
 from od_core.files.durable import file_digest
 from od_core.flows.estimation.levels import combined_totals, estimate_pieces, refuse_beyond_memory
@@ -38,7 +37,7 @@ def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
-    return [dg.TableColumnDep(measurement_key(series, level), NOISY.name) for level in series.measurement_levels]
+    return [dg.TableColumnDep(series.measurement_key(level), NOISY.name) for level in series.measurement_levels]
 
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
@@ -52,8 +51,8 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
     has_parents = level > series.measured_levels[0]
     return {
-        "key": measurement_key(series, level),
-        "deps": [counted, *([estimate_key(series, level - 1)] if has_parents else [])],
+        "key": series.measurement_key(level),
+        "deps": [counted, *([series.estimate_key(level - 1)] if has_parents else [])],
         "metadata": with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts}),
         **traits(series, shown_as, level=level),
     }
@@ -61,11 +60,11 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
-    measured = measurement_key(series, level)
+    measured = series.measurement_key(level)
     trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     return {
-        "key": estimate_key(series, level),
+        "key": series.estimate_key(level),
         "deps": [measured],
         "metadata": with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         **traits(series, shown_as, level=level),
@@ -75,7 +74,7 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
 def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
     """Return a column of the estimate of the level above; empty for the first level."""
     has_parents = level > series.measured_levels[0]
-    return [dg.TableColumnDep(estimate_key(series, level - 1), column.name)] if has_parents else []
+    return [dg.TableColumnDep(series.estimate_key(level - 1), column.name)] if has_parents else []
 
 
 def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
@@ -119,18 +118,18 @@ def _estimated(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArra
     return made(digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips))
 
 
-def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = None) -> dg.MaterializeResult:
+def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None) -> dg.MaterializeResult:
     """Return the result for a level that is not measured, because each of its nodes has only one child."""
     return made(plan.digest, asset, level=level, measured_cells=0)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    measured = [measurement_key(series, level) for level in series.measurement_levels]
-    estimated = [estimate_key(series, level) for level in series.estimated_levels]
+    measured = [series.measurement_key(level) for level in series.measurement_levels]
+    estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
 
     @dg.asset(
-        key=refined_key(series),
+        key=series.released_key,
         deps=[*measured, *estimated],
         metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
         **traits(series, "refined_flows", rule=series.mechanism.estimator.words),
@@ -192,15 +191,15 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     band = Band.below(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
-            for asset in (measurement_key, estimate_key):
-                yield _not_measured(plan, level, asset(series, level))
+            for asset in (series.measurement_key(level), series.estimate_key(level)):
+                yield _not_measured(plan, level, asset)
             continue
         steps = plan.steps_at(level)
         cells = sum(len(measurements.read(step)) for step in steps)
         version, metadata = work.measured_version(steps), step_metadata(plan, steps)
-        yield made(version, measurement_key(series, level), **metadata, measured_cells=cells)
+        yield made(version, series.measurement_key(level), **metadata, measured_cells=cells)
         if level in series.estimated_levels:
             path = staged.save_estimate(level, passed_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
-            made_of, cells = estimate_key(series, level), plan.tree.cells(level)
+            made_of, cells = series.estimate_key(level), plan.tree.cells(level)
             yield made(file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows)

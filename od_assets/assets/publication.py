@@ -10,8 +10,8 @@ from dagster_shared.check import CheckError
 
 from od_assets.assets.inputs import traits
 from od_assets.assets.levels import noisy_columns
+from od_assets.assets.steps import now_and_then
 from od_assets.checks.release_checks import run_all_checks
-from od_assets.engines.step_messages import now_and_then
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     Sources,
@@ -26,7 +26,6 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import FlowWork, TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import released_key
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import Freshness, Series
 from od_core import Release
@@ -50,8 +49,8 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
     @dg.asset(
         key=[name, "flows"],
-        deps=[released_key(series)],
-        metadata=with_columns(*columns, sources=same_columns(released_key(series), columns)),
+        deps=[series.released_key],
+        metadata=with_columns(*columns, sources=same_columns(series.released_key, columns)),
         **traits(series, "flows"),
     )
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

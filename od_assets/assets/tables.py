@@ -22,9 +22,8 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.series import TableSeries
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.files.durable import file_digest
 from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
 

@@ -1,4 +1,7 @@
-"""Check releases: invariants in SQL and the blocking asset checks, whose requirements are in ``requirements.yaml``."""
+"""Check releases: invariants in SQL, the blocking asset checks, and the daily verification of what is published.
+
+What each check requires is in ``requirements.yaml``.
+"""
 
 import secrets
 from collections import Counter
@@ -16,16 +19,18 @@ import yaml
 
 from od_assets.checks.expectation_process import checked
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.compatibility import owned_by, owned_job
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
+from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
-from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import estimate_key, refined_key
+from od_assets.resources.warehouse import Warehouse, verified
 from od_assets.series.flows import FlowSeries
 from od_assets.series.partitions import SeriesPeriods
 from od_assets.series.series import Series, TreeSeries
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import StopsSeries
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
+from od_core.errors import OdError
 from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest, file_state
 from od_core.geography.codes import WHOLE_SPACE
@@ -247,14 +252,14 @@ def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     of_inputs = [geography_checks(series), *([record_checks(series)] if series.records_are_here else [])]
     if isinstance(series, FlowSeries):
         requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
-        of_flows = _checks(series, ["flows"], requires, _count_flows)
+        of_flows = _checks(series, [series.name, "flows"], requires, _count_flows)
         return [*of_inputs, *_estimate_checks(series), of_flows]
     table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
-    return [*of_inputs, _checks(series, [table], _REQUIRES[table], count)]
+    return [*of_inputs, _checks(series, [series.name, table], _REQUIRES[table], count)]
 
 
 def _checks(
-    series: Series[Any, Any], asset: Sequence[str], requires: dict[str, str], count: Callable[[Any], dict[str, int]]
+    series: Series[Any, Any], asset: list[str], requires: dict[str, str], count: Callable[[Any], dict[str, int]]
 ) -> AssetChecks:
     """Return the checks of an asset, whose violations a function counts, given the work on the release."""
     kind: type[ReleaseWork[Any, Any]] = FlowWork if isinstance(series, FlowSeries) else TableWork
@@ -262,7 +267,7 @@ def _checks(
     def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
         return count(kind.of(warehouse, series, series.key(period)))
 
-    return AssetChecks(dg.AssetKey([series.name, *asset]), requires, count_violations)
+    return AssetChecks(dg.AssetKey(asset), requires, count_violations)
 
 
 def geography_checks(series: Series[Any, Any]) -> AssetChecks:
@@ -286,7 +291,7 @@ def geography_checks(series: Series[Any, Any]) -> AssetChecks:
 
 def record_checks(series: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
-    return _checks(series, ["raw_trips"], _REQUIRES["records"], _count_records)
+    return _checks(series, [series.name, "raw_trips"], _REQUIRES["records"], _count_records)
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -327,17 +332,16 @@ def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
 
 def _estimate_checks(series: FlowSeries) -> Iterator[AssetChecks]:
     """Yield the checks of the estimates: one for each level, or one for all levels of the refined flows."""
-    refined, levels_of = series.mechanism.refines, dict[dg.AssetKey, Sequence[int]]()
-    if refined:
-        levels_of[refined_key(series)] = range(series.depth + 1)
-    else:
-        levels_of |= {estimate_key(series, level): [level] for level in series.estimated_levels}
-    for asset, levels in levels_of.items():
+    refined = series.mechanism.refines
+    levels_of: list[tuple[list[str], Sequence[int]]] = [(series.released_key, range(series.depth + 1))]
+    if not refined:
+        levels_of = [(series.estimate_key(level), [level]) for level in series.estimated_levels]
+    for asset, levels in levels_of:
         requires = dict(_REQUIRES["estimates"])
         if max(levels) == 0:
             del requires["children_sum_to_parents"]
         count = partial(_count_estimates, checks=[*requires], levels=levels, refined=refined)
-        yield _checks(series, asset.path[1:], requires, count)
+        yield _checks(series, asset, requires, count)
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
@@ -394,3 +398,52 @@ def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
 def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
     violations = box_violations(work.plan.grid, work.staged.table())
     return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
+
+
+def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
+    """Return the check of all bundles of a series, its job and its schedule.
+
+    The check blocks nothing, because the bundles are already public. It is not part of the release job, because it
+    takes as long as all releases of the series together.
+    """
+
+    @dg.asset_check(
+        asset=dg.AssetKey([series.name, "bundle"]),
+        name="stays_as_published",
+        description=(
+            "Every published release, recomputed from its measurements, matches its bundle, database and ledger. This"
+            f" check is not part of a release: it runs every day once the schedule `{series.name}_daily_verification`"
+            " is switched on, and when you choose Execute. Until then it is not evaluated."
+        ),
+    )
+    def stays_as_published(od_warehouse: Warehouse) -> dg.AssetCheckResult:
+        with failures_without_values(od_warehouse.confidential):
+            try:
+                rows = verified(series.name, od_warehouse)
+            except OdError as error:
+                if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
+                    raise
+                rows = []
+        faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
+        return dg.AssetCheckResult(
+            passed=not faulty,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description="; ".join(faulty) or None,
+            metadata=allowed(violations=len(faulty), releases=len(rows)),
+        )
+
+    job = owned_job(
+        f"{series.name}_verify",
+        series.owners,
+        selection=dg.AssetSelection.checks(stays_as_published),
+        description=f"Verify published releases of {series.name} against measurements, bundle, database and ledger.",
+        tags={RELEASE_TAG: series.name},
+    )
+    schedule = dg.ScheduleDefinition(
+        name=f"{series.name}_daily_verification",
+        cron_schedule="0 3 * * *",
+        job=job,
+        description="Verifies once a day.",
+        **owned_by(series.owners),
+    )
+    return stays_as_published, job, schedule

@@ -38,9 +38,9 @@ from od_assets.cli.init_questions import (
 )
 from od_assets.project import current_project
 from od_assets.series.flows import Trips
-from od_assets.series.inputs import Arrivals, Zones
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.section import Section, first_fault
+from od_assets.series.series import Arrivals, Zones
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns
 from od_core.files.durable import absence

@@ -11,7 +11,7 @@ from typing import Any
 
 from od_assets.cli.declaration_files import already_there, make_file, removed_if_refused, write_text, yaml_block
 from od_assets.cli.init_questions import Answers, Fields, declared_by_answers
-from od_assets.components.declarations import refuse_unloadable
+from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period

@@ -11,19 +11,17 @@ from od_assets.assets.inputs import input_assets
 from od_assets.assets.levels import level_assets
 from od_assets.assets.publication import assisted_assets, publication_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
-from od_assets.checks.daily import daily_verification
-from od_assets.checks.release_checks import release_checks
+from od_assets.checks.release_checks import daily_verification, release_checks
 from od_assets.compatibility import owned_job
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import FlowSeries
-from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.reading import refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import GroupSizeSeries, StopsSeries
 
 
 def _example(file: str, name: str) -> str:

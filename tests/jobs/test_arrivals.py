@@ -11,8 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from od_assets.assets import inputs
-from od_assets.engines import steps
+from od_assets.assets import inputs, steps
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_core import OdError
 from od_core.periods import Period

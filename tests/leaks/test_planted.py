@@ -18,14 +18,13 @@ import pandas as pd
 import pytest
 
 import od_assets.assets.inputs
+import od_assets.assets.steps
 import od_assets.components.series
-import od_assets.engines.steps
 from od_assets.cli.diagnosis import inspected
 from od_assets.components import OdSite
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.lineage import lineage_events
-from od_assets.sensors.notices import Failed, Published
+from od_assets.sensors.notices import Failed, Published, lineage_events
 from od_assets.series.series import Series
 from od_core import data_contract
 from od_core.ledger.ledger import Ledger
@@ -197,7 +196,7 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
     stops = kept_project.stops(trips__columns=columns, trips__one_row_a_trip=True)
     kept_project.write_records(planted().drop(columns="trips"))
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.series.stops.place_records", quoting)
+        context.setattr("od_assets.series.tables.place_records", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
     assert found() == []
     assert kept_project.run(stops).success
@@ -340,7 +339,7 @@ def quoting(*_: object, **__: object) -> None:
 FAILING = [
     "od_assets.assets.inputs.load_records",
     "od_assets.checks.release_checks.records_meet_expectations",
-    "od_assets.engines.steps.count_records",
+    "od_assets.assets.steps.count_records",
     "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
     "od_assets.assets.levels.estimate_pieces",
@@ -369,7 +368,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, lineage: Watch
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
-    monkeypatch.setattr(od_assets.engines.steps, "count_records", quoting)
+    monkeypatch.setattr(od_assets.assets.steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.resources.release_work, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert '"FAIL"' in tell(lineage)

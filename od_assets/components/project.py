@@ -1,21 +1,36 @@
-"""Define the components that a project has once: the warehouse, and the web site of all releases."""
+"""Define the components that a project has once, the warehouse and the web site, and judge all of its declarations."""
 
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
 from pydantic import Field
 
-from od_assets.components.series import Declared
+from od_assets.components.series import Declared, series_definitions
 from od_assets.metadata import made, source_of, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import SITE_TAG, public_step, sweep_dead_runs
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.lineage import lineage_events, lineage_is_configured
-from od_assets.sensors.notices import Notices, release_failed, release_published
-from od_assets.series.reading import RELEASES, declarations_of
+from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
+from od_assets.series.reading import (
+    COMPARISON,
+    DECLARATION,
+    RELEASES,
+    SITE,
+    WAREHOUSE,
+    DeclaredSite,
+    comparison,
+    component_type,
+    declaration,
+    declaration_files,
+    declarations_of,
+    read_declaration,
+    read_site,
+    refuse_wrong_type,
+)
 from od_assets.series.section import yaml_documents
-from od_assets.series.site import DeclaredSite
+from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 from od_core.ledger.confidential import LOCK_SECONDS
@@ -139,3 +154,45 @@ class OdWarehouse(Declared):
         if lineage_is_configured():
             sensors.append(lineage_events)
         return dg.Definitions(resources=resources, sensors=sensors)
+
+
+def refuse_broken(path: Path) -> None:
+    """Raise OdError if a declaration cannot be parsed, does not fit its component, or is refused by Dagster."""
+    refuse_wrong_type(path)
+    stated, name = component_type(path), path.parent.name
+    if stated in RELEASES:
+        refuse_unloadable(declaration(name))
+    elif stated == COMPARISON:
+        comparison(name)
+    elif stated == SITE:
+        read_site(path)
+    elif stated == WAREHOUSE:
+        read_declaration(path, OdWarehouse)
+
+
+def broken_declarations() -> dict[Path, OdError]:
+    """Return the fault of every broken declaration of the project, by its file, in the order of their paths."""
+    faults = {}
+    for path in declaration_files():
+        try:
+            refuse_broken(path)
+        except OdError as error:
+            faults[path] = error
+    return faults
+
+
+def refuse_broken_declarations() -> None:
+    """Raise OdError with the first broken declaration of the project, if there is one."""
+    for fault in broken_declarations().values():
+        raise fault
+
+
+def refuse_unloadable(series: Series[Any, Any]) -> None:
+    """Raise OdError if Dagster refuses the definitions of a series, such as its owners, cron lines or deadlines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
+        try:
+            series_definitions(series)
+        except (dg.DagsterError, ValueError) as error:
+            message = f"{series.name}/{DECLARATION}: {error}"
+            raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None
