@@ -64,42 +64,42 @@ _STATED: dict[str, dict[str, Any]] = yaml.load(
 )
 
 
-def traits(series: Series[Any, Any], asset: str, **words: Any) -> dict[str, Any]:
-    """Return what ``assets.yaml`` states of an asset, and what all assets of a series share: owners, tags and so on.
+def stated(
+    series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
+) -> dict[str, Any]:
+    """Return the definition of an asset but for what it depends on: what ``assets.yaml`` states and all assets share.
 
     Args:
-        asset: name of the asset.
+        asset: name of the asset, in ``assets.yaml`` and, unless ``key`` is given, the last part of its key.
+        metadata: its columns and their sources.
         words: what stands in its description for names in braces.
     """
-    stated = _STATED[asset] | ({} if series.records_are_here else _STATED[asset].get("on_spark", {}))
+    facts = _STATED[asset] | ({} if series.records_are_here else _STATED[asset].get("on_spark", {}))
     tags = {
         "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
         "od/neighbours": series.unit.neighbours,
         "od/unit": series.unit.kind,
     }
-    is_confidential = stated["is"].startswith("Confidential")
+    is_confidential = facts["is"].startswith("Confidential")
     return {
+        "key": key or [series.name, asset],
+        "metadata": metadata,
         "owners": series.owners,
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
-        "group_name": group_name(series.name, stated["group"]),
+        "group_name": group_name(series.name, facts["group"]),
         "partitions_def": None if asset == "geography" else series.periods.definition(),
-        "kinds": {*stated["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
-        "description": stated["is"].format(**words),
+        "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
+        "description": facts["is"].format(**words),
     }
 
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
-    name = series.name
     has_nowhere, are_here = series.takes_nowhere and bool(series.record_format.nowhere), series.records_are_here
-    zones = columns_of([name, "geography"], series.placing_columns)
+    listed = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
 
-    @dg.asset(
-        key=[name, "geography"],
-        metadata=with_columns(*series.listed_columns) | source_metadata(series.listed_sources),
-        **traits(series, "geography"),
-    )
+    @dg.asset(**stated(series, "geography", listed))
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             listed = series.read_geography()
@@ -112,15 +112,11 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
                 )
         return made(listed.digest, areas=listed.area_counts)
 
-    @dg.asset(
-        key=[name, "raw_trips"],
-        deps=[[name, "geography"]] if has_nowhere or not are_here else [],
-        metadata=source_metadata([series.records_source])
-        | with_schema(
-            records_schema(series.columns), dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
-        ),
-        **traits(series, "raw_trips"),
-    )
+    zones = columns_of(geography.key, series.placing_columns)
+    replaced = dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
+    records = source_metadata([series.records_source]) | with_schema(records_schema(series.columns), replaced)
+
+    @dg.asset(**stated(series, "raw_trips", records), deps=[geography] if has_nowhere or not are_here else [])
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             listed = work.geography if has_nowhere and are_here else None
@@ -134,19 +130,15 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
 
 def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
-    name = series.name
-    zones = columns_of([name, "geography"], series.placing_columns)
+    geography, raw_trips = source_assets(series)
+    zones = columns_of(geography.key, series.placing_columns)
     sources = {
-        "rank": [*columns_of([name, "raw_trips"], series.columns.codes), *zones],
-        "trips": columns_of([name, "raw_trips"], record_columns(series.columns)),
+        "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
+        "trips": columns_of(raw_trips.key, record_columns(series.columns)),
     }
+    columns = with_columns(*TRIP_COUNTS, sources=sources)
 
-    @dg.asset(
-        key=[name, "trip_counts"],
-        deps=[[name, "geography"], [name, "raw_trips"]],
-        metadata=with_columns(*TRIP_COUNTS, sources=sources),
-        **traits(series, "trip_counts"),
-    )
+    @dg.asset(**stated(series, "trip_counts", columns), deps=[geography, raw_trips])
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             staged = work.staged_parts
@@ -162,4 +154,4 @@ def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
                 staged.save_estimate(0, [root])
         return made(str(work.key))
 
-    return [*source_assets(series), trip_counts]
+    return [geography, raw_trips, trip_counts]

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import traits
+from od_assets.assets.inputs import stated
 from od_assets.assets.steps import attempt, run_step
 from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
 from od_assets.resources.release_work import FlowWork
@@ -47,14 +47,13 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
     """
     zones = columns_of([series.name, "geography"], series.placing_columns)
     pairs = {column.name: [*zones, *_column_above(series, level, column)] for column in (ORIGIN, DESTINATION)}
-    counted = dg.AssetKey([series.name, "trip_counts"])
+    counted = [series.name, "trip_counts"]
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
     has_parents = level > series.measured_levels[0]
+    columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
     return {
-        "key": series.measurement_key(level),
         "deps": [counted, *([series.estimate_key(level - 1)] if has_parents else [])],
-        "metadata": with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts}),
-        **traits(series, shown_as, level=level),
+        **stated(series, shown_as, columns, key=series.measurement_key(level), level=level),
     }
 
 
@@ -63,12 +62,8 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
     measured = series.measurement_key(level)
     trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
-    return {
-        "key": series.estimate_key(level),
-        "deps": [measured],
-        "metadata": with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        **traits(series, shown_as, level=level),
-    }
+    columns = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
+    return {"deps": [measured], **stated(series, shown_as, columns, key=series.estimate_key(level), level=level)}
 
 
 def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
@@ -127,13 +122,9 @@ def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     measured = [series.measurement_key(level) for level in series.measurement_levels]
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
+    columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.words
 
-    @dg.asset(
-        key=series.released_key,
-        deps=[*measured, *estimated],
-        metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        **traits(series, "refined_flows", rule=series.mechanism.estimator.words),
-    )
+    @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*measured, *estimated])
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged

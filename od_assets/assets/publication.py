@@ -8,7 +8,7 @@ import dagster as dg
 import pyarrow.parquet as pq
 from dagster_shared.check import CheckError
 
-from od_assets.assets.inputs import traits
+from od_assets.assets.inputs import stated
 from od_assets.assets.levels import noisy_columns
 from od_assets.assets.steps import now_and_then
 from od_assets.checks.release_checks import run_all_checks
@@ -44,15 +44,10 @@ from od_core.published.derived import publish_assisted
 
 def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets flows and bundle of a series."""
-    name = series.name
-    columns = (ORIGIN, DESTINATION, TRIPS)
+    columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
+    sources = same_columns(leaves, columns)
 
-    @dg.asset(
-        key=[name, "flows"],
-        deps=[series.released_key],
-        metadata=with_columns(*columns, sources=same_columns(series.released_key, columns)),
-        **traits(series, "flows"),
-    )
+    @dg.asset(**stated(series, "flows", with_columns(*columns, sources=sources)), deps=[leaves])
     def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             release, path = work.release, work.staged.flows
@@ -62,7 +57,7 @@ def publication_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
         )
 
-    zones = columns_of([name, "geography"], series.placing_columns)
+    zones = columns_of([series.name, "geography"], series.placing_columns)
     same, intervals = same_columns(flows.key, columns), noisy_columns(series)
     sources = {
         **same,
@@ -88,12 +83,7 @@ def bundle_asset(
     kind: Kind[Any] = series.kind
     work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
 
-    @dg.asset(
-        key=[series.name, "bundle"],
-        deps=[table],
-        metadata=with_columns(*columns, sources=sources),
-        **traits(series, "bundle"),
-    )
+    @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with work.step(context, od_warehouse, series) as current:
             key = current.key
@@ -165,16 +155,11 @@ def assisted_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         return []
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    common, before = traits(series, "assisted"), None
-    if isinstance(common["partitions_def"], dg.TimeWindowPartitionsDefinition):
+    own, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
+    if isinstance(own["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
-    @dg.asset(
-        key=[series.name, "assisted"],
-        deps=[dg.AssetDep(bundle, partition_mapping=before)],
-        metadata=with_columns(*columns, sources=same_columns(bundle, columns)),
-        **common,
-    )
+    @dg.asset(**own, deps=[dg.AssetDep(bundle, partition_mapping=before)])
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
