@@ -6,8 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.inputs import source_assets, stated
-from od_assets.assets.publication import bundle_asset
+from od_assets.assets.release import bundle_asset, source_assets, stated
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,

@@ -34,7 +34,7 @@ from packaging.specifiers import SpecifierSet
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
-from od_assets.assets.inputs import load_period
+from od_assets.assets.release import load_period
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable

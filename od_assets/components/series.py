@@ -7,9 +7,7 @@ import dagster as dg
 import yaml
 from pydantic import BaseModel
 
-from od_assets.assets.inputs import input_assets
-from od_assets.assets.levels import level_assets
-from od_assets.assets.publication import assisted_assets, publication_assets
+from od_assets.assets.flows import flow_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
 from od_assets.checks.release_checks import daily_verification, release_checks
 from od_assets.compatibility import owned_job
@@ -94,8 +92,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets of a series of any kind."""
     if isinstance(series, FlowSeries):
-        makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series)]
+        return flow_assets(series)
     if isinstance(series, GroupSizeSeries):
         return group_size_assets(series)
     if isinstance(series, StopsSeries):

@@ -1,34 +1,46 @@
-"""Make the assets that load and count records."""
+"""Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
 
+import datetime
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import yaml
+from dagster_shared.check import CheckError
 
-from od_assets.assets.steps import run_step
+from od_assets.assets.steps import now_and_then
+from od_assets.checks.release_checks import run_all_checks
 from od_assets.compatibility import group_name
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,
-    TRIP_COUNTS,
+    Sources,
     columns_of,
+    flow_tables,
     made,
-    record_columns,
     records_schema,
+    release_metadata,
+    report_metadata,
     source_metadata,
     with_columns,
     with_schema,
 )
 from od_assets.resources.arrivals import hold_to_marker
-from od_assets.resources.release_work import FlowWork, ReleaseWork
+from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
-from od_assets.series.series import G, P, Series
-from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
-from od_core.flows.estimation.levels import published_root
-from od_core.records.count_files import CountFiles
+from od_assets.series.series import Freshness, G, P, Series
+from od_core import Release
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
+from od_core.privacy.accounting import text_above, text_below
+from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.certify import certificate, context_of
+from od_core.publication.columns import Column
+from od_core.publication.kind import Kind
 from od_core.records.load import load_records, refuse_absent
 
 
@@ -128,30 +140,77 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     return [geography, raw_trips]
 
 
-def input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
-    geography, raw_trips = source_assets(series)
-    zones = columns_of(geography.key, series.placing_columns)
-    sources = {
-        "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
-        "trips": columns_of(raw_trips.key, record_columns(series.columns)),
-    }
-    columns = with_columns(*TRIP_COUNTS, sources=sources)
+def bundle_asset(
+    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
+) -> dg.AssetsDefinition:
+    """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
 
-    @dg.asset(**stated(series, "trip_counts", columns), deps=[geography, raw_trips])
-    def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with FlowWork.step(context, od_warehouse, series) as work:
-            staged = work.staged_parts
+    Args:
+        table: key of the asset that the bundle is made from.
+        columns: columns of the main table of the bundle.
+        sources: upstream columns of each of them.
+    """
+    kind: Kind[Any] = series.kind
+    work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
 
-            def count() -> CountFiles:
-                folder = staged.new_trip_counts()
-                run_step(context, work, "count", folder)
-                return CountFiles(staged.store, folder)
+    @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
+    def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with work.step(context, od_warehouse, series) as current:
+            key = current.key
+            results = run_all_checks(series, od_warehouse, key.period)
+            failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
+            if failed:
+                raise OdError(
+                    "OD-PUBLICATION-REFUSED",
+                    f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
+                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                    spent=STAYS_CHARGED,
+                )
+            release, ledger = current.release, od_warehouse.ledger
+            current.hold_to_reading()
+            facts = certificate(
+                kind,
+                release,
+                key,
+                series.domain.name,
+                results,
+                record=ledger.record(key),
+                records=series.reading,
+                intervals=not isinstance(series, FlowSeries) or series.intervals,
+            )
+            folder, published = od_warehouse.bundle(key), ledger.published_certificate(key)
+            facts = as_published(facts, folder, published)
+            release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
+            report = kind.report(release, facts, release_context)
+            tell = now_and_then(context.log.info)
+            with staged_folder(
+                lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
+            ):
+                kind.store(od_warehouse.database, release, key, facts)
+            ledger.publish(key, certificate_digest(facts), facts["exact"])
+            balance = ledger.balance(series.domain.name, key.period)
+        context.log.info(
+            f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
+            f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
+        )
+        shown = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        if isinstance(release, Release):
+            shown |= flow_tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **shown)
 
-            trips = work.count(count, staged.save_trip_counts)
-            root = published_root(work.plan, trips.total)
-            if root is not None:
-                staged.save_estimate(0, [root])
-        return made(str(work.key))
+    if series.freshness is None:
+        return bundle
+    policy = _deadlines(series.freshness, series.periods.clock)
+    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
 
-    return [geography, raw_trips, trip_counts]
+
+def _deadlines(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    try:
+        within = datetime.timedelta(days=freshness.within_days)
+        return dg.FreshnessPolicy.cron(deadline_cron=freshness.deadline, lower_bound_delta=within, timezone=time_zone)
+    except (CheckError, OverflowError) as error:
+        is_too_large = isinstance(error, OverflowError)
+        reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
+        raise OdError(
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
+        ) from None
