@@ -1,18 +1,23 @@
-"""Define the components that a project has once, the warehouse and the web site, and judge all of its declarations."""
+"""Define the components beside those of series: warehouse, web site and comparison. Find broken declarations."""
 
 import warnings
+from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
 
 import dagster as dg
+import pandas as pd
+import yaml
 from pydantic import Field
 
 from od_assets.components.series import Declared, series_definitions
-from od_assets.metadata import made, source_of, with_sources
+from od_assets.compatibility import owned_job
+from od_assets.metadata import allowed, made, source_of, with_sources
 from od_assets.project import Project
-from od_assets.resources.dead_runs import SITE_TAG, public_step, sweep_dead_runs
+from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
+from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
     COMPARISON,
     DECLARATION,
@@ -32,7 +37,9 @@ from od_assets.series.reading import (
 from od_assets.series.section import yaml_documents
 from od_assets.series.series import Series
 from od_core.errors import OdError
-from od_core.files.durable import file_digest
+from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table, tables_markdown
+from od_core.evaluation.figures import draw_figures
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 from od_core.ledger.confidential import LOCK_SECONDS
 
 AFTER_PUBLICATION = (
@@ -118,6 +125,79 @@ def _is_assisted(path: Path) -> bool:
         return document["attributes"].get("assisted") is True
     except (OdError, AttributeError, KeyError, TypeError, ValueError):
         return False
+
+
+_COMPARISON: dict[str, Any] = yaml.load(
+    Path(__file__).with_name("comparison.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
+)
+
+
+def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
+    def stated(asset: str) -> dict[str, Any]:
+        common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
+        return {"key": [comparison.name, asset], **_COMPARISON["assets"][asset], **common}
+
+    described, other = _COMPARISON["columns"], _COMPARISON["other_columns"]
+    columns = [dg.TableColumn(name, *described.get(name, other)) for name in TABLE_COLUMNS]
+
+    @dg.asset(**stated("runs"), partitions_def=dg.StaticPartitionsDefinition([*comparison.data_sets]))
+    def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        planned = comparison.planned(context.partition_key)
+        number = count(1)
+
+        def tell(run: Run, made: bool) -> None:
+            how = "made" if made else "was there"
+            case = f"{run.data_set}, {run.contender.label}, epsilon {run.epsilon}, run {run.number}"
+            context.log.info(f"{next(number)} of {len(planned)}: {case} ({how})")
+
+        with public_step(context):
+            compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
+
+    @dg.asset(**stated("tables"), deps=[runs], metadata={"dagster/column_schema": dg.TableSchema(columns)})
+    def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        path = comparison.folder / "comparison.parquet"
+        with public_step(context):
+            results = table(comparison.folder / "runs")
+            write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
+            known = (make() for make in comparison.data_sets.values())
+            text = tables_markdown(known, results, refusals(comparison.folder / "runs"))
+            write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
+        return made(file_digest(path), dagster__row_count=len(results))
+
+    @dg.asset(**stated("figures"), deps=[tables])
+    def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        with public_step(context):
+            written = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
+
+    return [runs, tables, figures]
+
+
+class OdComparison(Declared, Comparison):
+    """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
+
+    labels: ClassVar[tuple[str, ...]] = ("evaluation", "origin-destination")
+
+    def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
+        """Build the assets and their jobs."""
+        return comparison_definitions(self.within(Project.of(context)))
+
+
+def comparison_definitions(comparison: Comparison) -> dg.Definitions:
+    """Return the assets of a comparison and their jobs. Raises OdError if a value is wrong."""
+    assets = _comparison_assets(comparison.checked())
+    jobs = [
+        owned_job(
+            f"{comparison.name}_{job}",
+            comparison.owners,
+            selection=dg.AssetSelection.assets(*([comparison.name, asset] for asset in stated["assets"])),
+            description=stated["description"],
+            tags={COMPARISON_TAG: comparison.name},
+        )
+        for job, stated in _COMPARISON["jobs"].items()
+    ]
+    return dg.Definitions(assets=with_sources(assets), jobs=jobs)
 
 
 @dg.sensor(

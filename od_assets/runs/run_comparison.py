@@ -9,7 +9,7 @@ from dagster import EventLogEntry
 from rich.progress import Progress, TaskID
 
 from od_assets.assets.steps import one_of_all
-from od_assets.components.od_comparison import comparison_definitions
+from od_assets.components.project import comparison_definitions
 from od_assets.failures import step_failures
 from od_assets.instance import dagster_instance
 from od_assets.project import current_project
