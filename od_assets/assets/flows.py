@@ -71,7 +71,7 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     @dg.asset(**stated(series, "trip_counts", columns), deps=[geography, raw_trips])
     def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
-            staged = work.staged_parts
+            staged = work.staged
 
             def count() -> CountFiles:
                 folder = staged.new_trip_counts()

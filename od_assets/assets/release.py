@@ -28,7 +28,7 @@ from od_assets.metadata import (
     with_schema,
 )
 from od_assets.resources.arrivals import hold_to_marker
-from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
+from od_assets.resources.release_work import ReleaseWork, work_on
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import Freshness, G, P, Series
@@ -151,11 +151,10 @@ def bundle_asset(
         sources: upstream columns of each of them.
     """
     kind: Kind[Any] = series.kind
-    work: Any = FlowWork if isinstance(series, FlowSeries) else TableWork
 
     @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
     def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
-        with work.step(context, od_warehouse, series) as current:
+        with work_on(series).step(context, od_warehouse, series) as current:
             key = current.key
             results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]

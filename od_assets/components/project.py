@@ -10,8 +10,8 @@ import pandas as pd
 import yaml
 from pydantic import Field
 
-from od_assets.components.series import Declared, series_definitions
 from od_assets.compatibility import owned_job
+from od_assets.components.series import Declared, series_definitions
 from od_assets.metadata import allowed, made, source_of, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs

@@ -82,7 +82,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]
     return dg.Definitions(
         assets=with_sources(assets),
-        asset_checks=[*(checks.definition(series.periods) for checks in release_checks(series)), verification],
+        asset_checks=[*(checks.definition() for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
