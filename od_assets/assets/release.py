@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 from dagster_shared.check import CheckError
 
 from od_assets.assets.steps import now_and_then
@@ -31,6 +30,7 @@ from od_assets.resources.arrivals import hold_to_marker
 from od_assets.resources.release_work import ReleaseWork, work_on
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
+from od_assets.series.section import stated_beside
 from od_assets.series.series import Freshness, G, P, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
@@ -71,9 +71,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     )
 
 
-_STATED: dict[str, dict[str, Any]] = yaml.load(
-    Path(__file__).with_name("assets.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
-)
+_STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
 
 
 def stated(

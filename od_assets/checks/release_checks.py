@@ -15,7 +15,6 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
 from od_assets.checks.expectation_process import checked
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
@@ -26,6 +25,7 @@ from od_assets.resources.dead_runs import RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
 from od_assets.resources.warehouse import Warehouse, verified
 from od_assets.series.flows import FlowSeries
+from od_assets.series.section import stated_beside
 from od_assets.series.series import Series, TreeSeries
 from od_assets.series.tables import StopsSeries
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
@@ -44,9 +44,7 @@ from od_core.stops.trajectories import PlaceList
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
 
-_REQUIRES: dict[str, dict[str, str]] = yaml.load(
-    files("od_assets.checks").joinpath("requirements.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
-)
+_REQUIRES: dict[str, dict[str, str]] = stated_beside(__file__, "requirements.yaml")
 
 GEOGRAPHY = ["geography"]
 """Name of the asset that has no partitions."""

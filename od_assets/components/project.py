@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 import dagster as dg
 import pandas as pd
-import yaml
 from pydantic import Field
 
 from od_assets.compatibility import owned_job
@@ -34,7 +33,7 @@ from od_assets.series.reading import (
     read_site,
     refuse_wrong_type,
 )
-from od_assets.series.section import yaml_documents
+from od_assets.series.section import stated_beside, yaml_documents
 from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, refusals, table, tables_markdown
@@ -127,9 +126,7 @@ def _is_assisted(path: Path) -> bool:
         return False
 
 
-_COMPARISON: dict[str, Any] = yaml.load(
-    Path(__file__).with_name("comparison.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
-)
+_COMPARISON: dict[str, Any] = stated_beside(__file__, "comparison.yaml")
 
 
 def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
