@@ -46,7 +46,6 @@ from od_core.publication.columns import (
     ORIGIN,
     TRIPS,
     UPPER,
-    Column,
 )
 from od_core.published.derived import publish_assisted
 from od_core.records.count_files import CountFiles
@@ -108,13 +107,12 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
     Its pairs of areas are the children of pairs with estimated trips.
     """
     zones = columns_of([series.name, "geography"], series.placing_columns)
-    pairs = {column.name: [*zones, *_column_above(series, level, column)] for column in (ORIGIN, DESTINATION)}
-    counted = [series.name, "trip_counts"]
+    counted, above = [series.name, "trip_counts"], _estimate_above(series, level)
+    pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
-    has_parents = level > series.measured_levels[0]
     columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
     return {
-        "deps": [counted, *([series.estimate_key(level - 1)] if has_parents else [])],
+        "deps": [counted, *above],
         **stated(series, shown_as, columns, key=series.measurement_key(level), level=level),
     }
 
@@ -122,16 +120,16 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
     measured = series.measurement_key(level)
-    trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
+    above = (dg.TableColumnDep(key, TRIPS.name) for key in _estimate_above(series, level))
+    trips = [dg.TableColumnDep(measured, NOISY.name), *above]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     columns = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
     return {"deps": [measured], **stated(series, shown_as, columns, key=series.estimate_key(level), level=level)}
 
 
-def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
-    """Return a column of the estimate of the level above; empty for the first level."""
-    has_parents = level > series.measured_levels[0]
-    return [dg.TableColumnDep(series.estimate_key(level - 1), column.name)] if has_parents else []
+def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
+    """Return the key of the estimate of the level above; empty for the first level."""
+    return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
 def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
