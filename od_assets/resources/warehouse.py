@@ -105,6 +105,11 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
         return sorted({*bundles, *stored_releases(self.database)})
 
+    def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
+        """Return the locations of a published release, and the ledger that was charged."""
+        measurements = self.confidential.path / key.folder
+        return Published(key, self.bundle(key), self.database, ledger, measurements)
+
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
         """Lock the warehouse for the whole run, after other runs whose process has ended are reported as failed."""
@@ -144,13 +149,12 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
             next_step="od-release status lists the published releases",
         )
     with stoppable(keys, "releases were not verified") as rest:
-        return [_row(warehouse, ledger, key) for key in rest]
+        return [_row(warehouse.published(key, ledger)) for key in rest]
 
 
-def _row(warehouse: Warehouse, ledger: Ledger, key: ReleaseKey) -> dict[str, Any]:
-    measurements = warehouse.confidential.path / key.folder
-    findings = verify_release(Published(key, warehouse.bundle(key), warehouse.database, ledger, measurements))
+def _row(published: Published) -> dict[str, Any]:
+    findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]
     step = {"next_step": "; ".join(steps)} if steps else {}
-    return {"release": str(key), "verified": not faults, "faults": faults, **step}
+    return {"release": str(published.key), "verified": not faults, "faults": faults, **step}
