@@ -107,7 +107,7 @@ def components() -> Iterator[str]:
 
 def domain() -> Iterator[str]:
     """Yield the keys of a privacy domain."""
-    from od_assets.series.data_set import DomainSection
+    from od_assets.series.series import DomainSection
 
     yield from _section(DomainSection, "a file of `defs/domains`", {})
 

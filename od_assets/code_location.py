@@ -16,7 +16,7 @@ import dagster as dg
 from dagster.components.core import load_defs
 from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 
-from od_assets.components.declarations import broken_declarations
+from od_assets.components.project import broken_declarations
 from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_above, project_at
 from od_assets.resources.warehouse import Warehouse

@@ -179,7 +179,7 @@ def allowed(**metadata: Any) -> dict[str, Any]:
     return names
 
 
-def made(version: str, asset: dg.AssetKey | None = None, **metadata: Any) -> dg.MaterializeResult:
+def made(version: str, asset: list[str] | None = None, **metadata: Any) -> dg.MaterializeResult:
     """Return the result of an asset: its data version, and metadata with names as in :func:`allowed`.
 
     A step that makes several assets names each of them.

@@ -6,8 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.inputs import source_assets, traits
-from od_assets.assets.publication import bundle_asset
+from od_assets.assets.release import bundle_asset, source_assets, stated
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
@@ -22,9 +21,8 @@ from od_assets.metadata import (
 )
 from od_assets.resources.release_work import TableWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.series import TableSeries
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.files.durable import file_digest
 from od_core.publication.columns import AREA, AREA_LEVEL, COUNT_ENDS, GROUP_MEASUREMENTS, HISTOGRAM, Column, boxes_table
 
@@ -44,13 +42,12 @@ def _table_assets(
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
         rows: function that returns the number of rows of a release.
     """
-    stated: list[dict[str, Any]] = [
-        {"key": [series.name, name], "metadata": with_columns(*columns, sources=sources), **traits(series, name)}
-        for name, (columns, sources) in tables.items()
-    ]
-    counted_input, measurements, table_of_release = stated
+    counted_input, measurements, table_of_release = (
+        stated(series, name, with_columns(*columns, sources=sources)) for name, (columns, sources) in tables.items()
+    )
+    inputs = source_assets(series)
 
-    @dg.asset(**counted_input, deps=[[series.name, "geography"], [series.name, "raw_trips"]])
+    @dg.asset(**counted_input, deps=inputs)
     def counted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with TableWork[Any, Any].step(context, od_warehouse, series) as work:
             count = partial(series.count, work.staged.records, work.geography, work.key.period)
@@ -76,7 +73,7 @@ def _table_assets(
 
     *_, (columns, _) = tables.values()
     bundle = bundle_asset(series, published_table.key, columns, same_columns(published_table.key, columns))
-    return [*source_assets(series), counted, measured, published_table, bundle]
+    return [*inputs, counted, measured, published_table, bundle]
 
 
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:

@@ -1,4 +1,7 @@
-"""Check releases: invariants in SQL and the blocking asset checks, whose requirements are in ``requirements.yaml``."""
+"""Check releases: invariants in SQL, the blocking asset checks, and the daily verification of what is published.
+
+What each check requires is in ``requirements.yaml``.
+"""
 
 import secrets
 from collections import Counter
@@ -12,20 +15,21 @@ import dagster as dg
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import yaml
 
 from od_assets.checks.expectation_process import checked
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
+from od_assets.compatibility import owned_by, owned_job
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
-from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork
-from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import estimate_key, refined_key
+from od_assets.resources.dead_runs import RELEASE_TAG
+from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
+from od_assets.resources.warehouse import Warehouse, verified
 from od_assets.series.flows import FlowSeries
-from od_assets.series.partitions import SeriesPeriods
+from od_assets.series.section import stated_beside
 from od_assets.series.series import Series, TreeSeries
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import StopsSeries
 from od_core import FlowTree, Grid, Plan, ReleaseKey, ReleasePlan
+from od_core.errors import OdError
 from od_core.files.duckdb_session import memory_database
 from od_core.files.durable import file_digest, file_state
 from od_core.geography.codes import WHOLE_SPACE
@@ -40,9 +44,10 @@ from od_core.stops.trajectories import PlaceList
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
 
-_REQUIRES: dict[str, dict[str, str]] = yaml.load(
-    files("od_assets.checks").joinpath("requirements.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
-)
+_REQUIRES: dict[str, dict[str, str]] = stated_beside(__file__, "requirements.yaml")
+
+GEOGRAPHY = ["geography"]
+"""Name of the asset that has no partitions."""
 
 RECORDS_CHECK = "meets_expectations"
 """Name of the check of the raw records."""
@@ -183,48 +188,45 @@ def _sql(query: str) -> str:
     return files("od_assets.checks").joinpath("sql", f"{query}.sql").read_text(encoding="utf-8")
 
 
-CountViolations = Callable[[Warehouse, str], dict[str, int]]
-"""Function that returns the number of violations of each check of an asset, by name of the check.
-
-Its arguments are the warehouse and the period ("" if the asset has no partitions).
-"""
-
-
 @dataclass(frozen=True)
 class AssetChecks:
-    """The checks of one asset.
+    """The checks of one asset of a series.
 
     Attributes:
-        asset: key of the asset; a failed check blocks the downstream assets.
+        asset: name of the asset, with its group if that is part of its key; a failed check blocks downstream assets.
         requires: what each check requires, by its name.
-        count_violations: function that runs the checks.
-        partitioned: whether the asset has one partition per period.
+        count: function that returns the number of violations of each check, by name, given the work on the release.
     """
 
-    asset: dg.AssetKey
+    series: Series[Any, Any]
+    asset: Sequence[str]
     requires: dict[str, str]
-    count_violations: CountViolations
-    partitioned: bool = True
+    count: Callable[[Any], dict[str, int]]
 
-    def definition(self, periods: SeriesPeriods) -> dg.AssetChecksDefinition:
+    def count_violations(self, warehouse: Warehouse, period: str) -> dict[str, int]:
+        """Return the number of violations of each check in the files of a period, by name of the check."""
+        return self.count(work_on(self.series).of(warehouse, self.series, self.series.key(period)))
+
+    def definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
-        partitions = periods.definition() if self.partitioned else None
+        periods, asset = self.series.periods, dg.AssetKey([self.series.name, *self.asset])
+        partitions = None if self.asset == GEOGRAPHY else periods.definition()  # all periods use the same areas
         specs = [
-            dg.AssetCheckSpec(name, asset=self.asset, description=asks, blocking=True, partitions_def=partitions)
+            dg.AssetCheckSpec(name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
             for name, asks in self.requires.items()
         ]
 
-        @dg.multi_asset_check(name="__".join([*self.asset.path, "checks"]), specs=specs)
+        @dg.multi_asset_check(name="__".join([*asset.path, "checks"]), specs=specs)
         def run_checks(
             context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse
         ) -> Iterator[dg.AssetCheckResult]:
             with failures_without_values(od_warehouse.confidential):
-                period = periods.period(context.partition_key).text if self.partitioned else ""
-                counts = self.count_violations(od_warehouse, period)
+                period = periods.first if partitions is None else periods.period(context.partition_key)
+                counts = self.count_violations(od_warehouse, period.text)
             for name, count in counts.items():
                 yield dg.AssetCheckResult(
                     check_name=name,
-                    asset_key=self.asset,
+                    asset_key=asset,
                     passed=count == 0,
                     description=self.requires[name],
                     metadata=allowed(violations=count),
@@ -236,7 +238,7 @@ class AssetChecks:
 def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) -> list[CheckResult]:
     """Run every check of a release on its current files, and return one result per check."""
     return [
-        CheckResult("/".join(checks.asset.path[1:]), name, count == 0)
+        CheckResult("/".join(checks.asset), name, count == 0)
         for checks in release_checks(series)
         for name, count in checks.count_violations(warehouse, period).items()
     ]
@@ -247,46 +249,36 @@ def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     of_inputs = [geography_checks(series), *([record_checks(series)] if series.records_are_here else [])]
     if isinstance(series, FlowSeries):
         requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
-        of_flows = _checks(series, ["flows"], requires, _count_flows)
-        return [*of_inputs, *_estimate_checks(series), of_flows]
+        return [*of_inputs, *_estimate_checks(series), AssetChecks(series, ["flows"], requires, _count_flows)]
     table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
-    return [*of_inputs, _checks(series, [table], _REQUIRES[table], count)]
-
-
-def _checks(
-    series: Series[Any, Any], asset: Sequence[str], requires: dict[str, str], count: Callable[[Any], dict[str, int]]
-) -> AssetChecks:
-    """Return the checks of an asset, whose violations a function counts, given the work on the release."""
-    kind: type[ReleaseWork[Any, Any]] = FlowWork if isinstance(series, FlowSeries) else TableWork
-
-    def count_violations(warehouse: Warehouse, period: str) -> dict[str, int]:
-        return count(kind.of(warehouse, series, series.key(period)))
-
-    return AssetChecks(dg.AssetKey([series.name, *asset]), requires, count_violations)
+    return [*of_inputs, AssetChecks(series, [table], _REQUIRES[table], count)]
 
 
 def geography_checks(series: Series[Any, Any]) -> AssetChecks:
     """Return the check that stored zone lists are partitions at every level, or that places are on the map."""
-    has_levels = isinstance(series, TreeSeries)
+    if isinstance(series, TreeSeries):
+        return AssetChecks(series, GEOGRAPHY, _REQUIRES["geography"], _count_areas)
+    return AssetChecks(series, GEOGRAPHY, _REQUIRES["places"], _count_places)
 
-    def count_violations(warehouse: Warehouse, _period: str) -> dict[str, int]:
-        if not has_levels:
-            return {"are_on_the_map": place_violations(series.kept_geography(warehouse.geographies))}
-        kept = [(warehouse.geographies / file, zones.levels) for file, zones in series.zone_lists.items()]
 
-        def violations() -> int:
-            return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
+def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    warehouse = work.warehouse
+    kept = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
-        read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
-        return {"is_a_partition": warehouse.once(tuple(read), violations)}
+    def violations() -> int:
+        return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
 
-    requires = _REQUIRES["geography" if has_levels else "places"]
-    return AssetChecks(dg.AssetKey([series.name, "geography"]), requires, count_violations, partitioned=False)
+    read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
+    return {"is_a_partition": warehouse.once(tuple(read), violations)}
+
+
+def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    return {"are_on_the_map": place_violations(work.series.kept_geography(work.warehouse.geographies))}
 
 
 def record_checks(series: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
-    return _checks(series, ["raw_trips"], _REQUIRES["records"], _count_records)
+    return AssetChecks(series, ["raw_trips"], _REQUIRES["records"], _count_records)
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -327,17 +319,16 @@ def spend_violations(warehouse: Warehouse, plan: Plan, key: ReleaseKey) -> int:
 
 def _estimate_checks(series: FlowSeries) -> Iterator[AssetChecks]:
     """Yield the checks of the estimates: one for each level, or one for all levels of the refined flows."""
-    refined, levels_of = series.mechanism.refines, dict[dg.AssetKey, Sequence[int]]()
-    if refined:
-        levels_of[refined_key(series)] = range(series.depth + 1)
-    else:
-        levels_of |= {estimate_key(series, level): [level] for level in series.estimated_levels}
-    for asset, levels in levels_of.items():
+    refined = series.mechanism.refines
+    levels_of: list[tuple[list[str], Sequence[int]]] = [(series.released_key, range(series.depth + 1))]
+    if not refined:
+        levels_of = [(series.estimate_key(level), [level]) for level in series.estimated_levels]
+    for asset, levels in levels_of:
         requires = dict(_REQUIRES["estimates"])
         if max(levels) == 0:
             del requires["children_sum_to_parents"]
         count = partial(_count_estimates, checks=[*requires], levels=levels, refined=refined)
-        yield _checks(series, asset.path[1:], requires, count)
+        yield AssetChecks(series, asset[1:], requires, count)
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
@@ -394,3 +385,48 @@ def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
 def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
     violations = box_violations(work.plan.grid, work.staged.table())
     return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
+
+
+def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
+    """Return the check of all bundles of a series, its job and its schedule.
+
+    The check blocks nothing, because the bundles are already public. It is not part of the release job, because it
+    takes as long as all releases of the series together.
+    """
+
+    @dg.asset_check(
+        asset=dg.AssetKey([series.name, "bundle"]),
+        name="stays_as_published",
+        description=_REQUIRES["bundle"]["stays_as_published"].format(series=series.name),
+    )
+    def stays_as_published(od_warehouse: Warehouse) -> dg.AssetCheckResult:
+        with failures_without_values(od_warehouse.confidential):
+            try:
+                rows = verified(series.name, od_warehouse)
+            except OdError as error:
+                if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
+                    raise
+                rows = []
+        faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
+        return dg.AssetCheckResult(
+            passed=not faulty,
+            severity=dg.AssetCheckSeverity.ERROR,
+            description="; ".join(faulty) or None,
+            metadata=allowed(violations=len(faulty), releases=len(rows)),
+        )
+
+    job = owned_job(
+        f"{series.name}_verify",
+        series.owners,
+        selection=dg.AssetSelection.checks(stays_as_published),
+        description=f"Verify published releases of {series.name} against measurements, bundle, database and ledger.",
+        tags={RELEASE_TAG: series.name},
+    )
+    schedule = dg.ScheduleDefinition(
+        name=f"{series.name}_daily_verification",
+        cron_schedule="0 3 * * *",
+        job=job,
+        description="Verifies once a day.",
+        **owned_by(series.owners),
+    )
+    return stays_as_published, job, schedule

@@ -34,11 +34,11 @@ from packaging.specifiers import SpecifierSet
 from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
-from od_assets.assets.inputs import load_period
+from od_assets.assets.release import load_period
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
-from od_assets.components.declarations import refuse_broken_declarations, refuse_unloadable
+from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
 from od_assets.failures import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, current_project, dagster_home, stated_home
 from od_assets.resources.arrivals import arrival, hold_to_marker

@@ -41,16 +41,15 @@ from od_assets.cli.declare import (
     written_as,
     yaml_block,
 )
-from od_assets.components.declarations import refuse_unloadable
+from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import FlowSeries, Trips
-from od_assets.series.inputs import Arrivals, Zones
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
-from od_assets.series.series import Series
+from od_assets.series.series import Arrivals, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns

@@ -7,23 +7,19 @@ import dagster as dg
 import yaml
 from pydantic import BaseModel
 
-from od_assets.assets.inputs import input_assets
-from od_assets.assets.levels import level_assets
-from od_assets.assets.publication import assisted_assets, publication_assets
+from od_assets.assets.flows import flow_assets
 from od_assets.assets.tables import group_size_assets, stops_assets
-from od_assets.checks.daily import daily_verification
-from od_assets.checks.release_checks import release_checks
+from od_assets.checks.release_checks import daily_verification, release_checks
 from od_assets.compatibility import owned_job
 from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import FlowSeries
-from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.reading import refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import GroupSizeSeries, StopsSeries
 
 
 def _example(file: str, name: str) -> str:
@@ -86,7 +82,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     sensors = [] if series.arrivals is None else [arrival_sensor(series, job)]
     return dg.Definitions(
         assets=with_sources(assets),
-        asset_checks=[*(checks.definition(series.periods) for checks in release_checks(series)), verification],
+        asset_checks=[*(checks.definition() for checks in release_checks(series)), verification],
         jobs=[job, verify_job],
         schedules=[*schedules, verify_daily],
         sensors=sensors,
@@ -96,8 +92,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets of a series of any kind."""
     if isinstance(series, FlowSeries):
-        makers = (input_assets, level_assets, publication_assets, assisted_assets)
-        return [asset for make in makers for asset in make(series)]
+        return flow_assets(series)
     if isinstance(series, GroupSizeSeries):
         return group_size_assets(series)
     if isinstance(series, StopsSeries):

@@ -248,8 +248,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
 
     @property
     def staged(self) -> StagedRelease:
-        """Staged files of the release."""
-        return StagedRelease(self.folder)
+        """Staged files of the release, with counts and parts in the store of its engine."""
+        return StagedRelease(self.folder, self.store)
 
     @property
     def store(self) -> Store:
@@ -260,14 +260,9 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         return store_at(f"{engine.store}/{self.key.folder}")
 
     @property
-    def staged_parts(self) -> StagedRelease:
-        """Staged files of the release, with counts and parts in the store of its engine."""
-        return StagedRelease(self.folder, self.store)
-
-    @property
     def counts(self) -> CountFiles:
         """Confidential: counts of the release. Raises OdError if they are absent."""
-        return self.staged_parts.trip_counts()
+        return self.staged.trip_counts()
 
     @cached_property
     def first_band_counts(self) -> TripCounts:
@@ -326,3 +321,8 @@ class TableWork(ReleaseWork[P, G]):
         release = self.estimated()
         self.staged.refuse_other_table(release)
         return release
+
+
+def work_on(series: Series[Any, Any]) -> type[FlowWork] | type[TableWork[Any, Any]]:
+    """Return the class of the work on the releases of a series."""
+    return FlowWork if isinstance(series, FlowSeries) else TableWork

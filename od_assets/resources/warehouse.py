@@ -13,7 +13,7 @@ from od_assets.interrupts import stoppable
 from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
-from od_assets.series.engine import closed_sessions
+from od_assets.series.flows import closed_sessions
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS

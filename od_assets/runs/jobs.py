@@ -16,10 +16,10 @@ from dagster._utils.interrupts import capture_interrupts
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
 
+from od_assets.assets.steps import one_of_all
 from od_assets.code_location import load_definitions, unloadable
 from od_assets.compatibility import without_beta_warnings
-from od_assets.components.od_comparison import comparison_definitions
-from od_assets.engines.step_messages import one_of_all
+from od_assets.components.project import comparison_definitions
 from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
 from od_assets.resources.warehouse import Warehouse

@@ -13,11 +13,8 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.series import Series
 from od_core.periods import Period
 
-_MOST_AT_ONCE = 12
-"""Maximum number of runs that one evaluation of the sensor requests. The next evaluation requests more."""
-
-_MOST_SAID = 12
-"""Maximum number of periods in the report of one evaluation of the sensor. The newest periods are reported."""
+_MOST = 12
+"""Maximum number of runs that one evaluation of the sensor requests, and of periods, the newest, that it reports."""
 
 
 def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinition:
@@ -88,8 +85,8 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
                 ready[str(request.run_key)] = request
                 if request.run_key in asked:
                     said.append(f"{found.key} was requested; if its run failed, correct its file or run it by hand")
-        new = [key for key in ready if key not in asked][:_MOST_AT_ONCE]
-        reason = "; ".join(said[-_MOST_SAID:]) or f"Every ended period of {series.name} is published."
+        new = [key for key in ready if key not in asked][:_MOST]
+        reason = "; ".join(said[-_MOST:]) or f"Every ended period of {series.name} is published."
         if new and said:
             context.log.info(reason)
         return dg.SensorResult(

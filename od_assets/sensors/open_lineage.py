@@ -8,7 +8,7 @@ run failed, and results of checks of confidential assets.
 import datetime
 import os
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
@@ -89,24 +89,19 @@ class _Translation:
         self.namespace = os.environ.get("OPENLINEAGE_NAMESPACE") or "dagster"
         self.ended = datetime.datetime.fromtimestamp(entries[-1].timestamp, datetime.UTC).date()
         self.logged = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
-        self.written = self._by_step(
-            _TYPES.ASSET_MATERIALIZATION_PLANNED, lambda event: event.asset_materialization_planned_data.asset_key
-        )
-        self.checked = self._by_step(
-            _TYPES.ASSET_CHECK_EVALUATION_PLANNED, lambda event: event.event_specific_data.asset_key
-        )
-        self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION, lambda event: event.event_specific_data)
-        made = self._by_step(
-            _TYPES.ASSET_MATERIALIZATION, lambda event: event.step_materialization_data.materialization
-        )
+        self.written = self._by_step(_TYPES.ASSET_MATERIALIZATION_PLANNED, "asset_key")
+        self.checked = self._by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
+        self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION)
+        made = self._by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
         self.made = {each.asset_key: each for each in chain.from_iterable(made.values())}
 
-    def _by_step(self, kind: dg.DagsterEventType, content: Callable[[Any], Any]) -> defaultdict[str, list[Any]]:
-        """Return the contents of the events of a kind, by step."""
+    def _by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
+        """Return the contents of the events of a kind, or a field of them, by step."""
         found = defaultdict[str, list[Any]](list)
         for event in self.logged:
             if event.event_type == kind:
-                found[event.step_key or ""].append(content(event))
+                content: Any = event.event_specific_data
+                found[event.step_key or ""].append(content if field is None else getattr(content, field))
         return found
 
     def events(self) -> list[RunEvent]:

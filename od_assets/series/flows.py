@@ -1,18 +1,19 @@
-"""Declare a series of flows, and its breakdowns."""
+"""Declare a series of flows, its breakdowns, and the engine that processes its parts."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 from pydantic import Field
 
-from od_assets.series.engine import Spark
-from od_assets.series.inputs import Records, Zones
 from od_assets.series.section import Number, Section
-from od_assets.series.series import OptionValue, TreeSeries
+from od_assets.series.series import OptionValue, Records, TreeSeries, Zones
 from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, ReleasePlan, Uncounted, plan_release
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
@@ -20,10 +21,62 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder
 from od_core.geography.hierarchy import equally_deep
+from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.formats import RecordColumns
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+class Spark(Section):
+    """A Spark cluster that counts the records where they are stored and processes the parts."""
+
+    address: str | None = None
+    submit: list[str] = Field(default_factory=list)
+    settings: dict[str, str] = Field(default_factory=dict)
+    store: str | None = None
+
+    def checked(self) -> Self:
+        """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
+        if (self.address is None) == (not self.submit):
+            raise OdError(
+                "OD-ENGINE",
+                "Spark needs either an address or spark-submit",
+                next_step="declare one of address and submit",
+            )
+        return self
+
+    def session(self, confidential: ConfidentialFolder) -> SparkSession:
+        """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
+        from od_core.spark.session import open_session
+
+        if repr(self) not in _SESSIONS:
+            place = confidential.subfolder("spark")
+            session = _CLOSING.enter_context(open_session(self.address or "", place, self.settings))
+            use_session(self, session)
+        return _SESSIONS[repr(self)]
+
+
+_SESSIONS: dict[str, SparkSession] = {}
+_CLOSING = ExitStack()
+
+
+def use_session(engine: Spark, session: SparkSession) -> None:
+    """Make the steps of this process use an existing Spark session for an engine."""
+    _SESSIONS[repr(engine)] = session
+
+
+@contextmanager
+def closed_sessions() -> Iterator[None]:
+    """Close all Spark sessions of this process when this context ends."""
+    try:
+        yield
+    finally:
+        _SESSIONS.clear()
+        _CLOSING.close()
 
 
 class SegmentSection(Section):
@@ -267,6 +320,23 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         has_unknown_areas = all(zones.has_unknown for zones in self.zone_lists.values())
         neighbours = Neighbours(self.unit, self.acceptance, has_unknown_areas, counts_unlisted(self.breakdowns))
         return measured_levels(neighbours, self.mechanism, self.depth)
+
+    def measurement_key(self, level: int) -> list[str]:
+        """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""
+        return [self.name, "levels", f"noisy_measurement_{self._padded(level)}"]
+
+    def estimate_key(self, level: int) -> list[str]:
+        """Return the asset key of a level's estimate."""
+        return [self.name, "levels", f"estimate_{self._padded(level)}"]
+
+    def _padded(self, level: int) -> str:
+        """Return the number of a level padded with zeros, because Dagster sorts names as text."""
+        return str(level).zfill(len(str(self.depth)))
+
+    @property
+    def released_key(self) -> list[str]:
+        """Asset key of the estimate whose leaves are published: refined, or of the leaf level."""
+        return [self.name, "refined_flows"] if self.mechanism.refines else self.estimate_key(self.depth)
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:

@@ -6,21 +6,20 @@ import glob
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pydantic import ValidationError
 
 from od_assets.project import Project, current_project
 from od_assets.series.flows import FlowSeries
-from od_assets.series.group_sizes import GroupSizeSeries
 from od_assets.series.section import Declaration, Section, first_fault, line_of, yaml_documents
 from od_assets.series.series import Series
-from od_assets.series.stops import StopsSeries
+from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, nearest_known
 
 if TYPE_CHECKING:
     from od_assets.series.comparison import Comparison
-    from od_assets.series.site import DeclaredSite
+    from od_core.published.site import SiteDescription
 
 DECLARATION = "defs.yaml"
 """Name of the file of a declaration."""
@@ -142,10 +141,36 @@ def comparison(name: str) -> Comparison:
     return read_declaration(declaration_file(name), Comparison)
 
 
+class DeclaredSite(Declaration):
+    """The declaration of a web site of all published releases."""
+
+    owners: list[str]
+    title: str = "Published trip statistics"
+    url: str | None = None
+    publisher: str | None = None
+    licence: str | None = None
+    contact: str | None = None
+    folder: str | None = None
+
+    def checked(self) -> Self:
+        """See :meth:`Declaration.checked`."""
+        self.described()
+        return self
+
+    def described(self) -> SiteDescription:
+        """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
+        from od_core.published.site import SiteDescription
+
+        return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)
+
+    @property
+    def place(self) -> Path:
+        """Folder of the site."""
+        return self.project.var / "site" if self.folder is None else self.project.root / self.folder
+
+
 def declared_site() -> DeclaredSite:
     """Return the declaration of the web site; one with default values if there is none. Raises OdError for several."""
-    from od_assets.series.site import DeclaredSite
-
     files = declarations_of(SITE)
     if len(files) > 1:
         raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
@@ -154,8 +179,6 @@ def declared_site() -> DeclaredSite:
 
 def read_site(path: Path) -> DeclaredSite:
     """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
-    from od_assets.series.site import DeclaredSite  # with what a site is made of
-
     return _checked(read_declaration(path, DeclaredSite), path)
 
 

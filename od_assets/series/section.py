@@ -134,9 +134,12 @@ def _described_by_kind(schema: dict[str, Any], section: type[BaseModel]) -> None
             field |= {"if": {"type": "object"}, "then": sections[0], "else": {"anyOf": field.pop("anyOf")}}
 
 
-_DESCRIPTIONS: dict[str, dict[str, str]] = yaml.load(
-    Path(__file__).with_name("fields.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
-)
+def stated_beside(module: str, name: str) -> Any:
+    """Return the content of a YAML file of this package, given its name and the path of a module in its folder."""
+    return yaml.load(Path(module).with_name(name).read_text(encoding="utf-8"), Loader=yaml.CSafeLoader)
+
+
+_DESCRIPTIONS: dict[str, dict[str, str]] = stated_beside(__file__, "fields.yaml")
 
 
 class Section(BaseModel):

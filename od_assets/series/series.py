@@ -1,32 +1,286 @@
-"""Declare a series of releases of any kind: one model, which YAML fills and from which a release is planned."""
+"""Declare a series of releases of any kind: its data set, its inputs, its periods and its budget."""
 
+import string
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
 
 import pandas as pd
-from pydantic import Field, StrictBool
+from pydantic import Field, StrictBool, ValidationError, field_validator
 
-from od_assets.series.data_set import DomainSection, read_domain
-from od_assets.series.inputs import Arrivals, Records, Zones, check_path
+from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.section import Declaration, Number, Section
-from od_core import Breakdown, Budget, OdError, Plan, PrivacyUnit, ReleaseKey
+from od_assets.series.section import Declaration, Number, Section, first_fault, line_of, yaml_documents
+from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
+from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
 from od_core.ledger.staged_files import Counted
 from od_core.noise.sources import noise_named, refuse_too_wide
-from od_core.periods import Period
+from od_core.periods import Period, check_time_zone
 from od_core.privacy.accounting import text_above
+from od_core.privacy.budget import Cap, exact_fraction
 from od_core.privacy.domain import PrivacyDomain, charged_periods
-from od_core.privacy.neighbours import Acceptance, fault_share
+from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
+from od_core.privacy.unit import UNIT_KINDS
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
-from od_core.records.formats import RecordColumns, RecordFormat
+from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
 from od_core.records.zone_lists import ZoneList
+
+
+class Arrivals(Section):
+    """Conditions under which a period is released automatically once its file has arrived."""
+
+    settled_seconds: int = 60
+    complete: str | None = None
+
+    def check(self, *, one_file: bool) -> None:
+        """Check the path of the marker and the number of seconds, as :func:`check_path` does. Raises OdError."""
+        if self.complete is not None:
+            check_path(self.complete, "the marker", one_file=one_file)
+        if self.settled_seconds < 0:
+            raise OdError("OD-ARRIVALS", "settled_seconds must be at least 0", next_step="correct settled_seconds")
+
+
+def check_path(path: str, what: str, *, one_file: bool) -> None:
+    """Check that a path contains ``{period}``, unless one file may contain all periods.
+
+    If one file without dates served for all periods, the same records would be released once per period, and charged to
+    the caps of different periods.
+
+    Args:
+        path: path of the records, or of the marker that they are complete.
+        what: name of the file in the message.
+        one_file: whether one file may contain all periods: its records have dates, or there is only one period.
+
+    Raises:
+        OdError: the path lacks ``{period}``, or has other fields in braces.
+    """
+    try:
+        parts = list(string.Formatter().parse(path))
+        # A format after the name could map all periods to one file.
+        fields = {f"{field}{form}{how or ''}" for _, field, form, how in parts if field is not None}
+    except ValueError:
+        fields = {"unbalanced braces"}
+    if fields - {"period"} or not (fields or one_file):
+        raise OdError(
+            "OD-TRIPS-FILES",
+            f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",
+            next_step="correct the path, or name the date column",
+        )
+
+
+class Records(Section):
+    """Location and format of the confidential records. Subclasses add the columns that they read."""
+
+    files: str
+    reader: str = Field(
+        "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
+    )
+    delimiter: str | None = None
+    encoding: str | None = None
+    table: str | None = None
+    timestamps: str | None = None
+    one_row_a_trip: bool = False
+    categories: dict[str, list[str]] = Field(default_factory=dict)
+    nowhere: list[str] = Field(default_factory=list)
+    outside_period: str | None = None
+    fault_threshold: Number = str(FAULT_THRESHOLD)
+    accept_empty: bool = False
+
+    def record_format(self) -> RecordFormat:
+        """Return the format of the records. Raises OdError for an unknown reader or an option that does not fit it."""
+        has_several_periods = "{period" not in self.files
+        form = format_named(self.reader).declared(
+            categories=tuple((column, tuple(values)) for column, values in self.categories.items()),
+            nowhere=tuple(self.nowhere),
+            outside_period=self.outside_period or ("drop" if has_several_periods else "refuse"),
+            **self.model_dump(include={"one_row_a_trip", "delimiter", "encoding", "table", "timestamps"}),
+        )
+        form.refuse_options_of_text(Path(self.files))
+        return form
+
+
+class AreaParents(Section):
+    """Columns of a list that contains the areas of all levels, with their parents."""
+
+    area: str = "area"
+    parent: str = "parent"
+
+
+class ZoneBoundaries(Section):
+    """Location of the public boundaries of zones."""
+
+    file: str
+    code: str
+
+
+class Zones(Section):
+    """Location of the public zone list, and how it states its hierarchy."""
+
+    file: str
+    levels: list[str]
+    prefixes: dict[str, int] = Field(default_factory=dict)
+    joined: dict[str, list[str]] = Field(default_factory=dict)
+    parents: AreaParents | None = None
+    unknown: str | None = None
+    unknown_area: str | None = None
+    version: str | None = None
+    coordinates: list[str] | None = None
+    names: dict[str, str] = Field(default_factory=dict)
+    boundaries: ZoneBoundaries | None = None
+
+    @field_validator("coordinates")
+    @classmethod
+    def refuse_other_than_two(cls, value: list[str] | None) -> list[str] | None:
+        """Refuse coordinates that are not two columns."""
+        if value is not None and len(value) != 2:
+            raise ValueError("name two columns: of latitude and of longitude")
+        return value
+
+    @field_validator("prefixes", mode="before")
+    @classmethod
+    def refuse_truth_values_within(cls, value: Any) -> Any:
+        """Refuse true and false as lengths of prefixes."""
+        if isinstance(value, dict) and any(isinstance(size, bool) for size in value.values()):
+            raise ValueError("true and false are not valid here")
+        return value
+
+    def zone_list(self) -> ZoneList:
+        """Return the zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
+        return ZoneList(
+            self.file,
+            tuple(self.levels),
+            joined={level: tuple(columns) for level, columns in self.joined.items()},
+            parents=None if self.parents is None else (self.parents.area, self.parents.parent),
+            coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
+            boundaries=None if self.boundaries is None else (self.boundaries.file, self.boundaries.code),
+            **self.model_dump(include={"prefixes", "unknown", "unknown_area", "version", "names"}),
+        )
+
+
+class CapSection(Section):
+    """The cap of a data set's spending on one elementary period, in rho, or in epsilon and delta."""
+
+    rho: Number | None = None
+    epsilon: Number | None = None
+    delta: Number = 0
+    reason: str
+
+    def cap(self) -> Cap:
+        """Convert this section to a cap of od_core. Raises OdError if a number is out of range."""
+        return Cap(
+            None if self.rho is None else exact_fraction("the cap", self.rho),
+            None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
+            exact_fraction("the cap's delta", self.delta),
+        )
+
+
+class DomainSection(Section):
+    """The privacy unit of a data set, and the cap of its spending."""
+
+    name: str
+    unit: str = "trip"
+    column: str | None = None
+    max_trips: int | None = None
+    max_trips_year: int | None = None
+    id_pattern: str | None = None
+    year: str | None = None
+    neighbours: str = "bounded"
+    elementary_period: str = "month"
+    time_zone: str | None = None
+    cap: CapSection
+
+    def domain(self, max_trips: int | None = None, max_weight: int | None = None) -> PrivacyDomain:
+        """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
+
+        Args:
+            max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
+                and user_year.
+            max_weight: largest number of trips that a record with a weight counts as; None without weights.
+
+        Raises:
+            OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
+                names the file of the domain if what the file declares is at fault, whatever the release declares.
+        """
+        own = self.max_trips
+        if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
+            if own is not None:
+                message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
+                step = "move max_trips to the declarations of the releases"
+                raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
+            own = 1  # in place of that of the release
+        try:
+            unit = PrivacyUnit(
+                self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
+                self.column,
+                own,
+                max_trips_year=self.max_trips_year,
+                id_pattern=self.id_pattern,
+            )
+            domain = PrivacyDomain(
+                self.name,
+                unit,
+                self.cap.cap(),
+                self.cap.reason,
+                self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
+                self.time_zone,
+                self.year,
+            )
+        except OdError as error:
+            raise error.in_file(self._file) from None
+        if self.unit == "user_year" and max_trips is not None:
+            raise OdError(
+                "OD-UNIT-MAX-TRIPS",
+                "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
+                next_step=f"move max_trips to {self._file}",
+            )
+        of_release = self.max_trips or max_trips
+        return replace(domain, unit=replace(unit, max_trips=of_release, max_weight=max_weight))
+
+    @property
+    def _file(self) -> str:
+        return f"{self.name}.yaml"
+
+
+def read_domain(project: Project, name: str) -> DomainSection:
+    """Return the domain of a data set, as the project declares it.
+
+    Raises:
+        OdError: the file is missing or cannot be read, or a field is invalid; the message names the file and the field.
+    """
+    path = project.domains / f"{name}.yaml"
+    known = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
+    if name not in known:
+        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
+    try:
+        [document] = yaml_documents(path, path.name) or [None]
+        declared = DomainSection.model_validate(document)
+    except ValidationError as error:
+        fault = first_fault(error, DomainSection, partial(line_of, path))
+        raise _fault(f"{path.name}: {fault}", path.name) from None
+    except ValueError:
+        raise _fault(f"{path.name} has more than one YAML document", path.name) from None
+    if declared.name != name:
+        raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
+    if declared.time_zone is not None:  # periods are checked in it before the domain is
+        try:
+            check_time_zone(declared.time_zone)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+    return declared
+
+
+def _fault(message: str, file: str | None = None) -> OdError:
+    step = "correct the files in the folder domains of the declarations"
+    return OdError("OD-CONFIG", message, next_step=step, file=file)
+
 
 OptionValue = Annotated[StrictBool | int | float | str, Field(union_mode="left_to_right")]
 """Value of an option of a mechanism. A text that is a number becomes one."""

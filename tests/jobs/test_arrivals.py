@@ -11,8 +11,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from od_assets.assets import inputs
-from od_assets.engines import steps
+from od_assets.assets import release, steps
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_core import OdError
 from od_core.periods import Period
@@ -97,7 +96,7 @@ def test_a_corrected_file_is_noticed_whatever_its_time_and_a_copy_of_the_same_is
         assert ("was changed after it was read" in look(project).skip_message) == is_noticed
 
 
-@pytest.mark.parametrize(("module", "name"), [(inputs, "load_period"), (steps, "count_records")])
+@pytest.mark.parametrize(("module", "name"), [(release, "load_period"), (steps, "count_records")])
 def test_a_file_that_is_replaced_while_or_after_it_is_read_is_noticed(project, monkeypatch, module, name) -> None:
     path, work = project.root / "2001-01.csv", getattr(module, name)
 

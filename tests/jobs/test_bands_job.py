@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-import od_assets.assets.levels
+import od_assets.assets.flows
 from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
@@ -61,16 +61,16 @@ def test_a_release_that_learns_from_whole_levels_is_resumed_after_its_parts(
     if "segment_profile" in options:
         project.write_records(records_by_mode())
         changes["segments"] = {"mode": {"categories": ["car", "bus", "other"], "unknown": "other"}}
-    sound = od_assets.assets.levels.refine
+    sound = od_assets.assets.flows.refine
 
     def killed(*_: Any) -> Any:
         raise MemoryError
 
-    monkeypatch.setattr(od_assets.assets.levels, "refine", killed)
+    monkeypatch.setattr(od_assets.assets.flows, "refine", killed)
     assert not project.run(banded(project, 1, 3, **changes)).success
     staged = project.var / "confidential" / str(KEY)
     measured = {path: path.read_bytes() for path in (staged / "parts").iterdir()}
-    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    monkeypatch.setattr(od_assets.assets.flows, "refine", sound)
     result = project.run(banded(project, 1, 3, **changes))
     assert result.success, failure_text(result)
     assert {path: path.read_bytes() for path in (staged / "parts").iterdir()} == measured

@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import od_assets.assets.levels
+import od_assets.assets.flows
 from od_assets.metadata import ALLOWED
 from od_assets.resources.warehouse import Warehouse, verified
 from od_core import open_release
@@ -103,7 +103,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
     project.mechanism = "inftda"
-    sound = od_assets.assets.levels.estimate_pieces
+    sound = od_assets.assets.flows.estimate_pieces
 
     def defective(plan: Any, step: Any, parents: Any, noisy: Any) -> Iterator[Nodes]:
         for nodes in sound(plan, step, parents, noisy):
@@ -114,7 +114,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
                 trips[0] -= 1 if defect == "lost trip" else 2 * trips[0]
                 yield dataclasses.replace(nodes, trips=trips)
 
-    monkeypatch.setattr(od_assets.assets.levels, "estimate_pieces", defective)
+    monkeypatch.setattr(od_assets.assets.flows, "estimate_pieces", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
     expected = {("estimate_3", "children_sum_to_parents")}
@@ -123,7 +123,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     assert not published(project)
 
     # Dagster lets assets below a failed check be materialised one by one; publication looks for itself.
-    monkeypatch.setattr(od_assets.assets.levels, "estimate_pieces", sound)
+    monkeypatch.setattr(od_assets.assets.flows, "estimate_pieces", sound)
     project.materialize("levels/noisy_measurement_4", "levels/estimate_4", "flows")
     # Below a negative flow nothing can be made; below a lost trip it can.
     assert (project.var / "confidential" / str(KEY) / "flows.parquet").exists() == (defect == "lost trip")
@@ -286,7 +286,7 @@ def test_a_lost_ledger_never_begins_anew(released: Project) -> None:
 def test_a_defect_in_the_refined_flows_blocks_publication(
     project: Project, monkeypatch: pytest.MonkeyPatch, defect: str
 ) -> None:
-    sound = od_assets.assets.levels.refine
+    sound = od_assets.assets.flows.refine
 
     def defective(*arguments: Any) -> Any:
         levels, segments = sound(*arguments)
@@ -295,14 +295,14 @@ def test_a_defect_in_the_refined_flows_blocks_publication(
         levels[3] = dataclasses.replace(levels[3], trips=trips)
         return levels, segments
 
-    monkeypatch.setattr(od_assets.assets.levels, "refine", defective)
+    monkeypatch.setattr(od_assets.assets.flows, "refine", defective)
     result = project.run()
     failed = {(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed}
     expected = {("refined_flows", "children_sum_to_parents")}
     assert failed == (expected if defect == "lost trip" else expected | {("refined_flows", "non_negative_integers")})
     assert not result.success
     assert not published(project)
-    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    monkeypatch.setattr(od_assets.assets.flows, "refine", sound)
     assert project.run().success
     assert published(project)
 

@@ -13,7 +13,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-import od_assets.assets.levels
+import od_assets.assets.flows
 from od_assets.components import OdRelease
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -59,14 +59,14 @@ def test_re_execution_from_failure_draws_nothing_twice(project: Project, monkeyp
     """The run fails between the second measurement and its estimate; the next one takes it up from there."""
     project.component()  # writes the domain
     with monkeypatch.context() as patch:
-        estimate = od_assets.assets.levels.estimate_pieces
+        estimate = od_assets.assets.flows.estimate_pieces
 
         def fail_at_2(plan: Any, step: Any, *rest: Any) -> Any:
             if step.level == 2:
                 raise RuntimeError("no such luck")
             return estimate(plan, step, *rest)
 
-        patch.setattr(od_assets.assets.levels, "estimate_pieces", fail_at_2)
+        patch.setattr(od_assets.assets.flows, "estimate_pieces", fail_at_2)
         first = execute(project, "2001-01")
     assert not first.success
     once = spent(project, "2001-01")

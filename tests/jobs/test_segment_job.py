@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-import od_assets.assets.levels
+import od_assets.assets.flows
 from od_assets.components import OdRelease
 from od_assets.resources.warehouse import verified
 from od_assets.runs.period_status import period_status
@@ -205,7 +205,7 @@ def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
 ) -> None:
     """In the last breakdown alone: a trip in no category; then one less than none, which the next category makes up."""
     project.write_records(records_by_mode())
-    sound = od_assets.assets.levels.refine
+    sound = od_assets.assets.flows.refine
 
     def planted(defect: str) -> Any:
         def defective(*arguments: Any) -> Any:
@@ -220,7 +220,7 @@ def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
         return defective
 
     for defect, check in (("lost trip", "segments_sum_to_totals"), ("negative flow", "segments_are_counts")):
-        monkeypatch.setattr(od_assets.assets.levels, "refine", planted(defect))
+        monkeypatch.setattr(od_assets.assets.flows, "refine", planted(defect))
         result = project.run(by_segment(project))
         assert not result.success
         failed = [(c.asset_key.path[-1], c.check_name) for c in result.get_asset_check_evaluations() if not c.passed]
@@ -231,7 +231,7 @@ def test_a_defect_in_the_segments_blocks_publication_also_of_the_bundle_alone(
     assert "flows: segments_are_counts" in failure_text(alone)
     assert not (project.var / "releases" / str(KEY)).exists()
     assert not (project.var / "release.duckdb").exists()
-    monkeypatch.setattr(od_assets.assets.levels, "refine", sound)
+    monkeypatch.setattr(od_assets.assets.flows, "refine", sound)
     assert project.run(by_segment(project)).success
     facts = json.loads((project.var / "releases" / str(KEY) / "certificate.json").read_text(encoding="utf-8"))
     assert {check["check"] for check in facts["checks"] if check["subject"] == "flows"} == FLOW_CHECKS

@@ -17,15 +17,14 @@ import duckdb
 import pandas as pd
 import pytest
 
-import od_assets.assets.inputs
+import od_assets.assets.release
+import od_assets.assets.steps
 import od_assets.components.series
-import od_assets.engines.steps
 from od_assets.cli.diagnosis import inspected
 from od_assets.components import OdSite
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.sensors.lineage import lineage_events
-from od_assets.sensors.notices import Failed, Published
+from od_assets.sensors.notices import Failed, Published, lineage_events
 from od_assets.series.series import Series
 from od_core import data_contract
 from od_core.ledger.ledger import Ledger
@@ -146,7 +145,7 @@ def test_an_unlisted_category_is_found_nowhere(
     kept_project.write_records(few)
     first = of_flows(kept_project, segments=with_unknown, domain__cap__rho="3e-13")
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.assets.levels.refine", quoting)
+        context.setattr("od_assets.assets.flows.refine", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(first))
     assert found() == []
     assert kept_project.run(first).success
@@ -197,7 +196,7 @@ def test_trips_with_stops_that_are_published_and_refused_hold_nothing_planted(
     stops = kept_project.stops(trips__columns=columns, trips__one_row_a_trip=True)
     kept_project.write_records(planted().drop(columns="trips"))
     with pytest.MonkeyPatch.context() as context:
-        context.setattr("od_assets.series.stops.place_records", quoting)
+        context.setattr("od_assets.series.tables.place_records", quoting)
         assert "OD-CONFIDENTIAL-ERROR" in failure_text(kept_project.run(stops))
     assert found() == []
     assert kept_project.run(stops).success
@@ -338,14 +337,14 @@ def quoting(*_: object, **__: object) -> None:
 
 
 FAILING = [
-    "od_assets.assets.inputs.load_records",
+    "od_assets.assets.release.load_records",
     "od_assets.checks.release_checks.records_meet_expectations",
-    "od_assets.engines.steps.count_records",
+    "od_assets.assets.steps.count_records",
     "od_assets.resources.release_work.begin_release",
     "od_core.noise.opendp.OpenDPNoise.draw",
-    "od_assets.assets.levels.estimate_pieces",
-    "od_assets.assets.levels.refine",
-    "od_assets.assets.publication.staged_folder",
+    "od_assets.assets.flows.estimate_pieces",
+    "od_assets.assets.flows.refine",
+    "od_assets.assets.release.staged_folder",
 ]
 """What fails, in the order of the job: each run comes further than the one before."""
 
@@ -369,7 +368,7 @@ def test_an_error_that_is_not_scrubbed_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, lineage: Watch
 ) -> None:
     """The defect seeded: Dagster keeps the text of every exception that leaves a step. Lineage has none even so."""
-    monkeypatch.setattr(od_assets.engines.steps, "count_records", quoting)
+    monkeypatch.setattr(od_assets.assets.steps, "count_records", quoting)
     monkeypatch.setattr(od_assets.resources.release_work, "failures_without_values", lambda _: nullcontext())
     assert not kept_project.run(of_flows(kept_project)).success
     assert '"FAIL"' in tell(lineage)
@@ -382,7 +381,7 @@ def test_an_asset_that_hands_over_its_records_is_found(kept_project: Project, fo
     """The defect seeded: the default IO manager pickles what an asset returns."""
     component = of_flows(kept_project)
     series, partitions = component.checked(), component.periods.definition()
-    sound = next(asset for asset in od_assets.assets.inputs.source_assets(series) if asset.key.path[-1] == "raw_trips")
+    sound = next(asset for asset in od_assets.assets.release.source_assets(series) if asset.key.path[-1] == "raw_trips")
 
     @dg.asset(key=sound.key, partitions_def=partitions)
     def raw_trips(context, od_warehouse: Warehouse):  # without a type of what it returns, as the defect needs
@@ -406,13 +405,13 @@ def test_what_a_step_prints_is_found(
     kept_project: Project, found: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The defect seeded: Dagster keeps what its steps print."""
-    load = od_assets.assets.inputs.load_records
+    load = od_assets.assets.release.load_records
 
     def talkative(source: Path, *rest: Any, **options: Any) -> None:
         print(source.read_text())
         load(source, *rest, **options)
 
-    monkeypatch.setattr(od_assets.assets.inputs, "load_records", talkative)
+    monkeypatch.setattr(od_assets.assets.release, "load_records", talkative)
     kept_project.materialize("geography", "raw_trips")
     places = found()
     assert "what was said: user" in places

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from od_assets.cli.app import app
 from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
-from od_assets.components.declarations import refuse_broken_declarations
+from od_assets.components.project import refuse_broken_declarations
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
 

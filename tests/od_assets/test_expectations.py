@@ -140,7 +140,7 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(project: Project, mo
         return met
 
     monkeypatch.setattr(release_checks, "flows_meet_expectations", look)
-    (check,) = (one for one in release_checks.release_checks(settings) if one.asset.path[-1] == "flows")
+    (check,) = (one for one in release_checks.release_checks(settings) if one.asset == ["flows"])
     warehouse = Warehouse()
     assert check.count_violations(warehouse, "2001-01") == check.count_violations(warehouse, "2001-01")
     assert looked == [0]

@@ -15,7 +15,7 @@ import pytest
 
 from od_assets.components import OdWarehouse
 from od_assets.metadata import source_metadata
-from od_assets.sensors.lineage import lineage_events
+from od_assets.sensors.notices import lineage_events
 from od_core.errors import OdError
 from od_core.files.durable import file_digest
 

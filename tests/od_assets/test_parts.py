@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from od_assets.engines.step_messages import now_and_then, one_of_all
+from od_assets.assets.steps import now_and_then, one_of_all
 
 
 def test_parts_are_told_now_and_then_and_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,12 +14,12 @@ import yaml
 from jsonschema import Draft202012Validator
 
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
-from od_assets.components.declarations import refuse_unloadable
+from od_assets.components.project import refuse_unloadable
 from od_assets.components.series import Declared
 from od_assets.runs.period_status import planned_period
-from od_assets.series.data_set import DomainSection
 from od_assets.series.reading import declaration
 from od_assets.series.section import _section_of
+from od_assets.series.series import DomainSection
 from od_core.errors import OdError
 from tests.od_assets.conftest import Project, projects_in
 

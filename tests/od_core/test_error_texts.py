@@ -54,9 +54,9 @@ ALLOWED = {
     ("od_core/geography/geography.py", "str(error)"): "a confidential detail",
     ("od_core/geography/geography.py", "repr(error)"): "a confidential detail",
     ("od_core/spark/session.py", "{error}"): "a confidential detail",
-    ("od_assets/engines/steps.py", "{error}"): "written to the log in the confidential folder",
+    ("od_assets/assets/steps.py", "{error}"): "written to the log in the confidential folder",
     # Texts of what is declared in public. OdError hides what templates stand for.
-    ("od_assets/components/declarations.py", "{error}"): "Dagster's words on owners and cron lines",
+    ("od_assets/components/project.py", "{error}"): "Dagster's words on owners and cron lines",
     ("od_assets/series/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
     ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",

@@ -1,4 +1,4 @@
-"""Run a step of a release in this process, or in one that ``spark-submit`` starts.
+"""Run a step of a release in this process, or in one that ``spark-submit`` starts, and tell how far it is.
 
 Each step writes its results to files, so it can run in either process. One that ``spark-submit`` starts reports its
 outcome through Dagster Pipes. The outcome has only public text, because Dagster stores all messages of Pipes. The
@@ -6,9 +6,11 @@ output of the process is written to a file in the confidential folder.
 """
 
 import pickle
+import re
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from dagster_pipes import open_dagster_pipes
 
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.engine import use_session
+from od_assets.series.flows import use_session
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces, segment_pieces
@@ -171,6 +173,31 @@ def main() -> None:
         except OdError as error:
             outcome = {"code": error.code, "message": error.message, "next_step": error.next_step, "spent": error.spent}
         pipes.report_custom_message(outcome)
+
+
+_SECONDS_BETWEEN = 2
+"""Least number of seconds between two messages. Dagster takes 1/30 s per message, as long as writing a small file."""
+
+_ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
+
+
+def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
+    """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
+    found = _ONE_OF_ALL.match(entry.user_message)
+    return None if found is None else (int(found[1]), int(found[2]), found[3])
+
+
+def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
+    """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
+    said = time.monotonic()
+
+    def tell(number: int, parts: int, name: str) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _SECONDS_BETWEEN:
+            said = time.monotonic()
+            say(f"{number} of {parts}: {name}")
+
+    return tell
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Define the assets of a release's levels: noisy measurements, estimates and refined flows."""
+"""Make the assets of a release of flows: counts, measurements and estimates of levels, flows, and assisted flows."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,25 +8,85 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.inputs import traits
-from od_assets.engines.steps import attempt, run_step
-from od_assets.metadata import TRIP_COUNTS, columns_of, made, same_columns, step_metadata, with_columns
+from od_assets.assets.release import bundle_asset, source_assets, stated
+from od_assets.assets.steps import attempt, run_step
+from od_assets.failures import failures_without_values
+from od_assets.metadata import (
+    TRIP_COUNTS,
+    columns_of,
+    made,
+    published_metadata,
+    record_columns,
+    release_metadata,
+    same_columns,
+    step_metadata,
+    with_columns,
+)
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.asset_keys import estimate_key, measurement_key, refined_key
 from od_assets.series.flows import FlowSeries
-from od_core.files.durable import file_digest
-from od_core.flows.estimation.levels import combined_totals, estimate_pieces, refuse_beyond_memory
+from od_core.files.durable import file_digest, write_durably
+from od_core.flows.derived_flows import MOST
+from od_core.flows.estimation.levels import combined_totals, estimate_pieces, published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_level
 from od_core.flows.parts.release import Band, passed_pieces
 from od_core.flows.parts.work import ATTEMPTS
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.publishing.flow_tables import flows_table
 from od_core.noise.sources import noise_named
-from od_core.publication.columns import DESTINATION, NOISY, NOISY_MEASUREMENTS, ORIGIN, TRIPS, Column
+from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.columns import (
+    DESTINATION,
+    FLOWS,
+    FLOWS_WITH_INTERVALS,
+    LOWER,
+    NOISY,
+    NOISY_MEASUREMENTS,
+    ORIGIN,
+    TRIPS,
+    UPPER,
+)
+from od_core.published.derived import publish_assisted
+from od_core.records.count_files import CountFiles
 
 
-def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return all assets of a series of flows."""
+    inputs, released = _input_assets(series), _published_assets(series)
+    return [*inputs, *_level_assets(series), *released, *([_assisted_asset(series)] if series.assisted else [])]
+
+
+def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
+    geography, raw_trips = source_assets(series)
+    zones = columns_of(geography.key, series.placing_columns)
+    sources = {
+        "rank": [*columns_of(raw_trips.key, series.columns.codes), *zones],
+        "trips": columns_of(raw_trips.key, record_columns(series.columns)),
+    }
+    columns = with_columns(*TRIP_COUNTS, sources=sources)
+
+    @dg.asset(**stated(series, "trip_counts", columns), deps=[geography, raw_trips])
+    def trip_counts(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with FlowWork.step(context, od_warehouse, series) as work:
+            staged = work.staged
+
+            def count() -> CountFiles:
+                folder = staged.new_trip_counts()
+                run_step(context, work, "count", folder)
+                return CountFiles(staged.store, folder)
+
+            trips = work.count(count, staged.save_trip_counts)
+            root = published_root(work.plan, trips.total)
+            if root is not None:
+                staged.save_estimate(0, [root])
+        return made(str(work.key))
+
+    return [geography, raw_trips, trip_counts]
+
+
+def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     """Return the assets of a series' levels, coarse to fine."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
@@ -36,9 +96,9 @@ def level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     return [*levels, *bands, *([_refined_asset(series)] if series.mechanism.refines else [])]
 
 
-def noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
+def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
     """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
-    return [dg.TableColumnDep(measurement_key(series, level), NOISY.name) for level in series.measurement_levels]
+    return [dg.TableColumnDep(series.measurement_key(level), NOISY.name) for level in series.measurement_levels]
 
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
@@ -47,35 +107,29 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
     Its pairs of areas are the children of pairs with estimated trips.
     """
     zones = columns_of([series.name, "geography"], series.placing_columns)
-    pairs = {column.name: [*zones, *_column_above(series, level, column)] for column in (ORIGIN, DESTINATION)}
-    counted = dg.AssetKey([series.name, "trip_counts"])
+    counted, above = [series.name, "trip_counts"], _estimate_above(series, level)
+    pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
-    has_parents = level > series.measured_levels[0]
+    columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
     return {
-        "key": measurement_key(series, level),
-        "deps": [counted, *([estimate_key(series, level - 1)] if has_parents else [])],
-        "metadata": with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts}),
-        **traits(series, shown_as, level=level),
+        "deps": [counted, *above],
+        **stated(series, shown_as, columns, key=series.measurement_key(level), level=level),
     }
 
 
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
     """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
-    measured = measurement_key(series, level)
-    trips = [dg.TableColumnDep(measured, NOISY.name), *_column_above(series, level, TRIPS)]
+    measured = series.measurement_key(level)
+    above = (dg.TableColumnDep(key, TRIPS.name) for key in _estimate_above(series, level))
+    trips = [dg.TableColumnDep(measured, NOISY.name), *above]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
-    return {
-        "key": estimate_key(series, level),
-        "deps": [measured],
-        "metadata": with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        **traits(series, shown_as, level=level),
-    }
+    columns = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
+    return {"deps": [measured], **stated(series, shown_as, columns, key=series.estimate_key(level), level=level)}
 
 
-def _column_above(series: FlowSeries, level: int, column: Column) -> list[dg.TableColumnDep]:
-    """Return a column of the estimate of the level above; empty for the first level."""
-    has_parents = level > series.measured_levels[0]
-    return [dg.TableColumnDep(estimate_key(series, level - 1), column.name)] if has_parents else []
+def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
+    """Return the key of the estimate of the level above; empty for the first level."""
+    return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
 def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
@@ -119,22 +173,18 @@ def _estimated(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArra
     return made(digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips))
 
 
-def _not_measured(plan: ReleasePlan, level: int, asset: dg.AssetKey | None = None) -> dg.MaterializeResult:
+def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None) -> dg.MaterializeResult:
     """Return the result for a level that is not measured, because each of its nodes has only one child."""
     return made(plan.digest, asset, level=level, measured_cells=0)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    measured = [measurement_key(series, level) for level in series.measurement_levels]
-    estimated = [estimate_key(series, level) for level in series.estimated_levels]
-    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: noisy_columns(series)}
+    measured = [series.measurement_key(level) for level in series.measurement_levels]
+    estimated = [series.estimate_key(level) for level in series.estimated_levels]
+    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
+    columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.words
 
-    @dg.asset(
-        key=refined_key(series),
-        deps=[*measured, *estimated],
-        metadata=with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources),
-        **traits(series, "refined_flows", rule=series.mechanism.estimator.words),
-    )
+    @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*measured, *estimated])
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -192,15 +242,67 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
     band = Band.below(plan, number, frontier)
     for level in series.level_bands[number]:
         if level in plan.unmeasured_levels:
-            for asset in (measurement_key, estimate_key):
-                yield _not_measured(plan, level, asset(series, level))
+            for asset in (series.measurement_key(level), series.estimate_key(level)):
+                yield _not_measured(plan, level, asset)
             continue
         steps = plan.steps_at(level)
         cells = sum(len(measurements.read(step)) for step in steps)
         version, metadata = work.measured_version(steps), step_metadata(plan, steps)
-        yield made(version, measurement_key(series, level), **metadata, measured_cells=cells)
+        yield made(version, series.measurement_key(level), **metadata, measured_cells=cells)
         if level in series.estimated_levels:
             path = staged.save_estimate(level, passed_pieces(band, parts, level))
             rows = pq.ParquetFile(path).metadata.num_rows
-            made_of, cells = estimate_key(series, level), plan.tree.cells(level)
+            made_of, cells = series.estimate_key(level), plan.tree.cells(level)
             yield made(file_digest(path), made_of, level=level, public_cells=cells, dagster__row_count=rows)
+
+
+def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets flows and bundle of a series."""
+    columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
+    sources = same_columns(leaves, columns)
+
+    @dg.asset(**stated(series, "flows", with_columns(*columns, sources=sources)), deps=[leaves])
+    def flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with FlowWork.step(context, od_warehouse, series) as work:
+            release, path = work.release, work.staged.flows
+            write_durably(path, lambda file: pq.write_table(flows_table(release), file))
+            balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
+        return made(
+            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
+        )
+
+    zones = columns_of([series.name, "geography"], series.placing_columns)
+    same, intervals = same_columns(flows.key, columns), _noisy_columns(series)
+    sources = {
+        **same,
+        ORIGIN.name: [*same[ORIGIN.name], *zones],
+        DESTINATION.name: [*same[DESTINATION.name], *zones],
+        LOWER.name: intervals,
+        UPPER.name: intervals,
+    }
+    published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
+    return [flows, bundle_asset(series, flows.key, published, sources)]
+
+
+def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
+    """Return the asset of the model-assisted flows of a series.
+
+    The asset depends on the bundles of its period and of the periods before, so a backfill publishes those first.
+    """
+    bundle = dg.AssetKey([series.name, "bundle"])
+    columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
+    own, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
+    if isinstance(own["partitions_def"], dg.TimeWindowPartitionsDefinition):
+        before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
+
+    @dg.asset(**own, deps=[dg.AssetDep(bundle, partition_mapping=before)])
+    def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with failures_without_values(od_warehouse.confidential):
+            found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
+        sources = [source["release"] for source in found.certificate["sources"]]
+        context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
+        metadata = published_metadata(found.certificate, found.folder)
+        trips = int(found.flows.leaves.trips.sum())
+        return made(file_digest(found.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
+
+    return assisted

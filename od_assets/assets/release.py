@@ -1,0 +1,213 @@
+"""Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
+
+import datetime
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from dagster_shared.check import CheckError
+
+from od_assets.assets.steps import now_and_then
+from od_assets.checks.release_checks import run_all_checks
+from od_assets.compatibility import group_name
+from od_assets.failures import failures_without_values
+from od_assets.metadata import (
+    CONFIDENTIAL_TAG,
+    Sources,
+    columns_of,
+    flow_tables,
+    made,
+    records_schema,
+    release_metadata,
+    report_metadata,
+    source_metadata,
+    with_columns,
+    with_schema,
+)
+from od_assets.resources.arrivals import hold_to_marker
+from od_assets.resources.release_work import ReleaseWork, work_on
+from od_assets.resources.warehouse import Warehouse
+from od_assets.series.flows import FlowSeries
+from od_assets.series.section import stated_beside
+from od_assets.series.series import Freshness, G, P, Series
+from od_core import Release
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
+from od_core.privacy.accounting import text_above, text_below
+from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
+from od_core.publication.certificate import certificate_digest
+from od_core.publication.certify import certificate, context_of
+from od_core.publication.columns import Column
+from od_core.publication.kind import Kind
+from od_core.records.load import load_records, refuse_absent
+
+
+def load_period(series: Series[P, G], period: str, target: Path, geography: G | None) -> None:
+    """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
+
+    Args:
+        geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
+
+    Raises:
+        OdError: a marker or the records are missing or wrong.
+    """
+    source = series.records_path(period)
+    refuse_absent(source)  # before its marker, as doctor does
+    hold_to_marker(source, series.marker_path(period))
+    origins = destinations = None
+    if geography is not None and series.takes_nowhere:
+        origins, destinations = series.sides(geography)
+    load_records(
+        source,
+        series.columns,
+        period,
+        target,
+        record_format=series.record_format,
+        geography=origins,
+        destination_geography=destinations,
+        time_zone=series.periods.time_zone,
+    )
+
+
+_STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
+
+
+def stated(
+    series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
+) -> dict[str, Any]:
+    """Return the definition of an asset but for what it depends on: what ``assets.yaml`` states and all assets share.
+
+    Args:
+        asset: name of the asset, in ``assets.yaml`` and, unless ``key`` is given, the last part of its key.
+        metadata: its columns and their sources.
+        words: what stands in its description for names in braces.
+    """
+    facts = _STATED[asset] | ({} if series.records_are_here else _STATED[asset].get("on_spark", {}))
+    tags = {
+        "od/mechanism": "by_rule" if series.mechanism is None else series.mechanism.name,
+        "od/neighbours": series.unit.neighbours,
+        "od/unit": series.unit.kind,
+    }
+    is_confidential = facts["is"].startswith("Confidential")
+    return {
+        "key": key or [series.name, asset],
+        "metadata": metadata,
+        "owners": series.owners,
+        "code_version": "1",
+        "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
+        "group_name": group_name(series.name, facts["group"]),
+        "partitions_def": None if asset == "geography" else series.periods.definition(),
+        "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
+        "description": facts["is"].format(**words),
+    }
+
+
+def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
+    """Return the assets geography and raw trips of a series."""
+    has_nowhere, are_here = series.takes_nowhere and bool(series.record_format.nowhere), series.records_are_here
+    listed = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
+
+    @dg.asset(**stated(series, "geography", listed))
+    def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with failures_without_values(od_warehouse.confidential):
+            listed = series.read_geography()
+            make_folder(od_warehouse.geographies)
+            for file, zones in series.kept_lists(listed).items():
+                write_durably(
+                    od_warehouse.geographies / file,
+                    partial(zones.to_csv, index=False, encoding="utf-8"),
+                    mode=PUBLIC_FILE_MODE,
+                )
+        return made(listed.digest, areas=listed.area_counts)
+
+    zones = columns_of(geography.key, series.placing_columns)
+    replaced = dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
+    records = source_metadata([series.records_source]) | with_schema(records_schema(series.columns), replaced)
+
+    @dg.asset(**stated(series, "raw_trips", records), deps=[geography] if has_nowhere or not are_here else [])
+    def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
+            listed = work.geography if has_nowhere and are_here else None
+            with work.reading() as records:  # stores the settings of reading, or refuses a change of them after a draw
+                if are_here:
+                    load_period(series, work.key.period, records, listed)
+        return made(str(work.key))
+
+    return [geography, raw_trips]
+
+
+def bundle_asset(
+    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
+) -> dg.AssetsDefinition:
+    """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
+
+    Args:
+        table: key of the asset that the bundle is made from.
+        columns: columns of the main table of the bundle.
+        sources: upstream columns of each of them.
+    """
+    kind: Kind[Any] = series.kind
+
+    @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
+    def bundle(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with work_on(series).step(context, od_warehouse, series) as current:
+            key = current.key
+            results = run_all_checks(series, od_warehouse, key.period)
+            failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
+            if failed:
+                raise OdError(
+                    "OD-PUBLICATION-REFUSED",
+                    f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
+                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                    spent=STAYS_CHARGED,
+                )
+            release, ledger = current.release, od_warehouse.ledger
+            current.hold_to_reading()
+            facts = certificate(
+                kind,
+                release,
+                key,
+                series.domain.name,
+                results,
+                record=ledger.record(key),
+                records=series.reading,
+                intervals=not isinstance(series, FlowSeries) or series.intervals,
+            )
+            folder, published = od_warehouse.bundle(key), ledger.publication(key).get("certificate")
+            facts = as_published(facts, folder, published)
+            release_context = context_of(kind, ledger, key, series.domain.name, od_warehouse.releases)
+            report = kind.report(release, facts, release_context)
+            tell = now_and_then(context.log.info)
+            with staged_folder(
+                lambda place: write_bundle(kind, release, facts, report, place, tell), folder, published
+            ):
+                kind.store(od_warehouse.database, release, key, facts)
+            ledger.publish(key, certificate_digest(facts), facts["exact"])
+            balance = ledger.balance(series.domain.name, key.period)
+        context.log.info(
+            f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
+            f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
+        )
+        shown = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        if isinstance(release, Release):
+            shown |= flow_tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **shown)
+
+    if series.freshness is None:
+        return bundle
+    policy = _deadlines(series.freshness, series.periods.clock)
+    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
+
+
+def _deadlines(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    try:
+        within = datetime.timedelta(days=freshness.within_days)
+        return dg.FreshnessPolicy.cron(deadline_cron=freshness.deadline, lower_bound_delta=within, timezone=time_zone)
+    except (CheckError, OverflowError) as error:
+        is_too_large = isinstance(error, OverflowError)
+        reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
+        raise OdError(
+            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
+        ) from None

@@ -1,0 +1,274 @@
+"""Define the components beside those of series: warehouse, web site and comparison. Find broken declarations."""
+
+import warnings
+from itertools import count
+from pathlib import Path
+from typing import Any, ClassVar
+
+import dagster as dg
+import pandas as pd
+from pydantic import Field
+
+from od_assets.compatibility import owned_job
+from od_assets.components.series import Declared, series_definitions
+from od_assets.metadata import allowed, made, source_of, with_sources
+from od_assets.project import Project
+from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
+from od_assets.resources.warehouse import Warehouse
+from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
+from od_assets.series.comparison import Comparison
+from od_assets.series.reading import (
+    COMPARISON,
+    DECLARATION,
+    RELEASES,
+    SITE,
+    WAREHOUSE,
+    DeclaredSite,
+    comparison,
+    component_type,
+    declaration,
+    declaration_files,
+    declarations_of,
+    read_declaration,
+    read_site,
+    refuse_wrong_type,
+)
+from od_assets.series.section import stated_beside, yaml_documents
+from od_assets.series.series import Series
+from od_core.errors import OdError
+from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, draw_figures, refusals, table, tables_markdown
+from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
+from od_core.ledger.confidential import LOCK_SECONDS
+
+AFTER_PUBLICATION = (
+    dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
+).with_label("after a publication")
+"""Condition under which the site is written: a bundle was published since it was last requested."""
+
+
+def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
+    """Return the asset of the site. Raises OdError if a text or an address cannot be written on it.
+
+    It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
+    It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
+    damaged.
+    """
+    site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
+
+    @dg.asset(
+        key=["od", "site"],
+        deps=[dg.AssetKey(key) for key in publishing_assets(declared.project)],
+        kinds={"html"},
+        automation_condition=AFTER_PUBLICATION,
+        group_name="site",
+        description=(
+            "The web site of all published releases, written again after each publication. Copy its folder to any web"
+            " server."
+        ),
+        owners=declared.owners,
+        code_version="1",
+    )
+    def write(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        from od_core.published.site import CATALOGUE, HOME, write_site  # all kinds take half a second to import
+
+        with public_step(context):
+            written = write_site(warehouse.releases, folder, site, warehouse.database)
+            written.refuse_left_out()
+        address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
+        return made(
+            file_digest(folder / CATALOGUE),
+            series=written.series,
+            releases=written.releases,
+            files_written=len(written.changed),
+            first_page=dg.MetadataValue.path(str((folder / HOME).resolve())),
+            **address,
+        )
+
+    return write
+
+
+class OdSite(Declared, DeclaredSite):
+    """The web site of all published releases, written again after each publication. Declare it once per project."""
+
+    labels: ClassVar[tuple[str, ...]] = ("origin-destination", "site")
+
+    def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
+        """Build the asset, and the sensor that requests it after each publication, in runs after queued releases."""
+        asset = site_asset(self.within(Project.of(context)))
+        after_publication = dg.AutomationConditionSensorDefinition(
+            "od_site_after_publication",
+            target=dg.AssetSelection.assets(asset.key),
+            run_tags={SITE_TAG: "true", "dagster/priority": "-1"},
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            minimum_interval_seconds=30,
+            description="Requests the site after a bundle was published.",
+            metadata=source_of(__file__),
+        )
+        return dg.Definitions(assets=with_sources([asset]), sensors=[after_publication])
+
+
+def publishing_assets(project: Project) -> list[list[str]]:
+    """Return the keys of the assets that publish bundles, of all declared series of a project.
+
+    Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
+    """
+    declared = {path.parent.name: path for path in declarations_of(*RELEASES, project=project)}
+    assisted = [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
+    return [*([name, "bundle"] for name in declared), *assisted]
+
+
+def _is_assisted(path: Path) -> bool:
+    try:
+        [document] = yaml_documents(path, path.name)
+        return document["attributes"].get("assisted") is True
+    except (OdError, AttributeError, KeyError, TypeError, ValueError):
+        return False
+
+
+_COMPARISON: dict[str, Any] = stated_beside(__file__, "comparison.yaml")
+
+
+def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
+    def stated(asset: str) -> dict[str, Any]:
+        common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
+        return {"key": [comparison.name, asset], **_COMPARISON["assets"][asset], **common}
+
+    described, other = _COMPARISON["columns"], _COMPARISON["other_columns"]
+    columns = [dg.TableColumn(name, *described.get(name, other)) for name in TABLE_COLUMNS]
+
+    @dg.asset(**stated("runs"), partitions_def=dg.StaticPartitionsDefinition([*comparison.data_sets]))
+    def runs(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        planned = comparison.planned(context.partition_key)
+        number = count(1)
+
+        def tell(run: Run, made: bool) -> None:
+            how = "made" if made else "was there"
+            case = f"{run.data_set}, {run.contender.label}, epsilon {run.epsilon}, run {run.number}"
+            context.log.info(f"{next(number)} of {len(planned)}: {case} ({how})")
+
+        with public_step(context):
+            compare(planned, comparison.folder / "runs", comparison.data_sets, progress=tell)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(planned)))
+
+    @dg.asset(**stated("tables"), deps=[runs], metadata={"dagster/column_schema": dg.TableSchema(columns)})
+    def tables(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        path = comparison.folder / "comparison.parquet"
+        with public_step(context):
+            results = table(comparison.folder / "runs")
+            write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
+            known = (make() for make in comparison.data_sets.values())
+            text = tables_markdown(known, results, refusals(comparison.folder / "runs"))
+            write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
+        return made(file_digest(path), dagster__row_count=len(results))
+
+    @dg.asset(**stated("figures"), deps=[tables])
+    def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        with public_step(context):
+            written = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
+
+    return [runs, tables, figures]
+
+
+class OdComparison(Declared, Comparison):
+    """Comparison of mechanisms on synthetic and public data; its results are not private, since they use the truth."""
+
+    labels: ClassVar[tuple[str, ...]] = ("evaluation", "origin-destination")
+
+    def build_defs(self, context: dg.ComponentLoadContext | None = None) -> dg.Definitions:
+        """Build the assets and their jobs."""
+        return comparison_definitions(self.within(Project.of(context)))
+
+
+def comparison_definitions(comparison: Comparison) -> dg.Definitions:
+    """Return the assets of a comparison and their jobs. Raises OdError if a value is wrong."""
+    assets = _comparison_assets(comparison.checked())
+    jobs = [
+        owned_job(
+            f"{comparison.name}_{job}",
+            comparison.owners,
+            selection=dg.AssetSelection.assets(*([comparison.name, asset] for asset in stated["assets"])),
+            description=stated["description"],
+            tags={COMPARISON_TAG: comparison.name},
+        )
+        for job, stated in _COMPARISON["jobs"].items()
+    ]
+    return dg.Definitions(assets=with_sources(assets), jobs=jobs)
+
+
+@dg.sensor(
+    name="dead_runs",
+    description="Reports runs of releases without a process as failed, because they would block a queue of one run.",
+    minimum_interval_seconds=60,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    metadata=source_of(__file__),
+)
+def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
+    """Report runs of releases whose process is gone as failed."""
+    swept = sweep_dead_runs(context.instance)
+    return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
+
+
+class OdWarehouse(Declared):
+    """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
+
+    notices: bool = True
+
+    lock_seconds: float = LOCK_SECONDS
+
+    keep_records_days: int | None = Field(None, ge=1)
+
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
+
+    def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
+        """Build the resources ``od_warehouse`` and ``od_notices``, and the sensors for runs, releases and lineage."""
+        warehouse = Warehouse.of(Project.of(context), self.lock_seconds, self.keep_records_days)
+        resources: dict[str, object] = {"od_warehouse": warehouse}
+        if self.notices:
+            resources["od_notices"] = Notices()
+        sensors = [dead_runs, release_failed, release_published]
+        if lineage_is_configured():
+            sensors.append(lineage_events)
+        return dg.Definitions(resources=resources, sensors=sensors)
+
+
+def refuse_broken(path: Path) -> None:
+    """Raise OdError if a declaration cannot be parsed, does not fit its component, or is refused by Dagster."""
+    refuse_wrong_type(path)
+    stated, name = component_type(path), path.parent.name
+    if stated in RELEASES:
+        refuse_unloadable(declaration(name))
+    elif stated == COMPARISON:
+        comparison(name)
+    elif stated == SITE:
+        read_site(path)
+    elif stated == WAREHOUSE:
+        read_declaration(path, OdWarehouse)
+
+
+def broken_declarations() -> dict[Path, OdError]:
+    """Return the fault of every broken declaration of the project, by its file, in the order of their paths."""
+    faults = {}
+    for path in declaration_files():
+        try:
+            refuse_broken(path)
+        except OdError as error:
+            faults[path] = error
+    return faults
+
+
+def refuse_broken_declarations() -> None:
+    """Raise OdError with the first broken declaration of the project, if there is one."""
+    for fault in broken_declarations().values():
+        raise fault
+
+
+def refuse_unloadable(series: Series[Any, Any]) -> None:
+    """Raise OdError if Dagster refuses the definitions of a series, such as its owners, cron lines or deadlines."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
+        try:
+            series_definitions(series)
+        except (dg.DagsterError, ValueError) as error:
+            message = f"{series.name}/{DECLARATION}: {error}"
+            raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None

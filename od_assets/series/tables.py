@@ -1,0 +1,270 @@
+"""Declare a series that is measured and estimated as one table: of group sizes, or of trips with stops."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import ClassVar
+
+from pydantic import Field
+
+from od_assets.series.section import Number, Section
+from od_assets.series.series import OptionValue, Records, TableSeries, TreeSeries
+from od_core import (
+    Geography,
+    GroupSizePlan,
+    OdError,
+    StopsPlan,
+    TopCodeEstimate,
+    Trajectories,
+    plan_group_sizes,
+    plan_stops,
+)
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
+from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
+from od_core.group_sizes.mechanisms import GroupSizeMechanism
+from od_core.group_sizes.publishing import GROUP_SIZES
+from od_core.periods import Period
+from od_core.privacy.budget import exact_fraction
+from od_core.publication.columns import Column
+from od_core.records.formats import ColumnName, RecordColumns
+from od_core.records.zone_lists import ZoneList, read_zones
+from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
+from od_core.stops.mechanisms import StopsMechanism
+from od_core.stops.publishing import STOPS
+from od_core.stops.trajectories import PlaceColumns, PlaceList, place_records
+
+
+class MemberColumns(Section):
+    """Columns of the files of records; one of them names the group or area of a record."""
+
+    area: str | None = None
+    group: str | None = None
+    date: str | None = None
+
+
+class Members(Records):
+    """Location and format of the confidential records, each of which is a member of a group."""
+
+    columns: MemberColumns = Field(default_factory=MemberColumns)
+
+
+class GroupList(Section):
+    """Location and columns of the public list of groups."""
+
+    file: str
+    group: str = "group"
+    area: str = "area"
+
+
+class EstimatedTopCode(Section):
+    """A top code that is estimated from the records, for a part of the budget; it requires a named mechanism."""
+
+    share: Number = "1/20"
+    most: int
+
+
+class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSizePlan, Geography]):
+    """A series of group-size tables, as a project declares it."""
+
+    trips: Members
+    groups: GroupList | None = None
+    stated_mechanism: str | None = Field(None, alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+    stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
+
+    kind = GROUP_SIZES
+    _checked_properties: ClassVar[tuple[str, ...]] = ("grouping", "mechanism", "top_code")
+
+    @cached_property
+    def mechanism(self) -> GroupSizeMechanism | None:
+        """Mechanism of the releases; None if a rule on public numbers chooses it."""
+        if self.stated_mechanism is not None:
+            return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+        if self.mechanism_options:  # otherwise they would be ignored
+            raise OdError(
+                "OD-MECHANISM-OPTIONS",
+                "mechanism_options are declared without a mechanism",
+                next_step="name the mechanism",
+            )
+        return None
+
+    @property
+    def top_code(self) -> int | TopCodeEstimate:
+        """Largest size that is distinguished, or the settings of its estimate."""
+        stated = self.stated_top_code
+        if isinstance(stated, int):
+            return stated
+        return TopCodeEstimate(exact_fraction("the share of the top code", stated.share), stated.most)
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing."""
+        form, given = self.record_format, self.trips.columns
+        date = given.date or form.columns.date
+        code: ColumnName | None = given.group
+        if self.groups is None:
+            # In a format without fixed columns, there is no default for the column of areas.
+            code = given.area or (None if form.container == "named" else form.columns.origin)
+            if code is None or date is None or given.group is not None:
+                raise _fault(
+                    "without a list of groups, the groups are the days of areas, and the records need the columns"
+                    " area and date"
+                )
+        elif code is None or given.area is not None:
+            raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
+        return RecordColumns(code, code, date=date)
+
+    @cached_property
+    def grouping(self) -> Grouping:
+        """Definition of the groups."""
+        if self.groups is None:
+            return AreasByDay()
+        return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
+
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
+        return lists[0].geography(folder)
+
+    def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the codes of areas or groups, as origins and as destinations; see the base class."""
+        codes = self.grouping.codes(geography)
+        return codes, codes
+
+    def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:
+        """Count the members of every group; see :meth:`TableSeries.count`."""
+        return self.grouping.count(records, geography, period, self.fault_threshold)
+
+    @property
+    def takes_nowhere(self) -> bool:
+        """See :attr:`Series.takes_nowhere`. False for listed groups, whose records have codes of groups."""
+        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
+
+    def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
+        """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""
+        return plan_group_sizes(
+            geography,
+            self.grouping.per_area(geography, Period(period).days),
+            unit=self.unit,
+            budget=self.privacy.budget,
+            mechanism=self.mechanism,
+            top_code=self.top_code,
+            acceptance=self.acceptance,
+        )
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the columns of the declaration")
+
+
+class PlacesOfTrips(Section):
+    """Columns of the files of records."""
+
+    places: list[str] | None = None
+    date: str | None = None
+
+
+class StopTrips(Records):
+    """Location and format of the confidential records, with one trip per row."""
+
+    columns: PlacesOfTrips = Field(default_factory=PlacesOfTrips)
+
+
+class PlaceMap(Section):
+    """Location of the public list of places, and the map that contains them."""
+
+    file: str
+    code: str = "zone"
+    longitude: str = "longitude"
+    latitude: str = "latitude"
+    side: int = 256
+    edges: list[float] | None = None
+
+
+class StopsSeries(TableSeries[StopsPlan, PlaceList]):
+    """A series of trips with their stops, as a project declares it."""
+
+    trips: StopTrips
+    map: PlaceMap
+    stated_mechanism: str = Field("privtree", alias="mechanism")
+    mechanism_options: dict[str, OptionValue] = Field({})
+
+    kind = STOPS
+    _checked_properties: ClassVar[tuple[str, ...]] = ("mechanism", "edges")
+
+    @cached_property
+    def mechanism(self) -> StopsMechanism:
+        """Mechanism of the releases."""
+        return STOPS_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
+
+    @cached_property
+    def columns(self) -> RecordColumns:
+        """Columns of the files of records. Raises OdError if a trip has a single place."""
+        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
+        if named is None:
+            return columns
+        if len(named) < 2:
+            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
+        return replace(columns, origin=named[0], destination=named[-1], stops=tuple(named[1:-1]))
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """Names of a trip's places, in order."""
+        return tuple(self.trips.columns.places or ("origin", "destination"))
+
+    @property
+    def places(self) -> PlaceColumns:
+        """Columns of the list of places."""
+        return PlaceColumns(self.map.code, self.map.longitude, self.map.latitude)
+
+    @property
+    def edges(self) -> tuple[float, float, float, float] | None:
+        """West, east, south and north of the map in degrees; None for the smallest map around the places."""
+        if self.map.edges is None:
+            return None
+        if len(self.map.edges) != 4:
+            raise OdError("OD-CONFIG", "a map needs four edges", next_step="name west, east, south and north")
+        west, east, south, north = self.map.edges
+        return west, east, south, north
+
+    def count(self, records: Path, geography: PlaceList, _period: str) -> Trajectories:
+        """Place every trip on the map; see :meth:`TableSeries.count`."""
+        return place_records(records, geography, self.fault_threshold)
+
+    def listed_codes(self, geography: PlaceList) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the codes of the places, as both origins and destinations; see :meth:`Series.listed_codes`."""
+        return geography.codes, geography.codes
+
+    @property
+    def zone_lists(self) -> dict[str, ZoneList]:
+        """See :attr:`Series.zone_lists`."""
+        return {f"{self.name}.csv": ZoneList(self.map.file, (self.map.code,))}
+
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
+        path = folder / lists[0].file
+        table = read_zones(path)
+        try:
+            return PlaceList.from_frame(table, self.places, side=self.map.side, stages=self.stages, edges=self.edges)
+        except OdError as error:
+            raise error.in_file(path.name) from None
+
+    @property
+    def listed_columns(self) -> tuple[Column, ...]:
+        """See :attr:`Series.listed_columns`."""
+        code = Column(self.places.code, "string", "Place", "Code of the place.")
+        degrees = (Column(name, "number", name, "Degrees.") for name in (self.places.longitude, self.places.latitude))
+        return (code, *degrees)
+
+    @property
+    def dimensions(self) -> int:
+        """Number of dimensions of the grid: two per place of a trip."""
+        return 2 * len(self.stages)
+
+    def plan_without_cap(self, geography: PlaceList, _period: str) -> StopsPlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
+        return plan_stops(
+            geography.map,
+            unit=self.unit,
+            budget=self.privacy.budget,
+            mechanism=self.mechanism,
+            acceptance=self.acceptance,
+        )
