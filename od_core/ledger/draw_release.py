@@ -14,7 +14,7 @@ from od_core.ledger.ledger import Ledger, other_unit
 from od_core.ledger.measurements import Measurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.sources import NoiseSource, backend_name
+from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods, unit_facts
 from od_core.privacy.plan import Plan, PlannedRelease
@@ -127,3 +127,24 @@ def draw_release(
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
     made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
     return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+
+
+def release_table(
+    run: Callable[[P, C, NoiseSource, Measurements], R],
+    plan: P,
+    counted: C,
+    noise: str | NoiseSource,
+    ledger: Ledger | None,
+    release_id: str | None,
+) -> R:
+    """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
+
+    Raises:
+        OdError: the noise source draws no Laplace noise or none as wide as the plan's, or a function of this module
+            raised it.
+    """
+    source = noise_named(noise)
+    laplace_source(source)
+    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
+    with charged_to(ledger, release_id, source) as charged:
+        return draw_release(run, charged, plan, counted, source)

@@ -1,12 +1,11 @@
 """Estimate histograms that are consistent and in which every area has its number of groups.
 
 Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
-of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the histograms' entries
-for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
-its own, cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
-(the entries of its histogram) and up the tree of each size. The problem is first solved over the reals
-(:func:`relaxed_prices`), and the solution is then rounded to integers. The result has the number of groups of every
-area and is near the optimum.
+of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the entries for different
+sizes, so :mod:`od_core.group_sizes.cost_tables`, which solves each size on its own, cannot be used. The problem is a
+flow with convex costs: G_r groups flow from each leaf area through its cells (the entries of its histogram) and up the
+tree of each size. It is first solved over the reals (:func:`relaxed_prices`), and the solution is then rounded to
+integers, which have the number of groups of every area and are near the optimum.
 
 On small trees, integer programming then makes the result exact (:func:`made_exact`). It repeatedly applies the best
 change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is
@@ -14,20 +13,20 @@ that the difference of two flows is a sum of cycles, where each cycle changes a 
 change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
 least the sum of the cost changes of the single cycles.
 
-The problem over the reals is to minimise the sum of (x_rj - noisy_rj)^2 over areas r and sizes j, subject to x >= 0,
-x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G_r. The price of a constraint is its Lagrange multiplier.
-Let m_r be half the price of the total G_r, and t_rj half the price of the sum of children x_rj. The optimal values are
+Over the reals, the sum of (x_rj - noisy_rj)^2 over areas r and sizes j is minimised, subject to x >= 0, x_rj = sum of
+x_cj over the children c of r, and sum_j x_rj = G_r. Let m_r be half the price (Lagrange multiplier) of the total G_r,
+and t_rj half the price of the sum of children x_rj. The optimal values are
 
     x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj,
 
 where p is the parent of r, and t is 0 above the top and at the leaves.
 
-The dual problem is maximised exactly over one block of prices after the other. A block is all m of a level, or all t of
-a level. Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the
-value of the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is
-the root of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels
-are redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all
-sizes would converge slowly.
+The dual problem is maximised exactly over one block of prices after the other: all m of a level, or all t of a level.
+Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the value of
+the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is the root
+of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels are
+redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all sizes
+would converge slowly.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.group_sizes.estimation.cost_tables import refuse_too_large
+from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
 from od_core.parallel import in_order
@@ -112,43 +111,29 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
     Returns the largest deviation of an area's sum from its number of groups before this step.
     """
-    parents = frame.geography.parents[k + 1]
-    above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
-    totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
+    parents, totals = frame.geography.parents[k + 1], frame.totals(k + 1)
 
     def work(areas: slice) -> Any:
-        return _thresholds(
-            noisy[k][areas],
-            above,
-            parents[areas],
-            prices.children[k] if leaves else prices.children[k][areas],
-            leaves,
-            totals[areas],
-            prices.totals[k][areas],
-        )
+        z = noisy[k][areas] + (prices.children[k - 1][parents[areas]] if k > 0 else 0.0)
+        if k + 1 < len(noisy):
+            z -= prices.children[k][areas]
+        return _thresholds(z, totals[areas], prices.totals[k][areas])
 
     return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
     """Set t, half the Lagrange multiplier of a sum of children, for level k, so that the children sum to the area."""
-    first_child = frame.geography.first_child[k]
-    leaves = k + 1 == len(noisy)
+    first_child, leaves = frame.geography.first_child[k], k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
     parents = frame.geography.parents[k]
 
     def work(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
             own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
-            below = slice(first_child[area], first_child[area + 1])
-            _balance(
-                own,
-                noisy[k][below],
-                prices.totals[k][below],
-                prices.children[k] if leaves else prices.children[k][below],
-                leaves,
-                prices.children[k - 1][area],
-            )
+            children = slice(first_child[area], first_child[area + 1])
+            below = prices.children[k] if leaves else prices.children[k][children]
+            _balance(own, noisy[k][children], prices.totals[k][children], below, prices.children[k - 1][area])
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
     for _ in in_order(work, _pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
@@ -162,19 +147,15 @@ def _pieces(areas: int, cells: int) -> Iterator[slice]:
 
 
 @kernel
-def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+def _thresholds(zs, totals, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
     z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
     deviation of the sum from G before this step.
     """
-    sizes, most_off = noisy.shape[1], 0.0
-    z = np.empty(sizes)
-    for area in range(len(noisy)):
-        highest = -np.inf
-        for j in range(np.uint64(sizes)):
-            z[j] = noisy[area, j] + above[parents[area], j] - (0.0 if leaves else own[area, j])
-            highest = max(highest, z[j])
+    sizes, most_off = zs.shape[1], 0.0
+    for area in range(len(zs)):
+        z, highest = zs[area], zs[area].max()
         m, goal = prices[area], np.float64(totals[area])
         if goal == 0:
             prices[area] = -highest
@@ -195,11 +176,11 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 
 
 @kernel
-def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
+def _balance(own, noisy, totals, below, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
     The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
-    the y of the area.
+    the y of the area. ``below`` has the t of each child, or one row of zeros for all leaf areas.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
@@ -210,17 +191,11 @@ def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-unty
                 over[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
-                m = totals[child]
-                if leaves:
-                    for i in range(np.uint64(width)):
-                        value = noisy[child, first + i] + m + prices[first + i]
-                        over[i] += max(value, 0.0)
-                        active[i] += 1.0 if value > 0 else 0.0
-                else:
-                    for i in range(np.uint64(width)):
-                        value = noisy[child, first + i] + m + prices[first + i] - below[child, first + i]
-                        over[i] += max(value, 0.0)
-                        active[i] += 1.0 if value > 0 else 0.0
+                m, lower = totals[child], below[min(child, len(below) - 1)]
+                for i in range(np.uint64(width)):
+                    value = noisy[child, first + i] + m + prices[first + i] - lower[first + i]
+                    over[i] += max(value, 0.0)
+                    active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0
             for i in range(np.uint64(width)):
                 prices[first + i] -= over[i] / active[i]
@@ -230,13 +205,11 @@ def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-unty
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
+    """Return the nearest histograms that meet the constraints, by the best change of at most one group per entry.
 
-    The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
-    distances. The module docstring proves that the result is optimal. ``histograms`` meet the constraints, and are
-    those from which to start. For the other arguments and the result, see :func:`nearest_with_area_totals`.
-
-    Raises OdError if the solver finds no optimum, or one that breaks a constraint when it is rounded to integers.
+    ``histograms`` meet the constraints, and are those from which to start. For the other arguments and the result, see
+    :func:`nearest_with_area_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
+    that breaks a constraint when it is rounded to integers.
     """
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
@@ -306,10 +279,8 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-
-    Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each, as the result, whose integers are
+            at least 0.
 
     Raises:
         OdError: a value is 2^40 or more, or the solver fails on a small tree.
@@ -421,26 +392,15 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     one bucket are visited in order of position.
     """
     children, sizes = y.shape
-    buckets = 4 * _STEPS
-    left = rows.sum()
-    rounds = 0
+    left, rounds = rows.sum(), 0
     while left > 0:
-        held = np.zeros(buckets + 1, dtype=np.int64)
-        for child in range(children):
-            if rows[child] > 0:
-                for j in range(sizes):
-                    if columns[j] > 0:
-                        held[_bucket(y[child, j] - shared[child, j]) + 1] += 1
-        starts = np.cumsum(held)
-        cells = np.empty(starts[-1], dtype=np.int64)
-        for child in range(children):
-            if rows[child] > 0:
-                for j in range(sizes):
-                    if columns[j] > 0:
-                        bucket = _bucket(y[child, j] - shared[child, j])
-                        cells[starts[bucket]] = child * sizes + j
-                        starts[bucket] += 1
-        for cell in cells:
+        cells = np.array(
+            [i * sizes + j for i in range(children) if rows[i] > 0 for j in range(sizes) if columns[j] > 0]
+        )
+        places = np.array(
+            [_bucket(y[cell // sizes, cell % sizes] - shared[cell // sizes, cell % sizes]) for cell in cells]
+        )
+        for cell in cells[np.argsort(places, kind="mergesort")]:
             child, j = cell // sizes, cell % sizes
             lacked = min(rows[child], columns[j])
             if lacked > 0:
