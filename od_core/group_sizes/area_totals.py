@@ -392,15 +392,26 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     one bucket are visited in order of position.
     """
     children, sizes = y.shape
-    left, rounds = rows.sum(), 0
+    buckets = 4 * _STEPS
+    left = rows.sum()
+    rounds = 0
     while left > 0:
-        cells = np.array(
-            [i * sizes + j for i in range(children) if rows[i] > 0 for j in range(sizes) if columns[j] > 0]
-        )
-        places = np.array(
-            [_bucket(y[cell // sizes, cell % sizes] - shared[cell // sizes, cell % sizes]) for cell in cells]
-        )
-        for cell in cells[np.argsort(places, kind="mergesort")]:
+        held = np.zeros(buckets + 1, dtype=np.int64)
+        for child in range(children):
+            if rows[child] > 0:
+                for j in range(sizes):
+                    if columns[j] > 0:
+                        held[_bucket(y[child, j] - shared[child, j]) + 1] += 1
+        starts = np.cumsum(held)
+        cells = np.empty(starts[-1], dtype=np.int64)
+        for child in range(children):
+            if rows[child] > 0:
+                for j in range(sizes):
+                    if columns[j] > 0:
+                        bucket = _bucket(y[child, j] - shared[child, j])
+                        cells[starts[bucket]] = child * sizes + j
+                        starts[bucket] += 1
+        for cell in cells:
             child, j = cell // sizes, cell % sizes
             lacked = min(rows[child], columns[j])
             if lacked > 0:

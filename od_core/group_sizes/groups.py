@@ -230,14 +230,9 @@ class Grouping(ABC):
     ) -> GroupSizes:
         """Count the records of every group in a period. The result is confidential.
 
-        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped.
-        Whether a record is faulty does not depend on other records.
-
-        Args:
-            records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
-            geography: the public geography.
-            period: a year, month or day, as text.
-            fault_threshold: largest accepted share of faulty records.
+        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, up to
+        a share of ``fault_threshold``. Whether a record is faulty does not depend on other records. ``records`` is a
+        Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
 
         Raises:
             OdError: too many records are faulty, or the records cannot be read.

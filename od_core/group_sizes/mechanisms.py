@@ -178,10 +178,7 @@ class Cumulative(MergedLevels):
 def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
     """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
 
-    Args:
-        totals: number of groups of each area; shape (areas,).
-        noisy: noisy cumulative counts for the sizes 0 to K - 1; shape (areas, K).
-        regression: see :class:`Cumulative`.
+    ``noisy`` has the cumulative counts for the sizes 0 to K - 1 of areas with some ``totals`` of groups.
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
@@ -331,10 +328,9 @@ class HistogramRelaxed(GroupSizeMechanism):
 class CumulativeDP(WithAreaTotals):
     """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest histograms that add up.
 
-    Histograms add up if those of children sum to their parent's. One record changes cumulative counts by 1 and
-    histograms by 2, so cumulative counts need half the noise. Each area is made monotone on its own, so the result is
-    not nearest to the noisy cumulative counts of all areas together. The source does not fix the last cumulative count.
-    Here it is G_r, the public number of groups of area r.
+    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. Each area
+    is made monotone on its own, so the result is not nearest to the noisy cumulative counts of all areas together. The
+    source does not fix the last cumulative count. Here it is G_r, the public number of groups of area r.
 
     References:
         [fioretto2019hierarchical, section 9.1, Algorithm 2]
@@ -370,14 +366,11 @@ from the noise."""
 def chosen(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    Strong noise makes the estimates of leaf areas biased, and their biases add up in a top area. So all levels are
-    measured if the noise is strong and many groups of a top area have the same size: by cumulative counts if a top area
-    has many groups for every size, else by sorted sizes. Otherwise, the leaf areas alone are measured: by cumulative
-    counts if a step that groups of one size form in them is distinguished from the noise, else by sorted sizes. Nothing
-    but the top code K is known about the sizes, so the rule assumes that they take about sqrt(K) different values.
-    ``docs/explanation/group-sizes.md`` gives the reasons, and says for which data the choice is wrong.
-
-    Bounded neighbours double the scale of the noise. ``epsilon`` is the whole budget.
+    All levels are measured if the noise is strong, so that biases of leaf areas add up, and many groups of a top area
+    have the same size: by cumulative counts if a top area has many groups for every size, else by sorted sizes.
+    Otherwise, the leaf areas alone are measured: by cumulative counts if a step that groups of one size form in them is
+    distinguished from the noise, else by sorted sizes. ``docs/explanation/group-sizes.md`` gives the reasons, and says
+    for which data the choice is wrong. ``epsilon`` is the whole budget.
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth

@@ -333,9 +333,8 @@ of points on its border divided by c_0."""
 class EUG(EqualGrid):
     """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The formula is used as
-    printed [shaham2022stops, section 3.1, equation 13], although it counts the border of a query by its edges, which is
-    right in two dimensions alone. In one dimension it gives 0; m is then 1.
+    The errors are averaged over the sizes of queries. The formula is used as printed [shaham2022stops, section 3.1,
+    equation 13]; see ``docs/explanation/stops.md``. In one dimension it gives 0; m is then 1.
     """
 
     name: ClassVar[str] = "eug"
@@ -352,9 +351,6 @@ class EUG(EqualGrid):
 class EBP(EqualGrid):
     """The entropy-based grid: the entropy of the noise equals the information that m parts per dimension lose.
 
-    m is the solution of sqrt(2) m^(d/2) / eps = N / m^d, where d is the number of dimensions, N the noisy total and
-    1 / eps the scale of the noise on the boxes.
-
     References:
         [shaham2022stops, section 3.2, equation 19]
     """
@@ -370,9 +366,8 @@ class EBP(EqualGrid):
 class MKM(EqualGrid):
     """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) parts per dimension.
 
-    N is the noisy total, d the number of dimensions, and m the inverse of the bin width of the source, to which
-    [shaham2022stops] refers without a formula. m does not depend on epsilon, so a smaller budget does not make the grid
-    coarser.
+    m is the inverse of the bin width of the source, to which [shaham2022stops] refers without a formula. It does not
+    depend on epsilon, so a smaller budget does not make the grid coarser.
     """
 
     name: ClassVar[str] = "mkm"
@@ -419,8 +414,8 @@ def heterogeneity(
     trips, and S is the number of trips in these cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64
     bits for fewer than 2^31 trips. For every V of at least 2 K c > 0, floor(O) is 2 S - 1.
 
-    One additional trip changes one part. It changes one deviation by at most 1 - 1 / V and the V - 1 others by 1 / V,
-    so O changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
+    One additional trip changes one deviation of one part by at most 1 - 1 / V and the V - 1 others by 1 / V, so O
+    changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
     floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
     Args:
@@ -541,13 +536,11 @@ class DAFEntropy(StopsMechanism):
 
     :class:`DAFHomogeneity` differs only in the choice of the cuts.
 
-    The tree grows from the root, which is the whole grid. Every node that has an uncut dimension is measured. Let
-    epsilon be the budget that then remains on its path. If the noisy count is below 1 / epsilon, the node becomes a
-    leaf. A leaf is measured again with the whole remaining budget, and its first count is discarded. Any other node is
-    charged for the choice of its cuts, if there is a choice, and is cut in the dimension of its depth.
-    :func:`od_core.stops.mechanisms.fan_out` gives the number of parts from the noisy count, the remaining
-    budget and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and is measured once,
-    with the whole remaining budget.
+    Every node that has an uncut dimension is measured. Let epsilon be the budget that then remains on its path. If the
+    noisy count is below 1 / epsilon, the node becomes a leaf: it is measured again with the whole remaining budget, and
+    its first count is discarded. Any other node is charged for the choice of its cuts, if there is a choice, and is cut
+    in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all dimensions is
+    measured once, with the whole remaining budget.
 
     For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
     on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
@@ -652,7 +645,7 @@ class DAFHomogeneity(DAFEntropy):
     For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
     (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
 
-    The source has three errors that are corrected here; see ``docs/explanation/stops.md``.
+    Its errors are corrected here; see ``docs/explanation/stops.md``.
 
     A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
     its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
@@ -717,9 +710,7 @@ class PrivTree(StopsMechanism):
     max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds theta. A node of one cell is a leaf without
     a test. Finally, all leaves are measured.
 
-    In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost at most
-    epsilon. Here, the noise is discrete. :func:`path_cost` proves the cost for the lambda and delta of a plan before
-    they are used, and allows less noise than the paper.
+    The noise is discrete, and :func:`proven_scale` gives lambda and delta, whose cost is proven before they are used.
 
     Attributes:
         tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
@@ -778,11 +769,10 @@ class PrivTree(StopsMechanism):
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
-    lambda is the scale of the noise, and delta the decay of the counts per depth. The lambda of [zhang2016privtree] is
-    3 / epsilon for unbounded neighbours, and twice that for bounded neighbours. With discrete noise, this lambda costs
-    less than epsilon, and for bounded neighbours far less. So fractions k / 1000 of it are tried in ascending order of
-    k, and the first with a proven cost of at most epsilon is returned. k begins where the cost would be epsilon if the
-    cost were proportional to 1 / lambda. Raises OdError if no fraction up to 1 has such a cost.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is the least fraction k / 1000
+    of that of [zhang2016privtree], 3 / epsilon for unbounded neighbours and twice that for bounded neighbours, with a
+    proven cost of at most epsilon. k begins where the cost would be epsilon if it were proportional to 1 / lambda.
+    Raises OdError if no fraction up to 1 has such a cost.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
@@ -831,15 +821,10 @@ _RESULT_BITS = 64
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace
-    noise of this scale. Let a = exp(-1 / scale), and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). For any length of
-    the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring inputs is at most
-
-        one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
-        one trip removed: 1 / scale.
-
-    Replacing a trip adds one on one path and removes one on another, so the two bounds are added. The proof is in
-    ``docs/explanation/stops.md``.
+    For any length of the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring
+    inputs is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 / scale if one is removed,
+    where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). Replacing a trip adds one on one path
+    and removes one on another, so the two bounds are added. The proof is in ``docs/explanation/stops.md``.
 
     Args:
         scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The

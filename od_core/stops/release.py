@@ -87,9 +87,8 @@ class StopsRelease(PlannedRelease):
     def intervals(self) -> tuple[Counts, Counts]:
         """Lower and upper ends of the 90 % intervals of the true number of trips in each box; shape (boxes,) each.
 
-        Each noisy count is the true number plus discrete Laplace noise that is drawn after the boxes are fixed. So the
-        interval is for the given boxes, however they were chosen: the noisy count plus and minus the 90 % quantile of
-        the absolute noise. It is cut at 0 and widened to the released count.
+        It is the noisy count plus and minus the 90 % quantile of the absolute noise, which is drawn after the boxes are
+        fixed. It is cut at 0 and widened to the released count.
         """
         plan, noisy = self.plan, self.measured.noisy
         reach = laplace_reach(

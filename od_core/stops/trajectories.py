@@ -120,15 +120,12 @@ class Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
-            coordinates: one row per trip, one column per dimension; as in :meth:`from_cells`.
-            grid: the public grid.
+            coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
             bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
                 cell.
-            columns, one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
-            OdError: the number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
-                the bounds are invalid; or nothing states what a row is.
+            OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.
         """
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
@@ -159,14 +156,11 @@ class Trajectories:
         numbers, so list nearby zones at nearby positions.
 
         Args:
-            trips: zone codes, as text; a table, or the path of a file, as in :meth:`from_cells`.
+            trips, columns, one_row_a_trip: as for :meth:`from_cells`, but with zone codes, as text.
             zones: public list of the codes of all zones, each once.
-            columns: names of the columns of origins, stops and destinations; as for :meth:`from_cells`.
-            one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
-            OdError: there is no column, the list is empty, a zone is listed twice or is not text, a code is missing or
-                not listed, or nothing states what a row is.
+            OdError: the list of zones is invalid, a code is missing or not listed, or as for :meth:`from_cells`.
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
