@@ -111,29 +111,43 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
 
     Returns the largest deviation of an area's sum from its number of groups before this step.
     """
-    parents, totals = frame.geography.parents[k + 1], frame.totals(k + 1)
+    parents = frame.geography.parents[k + 1]
+    above = prices.children[k - 1] if k > 0 else np.zeros((1, frame.top_code + 1))
+    totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
     def work(areas: slice) -> Any:
-        z = noisy[k][areas] + (prices.children[k - 1][parents[areas]] if k > 0 else 0.0)
-        if k + 1 < len(noisy):
-            z -= prices.children[k][areas]
-        return _thresholds(z, totals[areas], prices.totals[k][areas])
+        return _thresholds(
+            noisy[k][areas],
+            above,
+            parents[areas],
+            prices.children[k] if leaves else prices.children[k][areas],
+            leaves,
+            totals[areas],
+            prices.totals[k][areas],
+        )
 
     return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
     """Set t, half the Lagrange multiplier of a sum of children, for level k, so that the children sum to the area."""
-    first_child, leaves = frame.geography.first_child[k], k + 1 == len(noisy)
+    first_child = frame.geography.first_child[k]
+    leaves = k + 1 == len(noisy)
     above = prices.children[k - 2] if k > 1 else np.zeros((1, frame.top_code + 1))
     parents = frame.geography.parents[k]
 
     def work(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
             own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
-            children = slice(first_child[area], first_child[area + 1])
-            below = prices.children[k] if leaves else prices.children[k][children]
-            _balance(own, noisy[k][children], prices.totals[k][children], below, prices.children[k - 1][area])
+            below = slice(first_child[area], first_child[area + 1])
+            _balance(
+                own,
+                noisy[k][below],
+                prices.totals[k][below],
+                prices.children[k] if leaves else prices.children[k][below],
+                leaves,
+                prices.children[k - 1][area],
+            )
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
     for _ in in_order(work, _pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
@@ -147,15 +161,19 @@ def _pieces(areas: int, cells: int) -> Iterator[slice]:
 
 
 @kernel
-def _thresholds(zs, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
     z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
     deviation of the sum from G before this step.
     """
-    sizes, most_off = zs.shape[1], 0.0
-    for area in range(len(zs)):
-        z, highest = zs[area], zs[area].max()
+    sizes, most_off = noisy.shape[1], 0.0
+    z = np.empty(sizes)
+    for area in range(len(noisy)):
+        highest = -np.inf
+        for j in range(np.uint64(sizes)):
+            z[j] = noisy[area, j] + above[parents[area], j] - (0.0 if leaves else own[area, j])
+            highest = max(highest, z[j])
         m, goal = prices[area], np.float64(totals[area])
         if goal == 0:
             prices[area] = -highest
@@ -176,11 +194,11 @@ def _thresholds(zs, totals, prices):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _balance(own, noisy, totals, below, prices):  # type: ignore[no-untyped-def]  # compiled
+def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
     The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
-    the y of the area. ``below`` has the t of each child, or one row of zeros for all leaf areas.
+    the y of the area.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
@@ -191,11 +209,17 @@ def _balance(own, noisy, totals, below, prices):  # type: ignore[no-untyped-def]
                 over[i] = prices[first + i] - own[first + i]
                 active[i] = 1.0
             for child in range(children):
-                m, lower = totals[child], below[min(child, len(below) - 1)]
-                for i in range(np.uint64(width)):
-                    value = noisy[child, first + i] + m + prices[first + i] - lower[first + i]
-                    over[i] += max(value, 0.0)
-                    active[i] += 1.0 if value > 0 else 0.0
+                m = totals[child]
+                if leaves:
+                    for i in range(np.uint64(width)):
+                        value = noisy[child, first + i] + m + prices[first + i]
+                        over[i] += max(value, 0.0)
+                        active[i] += 1.0 if value > 0 else 0.0
+                else:
+                    for i in range(np.uint64(width)):
+                        value = noisy[child, first + i] + m + prices[first + i] - below[child, first + i]
+                        over[i] += max(value, 0.0)
+                        active[i] += 1.0 if value > 0 else 0.0
             farthest = 0.0
             for i in range(np.uint64(width)):
                 prices[first + i] -= over[i] / active[i]
