@@ -40,9 +40,8 @@ from benchmarks.tables import figure, markdown_table
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
-from od_core.group_sizes.metrics import evaluate_group_sizes
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
-from od_core.group_sizes.release import run_plan
+from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 

@@ -48,8 +48,7 @@ from od_core.noise.sources import laplace_source, noise_named
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.mechanisms import Path as ChargedPath
-from od_core.stops.metrics import headline_floors, mean_relative_error, true_answers
-from od_core.stops.release import whole_counts
+from od_core.stops.release import headline_floors, mean_relative_error, true_answers, whole_counts
 
 
 @dataclass(frozen=True)

@@ -30,16 +30,15 @@ from benchmarks.synthetic_stops import KnownPoints
 from benchmarks.tables import markdown_table
 from od_core import Budget, PrivacyUnit
 from od_core.group_sizes import release as group_sizes
-from od_core.group_sizes.estimation.intervals import listed_sizes
 from od_core.group_sizes.groups import Counts, Frame
+from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.release import GroupSizeRelease, true_values
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.stops import release as stops
-from od_core.stops.metrics import true_answers
 from od_core.stops.plan import plan_stops
-from od_core.stops.release import StopsRelease
+from od_core.stops.release import StopsRelease, true_answers
 from od_core.stops.trajectories import Trajectories
 
 GROUPS = ("flights 2001-06", "households")

@@ -20,9 +20,8 @@ from .flows.release import Release, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
-from .group_sizes.metrics import evaluate_group_sizes
 from .group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
-from .group_sizes.release import GroupSizeRelease, release_group_sizes
+from .group_sizes.release import GroupSizeRelease, evaluate_group_sizes, release_group_sizes
 from .ledger.balance import Balance
 from .ledger.ledger import Ledger
 from .ledger.release_key import ReleaseKey
@@ -38,9 +37,8 @@ from .published.opening import open_release
 from .published.verification import Finding, Published, verify_release
 from .records.segments import Breakdown
 from .stops.geometry import Grid, MapGrid
-from .stops.metrics import evaluate_stops
 from .stops.plan import StopsPlan, plan_stops
-from .stops.release import StopsRelease, release_stops
+from .stops.release import StopsRelease, evaluate_stops, release_stops
 from .stops.trajectories import Trajectories
 
 __all__ = [

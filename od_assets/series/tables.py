@@ -127,7 +127,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
 
     def listed_codes(self, geography: Geography) -> tuple[Sequence[str], Sequence[str]]:
         """Return the codes of areas or groups, as origins and as destinations; see the base class."""
-        codes = self.grouping.codes(geography)
+        codes, _ = self.grouping.listed(geography)
         return codes, codes
 
     def count(self, records: Path, geography: Geography, period: str) -> GroupSizes:

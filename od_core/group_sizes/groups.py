@@ -119,7 +119,11 @@ class GroupSizes:
     size: Counts
 
     def __post_init__(self) -> None:
-        if len(self.area) != len(self.size) or (self.size < 0).any() or not _in_order(self.area, self.size):
+        in_order = len(self.area) == len(self.size) and not (self.size < 0).any()
+        if in_order:
+            next_area = np.diff(self.area)
+            in_order = bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(self.size) >= 0))))
+        if not in_order:
             raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
 
     def __repr__(self) -> str:
@@ -159,14 +163,13 @@ class GroupSizes:
             raise _fault("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
         twice = names.duplicated()
         if twice.any():
-            raise _fault(
-                "OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", f"group {names[twice].iloc[0]!r}"
-            )
+            listed = f"group {names[twice].iloc[0]!r}"
+            raise _fault("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
         if not (pd.api.types.is_string_dtype(areas.dtype) or areas.dtype == object):
-            raise _fault(
-                "OD-GROUPS-AREA",
-                f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros",
+            numbers_fault = (
+                f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros"
             )
+            raise _fault("OD-GROUPS-AREA", numbers_fault)
         area = geography.zone_numbers(areas)
         if (area < 0).any():
             unlisted = areas[area < 0].iloc[0]
@@ -194,11 +197,6 @@ def _whole_sizes(column: pd.Series) -> Counts:
     return whole_numbers(column, fault)
 
 
-def _in_order(area: Numbers, size: Counts) -> bool:
-    next_area = np.diff(area)
-    return bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(size) >= 0))))
-
-
 def _fault(code: str, message: str, detail: str | None = None, advice: str = "") -> OdError:
     """Create an error whose detail is confidential: it quotes a file that may, if its path is wrong, be the records."""
     return OdError(code, message, next_step=f"correct the list of groups{advice}", confidential_detail=detail)
@@ -222,10 +220,6 @@ class Grouping(ABC):
         Raises OdError if the list of groups is invalid or does not match the geography.
         """
 
-    def codes(self, geography: Geography) -> Sequence[str]:
-        """Return the public codes that the column ``origin`` of a record may have. Any other code is a fault."""
-        return self.listed(geography)[0]
-
     def per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
         listed = np.bincount(self.listed(geography)[1], minlength=len(geography.zones)).astype(np.int64)
@@ -236,14 +230,9 @@ class Grouping(ABC):
     ) -> GroupSizes:
         """Count the records of every group in a period. The result is confidential.
 
-        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped.
-        Whether a record is faulty does not depend on other records.
-
-        Args:
-            records: Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
-            geography: the public geography.
-            period: a year, month or day, as text.
-            fault_threshold: largest accepted share of faulty records.
+        A record is faulty if its code is not listed or if it is from another period. Faulty records are dropped, up to
+        a share of ``fault_threshold``. Whether a record is faulty does not depend on other records. ``records`` is a
+        Parquet file written by :func:`od_core.records.load.load_records`, with the code in ``origin``.
 
         Raises:
             OdError: too many records are faulty, or the records cannot be read.
@@ -309,11 +298,8 @@ class ListedGroups(Grouping):
         table = read_zones(self.file)
         missing = [name for name in (self.group, self.area) if name not in table.columns]
         if missing:
-            raise OdError(
-                "OD-GROUPS-COLUMN",
-                f"{self.file.name} has no column {missing[0]!r}",
-                next_step="correct the list of groups, or the columns named in the configuration",
-            )
+            step = "correct the list of groups, or the columns named in the configuration"
+            raise OdError("OD-GROUPS-COLUMN", f"{self.file.name} has no column {missing[0]!r}", next_step=step)
         try:
             columns = {"group": self.group, "area": self.area}
             groups = pd.DataFrame({name: text_codes(table[mine], mine) for name, mine in columns.items()}, dtype="str")

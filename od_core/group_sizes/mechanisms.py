@@ -7,7 +7,6 @@ all of them, and :func:`chosen` is the rule.
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -17,16 +16,21 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.projection.one_margin import project_children_euclidean
-from od_core.group_sizes.estimation.area_totals import nearest_with_area_totals, reals, relaxed_prices
-from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms, refuse_too_large
-from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
-from od_core.group_sizes.estimation.merging import Runs, check_noisy, merge, tables
-from od_core.group_sizes.estimation.posterior import NoisyAreas
+from od_core.group_sizes.area_curves import NoisyAreas, least_absolute, least_squares
+from od_core.group_sizes.area_totals import nearest_with_area_totals, reals, relaxed_prices
+from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
+from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
 from od_core.parallel import in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
 from od_core.registry import Registry, refuse_unknown
+
+Regression = Literal["least_absolute", "least_squares"]
+Leaf = Literal["cumulative", "sizes"]
+
+_PIECE = 1 << 20
+"""Number of cumulative counts that a thread works on at a time."""
 
 
 @runtime_checkable
@@ -74,15 +78,35 @@ class GroupSizeMechanism(Mechanism, Protocol):
         ...
 
 
-class MergedLevels(GroupSizeMechanism, ABC):
-    """Base of mechanisms that estimate each measured level from its own noisy values, and merge the results."""
+class MergedLevels(GroupSizeMechanism):
+    """Base of mechanisms that estimate each measured level from its own noisy values, and merge the results.
 
-    @abstractmethod
+    The levels are merged by :mod:`od_core.group_sizes.merging`. The variances of sizes that it takes are approximate.
+
+    Attributes:
+        regression: how noisy cumulative counts are made to ascend.
+    """
+
+    regression: Regression = "least_absolute"
+
     def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
         """Return the sizes of the groups of a level, estimated from its own noisy values alone.
 
-        ``scale`` is the same at all levels, so an estimate for which only ratios of variances matter does not use it.
+        By default, noisy sizes are pooled by isotonic regression, so the size of a run of S groups is the mean of their
+        S noisy values. Its variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged. Noisy
+        cumulative counts are fitted likewise, where the variance of a size that n groups of an area share is taken as
+        4 / (n eps^2) [kuo2018countofcounts, section 5.1.2]. A noisy histogram is replaced by the nearest one with the
+        area's number of groups. The ``scale`` of the noise is the same at all levels.
         """
+        totals = frame.totals(level)
+        offsets = np.append(0, np.cumsum(frame.widths(self.query, level)))
+        if self.query == "sizes":
+            first, lengths, sums = least_squares(noisy, offsets, np.full_like(totals, frame.top_code))
+            return Runs(first, lengths, sums, lengths)
+        if self.query == "cumulative":
+            return Runs.of_histograms(fitted_histograms(totals, noisy, self.regression))
+        nearest = project_children_euclidean(noisy.reshape(-1), totals, offsets)
+        return Runs.of_histograms(nearest.reshape(noisy.shape))
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
@@ -92,28 +116,27 @@ class MergedLevels(GroupSizeMechanism, ABC):
         return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in measured]))
 
 
+def posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+    """Return the sizes of the groups of a level, from the differences of posterior means of cumulative counts.
+
+    ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes``; see :meth:`MergedLevels.estimate_level`.
+    """
+    offsets = np.append(0, np.cumsum(frame.widths(mechanism.query, level)))
+    of_sizes = mechanism.query == "sizes"
+    areas = NoisyAreas(noisy.reshape(-1), offsets, frame.totals(level), frame.top_code, of_sizes, scale)
+    return Runs.of_histograms(areas.histograms())
+
+
 @dataclass(frozen=True)
 class Sizes(MergedLevels):
     """A mechanism that measures the sorted sizes of the groups of every area of every level.
 
-    In each area, ascending sizes from 0 to K are fitted by least squares. The levels are then merged
-    (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits large groups with sizes that are far apart.
+    In each area, ascending sizes from 0 to K are fitted by least squares. The levels are then merged. The mechanism
+    suits large groups with sizes that are far apart.
     """
 
     name: ClassVar[str] = "sizes"
     query: ClassVar[Query] = "sizes"
-
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level as runs of equal sizes; see :class:`MergedLevels`.
-
-        Isotonic regression pools neighbours, so the size of a run of S groups is the mean of their S noisy values. Its
-        variance is about 2 / (S eps^2), where eps is the epsilon that the level is charged.
-        """
-        totals = frame.totals(level)
-        first, lengths, sums = least_squares(
-            noisy, np.append(0, np.cumsum(totals)), np.full_like(totals, frame.top_code)
-        )
-        return Runs(first, lengths, sums, lengths)
 
 
 @dataclass(frozen=True)
@@ -121,33 +144,13 @@ class SizesPosterior(MergedLevels):
     """A mechanism that estimates the sizes of every area of every level by posterior means, and merges the levels.
 
     The measurement and the merging are those of ``sizes`` [kuo2018countofcounts, sections 4.2 and 5]. An area is
-    estimated as in :mod:`od_core.group_sizes.estimation.posterior`, with one Markov chain fitted per level. The weight
-    of a size in the merging is the number of groups that have it, as in ``cumulative``.
+    estimated as in :mod:`od_core.group_sizes.area_curves`, with one Markov chain fitted per level. The weight of a size
+    in the merging is the number of groups that have it, as in ``cumulative``.
     """
 
     name: ClassVar[str] = "sizes_posterior"
     query: ClassVar[Query] = "sizes"
-
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
-        return runs_of_means(frame, self.query, level, noisy, scale)
-
-
-def runs_of_means(frame: Frame, query: Query, level: int, noisy: Counts, scale: Fraction) -> Runs:
-    """Return the sizes of the groups of a level, from the differences of posterior means of cumulative counts.
-
-    ``noisy`` has the noisy values of the query ``cumulative`` or ``sizes`` at this level.
-    """
-    totals = frame.totals(level)
-    offsets = np.append(0, np.cumsum(frame.widths(query, level)))
-    areas = NoisyAreas(noisy.reshape(-1), offsets, totals, frame.top_code, query == "sizes", scale)
-    return Runs.of_histograms(areas.histograms())
-
-
-Regression = Literal["least_absolute", "least_squares"]
-
-_PIECE = 1 << 20
-"""Number of cumulative counts that a thread works on at a time."""
+    estimate_level = posterior_runs
 
 
 @dataclass(frozen=True)
@@ -155,8 +158,7 @@ class Cumulative(MergedLevels):
     """A mechanism that measures the cumulative counts of every area of every level.
 
     In each area, ascending counts between 0 and the number of groups G are fitted to the noisy counts. The count of all
-    sizes is G. The levels are then merged (:mod:`od_core.group_sizes.estimation.merging`). The mechanism suits many
-    small groups.
+    sizes is G. The levels are then merged. The mechanism suits many small groups.
 
     Attributes:
         regression: ``least_absolute`` (the midpoint of the least and the greatest optimal solution; its errors are 20
@@ -172,22 +174,11 @@ class Cumulative(MergedLevels):
         known, step = get_args(Regression), "choose least_absolute or least_squares"
         refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
 
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level; see :class:`MergedLevels`.
-
-        The variance of a size that n groups of an area share is taken as 4 / (n eps^2), at the epsilon eps of the level
-        [kuo2018countofcounts, section 5.1.2].
-        """
-        return Runs.of_histograms(fitted_histograms(frame.totals(level), noisy, self.regression))
-
 
 def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
     """Return integer histograms, the differences of fitted cumulative counts rounded half up; shape (areas, K + 1).
 
-    Args:
-        totals: number of groups of each area; shape (areas,).
-        noisy: noisy cumulative counts for the sizes 0 to K - 1; shape (areas, K).
-        regression: see :class:`Cumulative`.
+    ``noisy`` has the cumulative counts for the sizes 0 to K - 1 of areas with some ``totals`` of groups.
     """
     rows = max(1, _PIECE // noisy.shape[1])
 
@@ -203,9 +194,6 @@ def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> 
         return np.diff(rounded.reshape(values.shape), prepend=0, append=highest[:, np.newaxis])
 
     return np.concatenate(list(in_order(of_some, range(0, len(noisy), rows))))
-
-
-Leaf = Literal["cumulative", "sizes"]
 
 
 @dataclass(frozen=True)
@@ -235,25 +223,17 @@ class BottomUp(MergedLevels):
         """Query of the leaf areas, which has the name of the leaf method."""
         return self.leaf
 
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of the leaf areas; see :class:`MergedLevels`."""
-        method = Sizes() if self.leaf == "sizes" else Cumulative()
-        return method.estimate_level(frame, level, noisy, scale)
-
 
 @dataclass(frozen=True)
 class BottomUpPosterior(BottomUp):
     """A mechanism with the measurement of ``bottom_up`` that estimates the sizes of the leaf areas by posterior means.
 
-    The estimate has no published source; see :mod:`od_core.group_sizes.estimation.posterior`. With the same noise, its
-    errors are smaller than those of ``bottom_up`` (``docs/explanation/group-sizes.md``).
+    The estimate has no published source; see :mod:`od_core.group_sizes.area_curves`. With the same noise, its errors
+    are smaller than those of ``bottom_up`` (``docs/explanation/group-sizes.md``).
     """
 
     name: ClassVar[str] = "bottom_up_posterior"
-
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of the leaf areas; see :class:`MergedLevels`."""
-        return runs_of_means(frame, self.query, level, noisy, scale)
+    estimate_level = posterior_runs
 
 
 @dataclass(frozen=True)
@@ -261,20 +241,13 @@ class Naive(MergedLevels):
     """A baseline that measures the histogram of every area of every level.
 
     Each noisy histogram is replaced by the nearest histogram with the area's number of groups. The levels are then
-    merged (:mod:`od_core.group_sizes.estimation.merging`). The source [kuo2018countofcounts, section 4.1] describes a
-    single area only. The merging uses 16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a
-    level. Most entries of a true histogram are 0. About half of them get groups by the noise, so the estimated sizes
-    spread over 0 to the top code.
+    merged. The source [kuo2018countofcounts, section 4.1] describes a single area only. The merging uses
+    16 / (eps^2 n) as the variance of a size with n groups, at the epsilon eps of a level. Most entries of a true
+    histogram are 0. About half of them get groups by the noise, so the estimated sizes spread over 0 to the top code.
     """
 
     name: ClassVar[str] = "naive"
     query: ClassVar[Query] = "histogram"
-
-    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
-        """Return the sizes of the groups of a level; see :class:`MergedLevels`."""
-        offsets = np.arange(len(noisy) + 1) * noisy.shape[1]
-        nearest = project_children_euclidean(noisy.reshape(-1), frame.totals(level), offsets)
-        return Runs.of_histograms(nearest.reshape(noisy.shape))
 
 
 @dataclass(frozen=True)
@@ -355,10 +328,9 @@ class HistogramRelaxed(GroupSizeMechanism):
 class CumulativeDP(WithAreaTotals):
     """The mechanism M_c^dp: noisy cumulative counts, made monotone, then the nearest histograms that add up.
 
-    Histograms add up if those of children sum to their parent's. One record changes cumulative counts by 1 and
-    histograms by 2, so cumulative counts need half the noise. Each area is made monotone on its own, so the result is
-    not nearest to the noisy cumulative counts of all areas together. The source does not fix the last cumulative count.
-    Here it is G_r, the public number of groups of area r.
+    One record changes cumulative counts by 1 and histograms by 2, so cumulative counts need half the noise. Each area
+    is made monotone on its own, so the result is not nearest to the noisy cumulative counts of all areas together. The
+    source does not fix the last cumulative count. Here it is G_r, the public number of groups of area r.
 
     References:
         [fioretto2019hierarchical, section 9.1, Algorithm 2]
@@ -368,20 +340,11 @@ class CumulativeDP(WithAreaTotals):
     query: ClassVar[Query] = "cumulative"
 
 
-MECHANISMS: Registry[GroupSizeMechanism] = Registry(
-    "group sizes",
-    {
-        "naive": Naive,
-        "sizes": Sizes,
-        "sizes_posterior": SizesPosterior,
-        "cumulative": Cumulative,
-        "bottom_up": BottomUp,
-        "bottom_up_posterior": BottomUpPosterior,
-        "histogram": Histogram,
-        "histogram_relaxed": HistogramRelaxed,
-        "cumulative_dp": CumulativeDP,
-    },
+_MAKERS = (
+    *(Naive, Sizes, SizesPosterior, Cumulative, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
+    *(Histogram, HistogramRelaxed, CumulativeDP),  # [fioretto2019hierarchical]
 )
+MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: maker for maker in _MAKERS})
 
 BIASED = 150
 """Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
@@ -403,14 +366,11 @@ from the noise."""
 def chosen(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
-    Strong noise makes the estimates of leaf areas biased, and their biases add up in a top area. So all levels are
-    measured if the noise is strong and many groups of a top area have the same size: by cumulative counts if a top area
-    has many groups for every size, else by sorted sizes. Otherwise, the leaf areas alone are measured: by cumulative
-    counts if a step that groups of one size form in them is distinguished from the noise, else by sorted sizes. Nothing
-    but the top code K is known about the sizes, so the rule assumes that they take about sqrt(K) different values.
-    ``docs/explanation/group-sizes.md`` gives the reasons, and says for which data the choice is wrong.
-
-    Bounded neighbours double the scale of the noise. ``epsilon`` is the whole budget.
+    All levels are measured if the noise is strong, so that biases of leaf areas add up, and many groups of a top area
+    have the same size: by cumulative counts if a top area has many groups for every size, else by sorted sizes.
+    Otherwise, the leaf areas alone are measured: by cumulative counts if a step that groups of one size form in them is
+    distinguished from the noise, else by sorted sizes. ``docs/explanation/group-sizes.md`` gives the reasons, and says
+    for which data the choice is wrong. ``epsilon`` is the whole budget.
     """
     scale = unit.differing_units / float(epsilon)  # of cumulative counts and of sorted sizes
     tops, leaves, depth = frame.geography.size(1), len(frame.groups), frame.geography.depth

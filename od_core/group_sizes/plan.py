@@ -1,8 +1,6 @@
 """Plan a release of group sizes from public facts, also one that measures its top code.
 
-The top code K may be estimated from the data, at a cost in epsilon [kuo2018countofcounts, section 4.3, footnote 6]: K
-is the largest size plus one draw of discrete Laplace noise plus a public margin. See "An estimated top code" in
-``docs/explanation/group-sizes.md``.
+See "An estimated top code" in ``docs/explanation/group-sizes.md`` [kuo2018countofcounts, section 4.3, footnote 6].
 """
 
 from __future__ import annotations
@@ -30,8 +28,7 @@ MAX_TOP_CODE = 1 << 31
 """Exclusive upper bound of a top code. Below it, the positions in a histogram fit 32 bits."""
 
 SENSITIVITY_OF_LARGEST = 1
-"""The most by which the size of the largest group changes when one member is added, removed or replaced. Each size
-changes by at most one, so their maximum does, and so does the maximum capped at a public bound."""
+"""The most by which the size of the largest group changes when one member is added, removed or replaced."""
 
 MISSED = Fraction(1, 1000)
 """Largest accepted probability that a largest size of up to ``TopCodeEstimate.most`` exceeds the estimated top code."""
@@ -55,15 +52,12 @@ class TopCodeEstimate:
     def __post_init__(self) -> None:
         share = exact_fraction("the share of the top code", self.share)
         if not 0 < share < 1:
-            raise _top_code_fault(
-                "the share of the budget that estimates the top code must be between 0 and 1",
-                next_step="correct the share",
-            )
+            share_fault = "the share of the budget that estimates the top code must be between 0 and 1"
+            raise OdError("OD-GROUPS-TOP-CODE", share_fault, next_step="correct the share")
         if not is_top_code(self.most):
-            raise _top_code_fault(
-                "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1",
-                next_step="give the largest size that may be distinguished",
-            )
+            message = "the bound of an estimated top code must be a whole number from 1 to 2^31 - 1"
+            step = "give the largest size that may be distinguished"
+            raise OdError("OD-GROUPS-TOP-CODE", message, next_step=step)
         object.__setattr__(self, "share", share)
         object.__setattr__(self, "most", int(self.most))
 
@@ -96,10 +90,6 @@ def is_top_code(value: object) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and 1 <= int(value) < MAX_TOP_CODE
 
 
-def _top_code_fault(message: str, next_step: str) -> OdError:
-    return OdError("OD-GROUPS-TOP-CODE", message, next_step=next_step)
-
-
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of the query of a whole level if one member is added or removed. One group moves from size j to j + 1
 or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
@@ -127,15 +117,11 @@ class GroupSizePlan(Plan):
 
     Attributes:
         frame: public facts of the table. If the top code K is estimated, the top code of this frame is the public upper
-            bound of the estimate. K is then known only after the first draw; see
-            :func:`od_core.group_sizes.release.frame_of`.
-        unit: the privacy unit.
-        budget: a pure epsilon (delta is 0).
-        mechanism: the mechanism that estimates the table from the noisy values.
-        steps: all steps, in the order in which they are drawn. If the top code is estimated, the first step measures
-            the largest size. The other steps measure levels, top first.
+            bound of the estimate; see :func:`od_core.group_sizes.release.frame_of`.
+        unit, budget, mechanism, acceptance: see :func:`plan_group_sizes`.
+        steps: all steps, in the order in which they are drawn: that of the largest size, if the top code is estimated,
+            and those of levels, top first.
         top_code_estimate: rule that estimates K; None if K is public.
-        acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
         OdError: the steps do not follow from the table, the unit, the budget, the mechanism and the estimate of the
@@ -167,19 +153,16 @@ class GroupSizePlan(Plan):
         Its columns are level, area_level (name of the level), areas (number of areas), sensitivity, and scale and
         epsilon (both rounded up).
         """
-        geography = self.frame.geography
+        geography, levels = self.frame.geography, [step.level for step in self.steps]
         return pd.DataFrame(
-            [
-                {
-                    "level": step.level,
-                    "area_level": geography.level_names[step.level],
-                    "areas": geography.size(step.level),
-                    "sensitivity": step.sensitivity,
-                    "scale": float_above(step.scale),
-                    "epsilon": float_above(step.epsilon),
-                }
-                for step in self.steps
-            ]
+            {
+                "level": levels,
+                "area_level": [geography.level_names[level] for level in levels],
+                "areas": [geography.size(level) for level in levels],
+                "sensitivity": [step.sensitivity for step in self.steps],
+                "scale": [float_above(step.scale) for step in self.steps],
+                "epsilon": [float_above(step.epsilon) for step in self.steps],
+            }
         )
 
     def verdicts(self) -> list[str]:
@@ -219,13 +202,9 @@ def plan_group_sizes(
     Args:
         geography: the public geography. The table has its levels, but not the whole space.
         groups: public number of groups of every leaf area; shape (leaf areas,).
-        unit: a trip, or any other member of a group. One member is added or removed (unbounded neighbours) or replaced
-            (bounded neighbours).
+        unit, mechanism, top_code: see :func:`od_core.release_group_sizes`.
         budget: a pure epsilon (delta is 0). An estimate of the top code costs its share. The measured levels get equal
             parts of the rest.
-        mechanism: name of a mechanism, or a mechanism with its options. By default,
-            :func:`od_core.group_sizes.mechanisms.chosen` selects one.
-        top_code: the top code K if it is public, or the rule that estimates K from the data. Larger sizes count as K.
         acceptance: rules that decide which records count as members, and which inputs are refused.
 
     Raises:
@@ -248,13 +227,19 @@ def plan_group_sizes(
             next_step="name a mechanism, or give a public top code",
         )
     if estimate is None and not is_top_code(top_code):
-        raise _top_code_fault(
+        raise OdError(
+            "OD-GROUPS-TOP-CODE",
             "group sizes need a public top code, a whole number of at least 1 that was not read off the records: larger"
             " sizes count as it",
             next_step="give the largest size to distinguish, or a TopCodeEstimate, which is charged",
         )
     frame = Frame(geography, groups, int(top_code) if estimate is None else estimate.most)  # type: ignore[arg-type]
-    _refuse_unusable(frame)
+    if not frame.groups.any():
+        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
+    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
+    if cells > MOST_CELLS:
+        message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
+        raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     used = chosen(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
     return GroupSizePlan(frame, unit, budget, used, _steps(frame, unit, budget, used, estimate), estimate, acceptance)
 
@@ -275,19 +260,6 @@ def _steps(
 
 def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
     return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))
-
-
-def _refuse_unusable(frame: Frame) -> None:
-    """Raise OdError if a table has no groups or too many cells. Plans are tested so that no budget is wasted."""
-    if not frame.groups.any():
-        raise OdError("OD-GROUPS-NONE", "no area has a group", next_step="correct the list of groups")
-    cells = sum(frame.geography.size(level) for level in frame.levels) * (frame.top_code + 1)
-    if cells > MOST_CELLS:
-        raise OdError(
-            "OD-GROUPS-CELLS",
-            f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most",
-            next_step="use a smaller top code or fewer areas",
-        )
 
 
 def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:

@@ -15,8 +15,8 @@ from markupsafe import Markup
 
 from od_core.geography.geography import Geography
 from od_core.geography.hierarchy import level_up_to
-from od_core.group_sizes.estimation.intervals import listed_sizes
 from od_core.group_sizes.groups import Counts, GroupSizes
+from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import (
     MEASURED,
@@ -67,9 +67,9 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
     def table_of(self, release: GroupSizeRelease) -> pa.Table:
         """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
         batches = []
-        for level, table in zip(release.frame.levels, release.histograms, strict=True):
-            area, size = np.nonzero(table)
-            cells = [np.full(len(area), level), area, size, table[area, size]]
+        for level in release.frame.levels:
+            area, *entries = release.cells_of(level)
+            cells = [np.full(len(area), level), area, *entries]
             batches.append(pa.record_batch([pa.array(c, f.type) for c, f in zip(cells, _CELLS, strict=True)], _CELLS))
         return pa.Table.from_batches(batches, _CELLS)
 

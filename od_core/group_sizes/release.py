@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -14,13 +15,14 @@ from numpy.typing import ArrayLike
 from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.geography.geography import Geography
-from od_core.group_sizes.estimation.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.groups import Counts, Frame, GroupSizes, Query
+from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, NoisyVector, charged_to, draw_release
-from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
+from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.staged_files import release_table
+from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit
@@ -61,11 +63,8 @@ class GroupSizeRelease(PlannedRelease):
 
         Its columns are area, level (name), size and groups. Sizes without groups are left out.
         """
-        tables = []
-        for level, table in zip(self.frame.levels, self.histograms, strict=True):
-            area, size = np.nonzero(table)
-            tables.append(self._table(level, area, {"size": size, "groups": table[area, size]}))
-        return pd.concat(tables, ignore_index=True)
+        cells = ((level, *self.cells_of(level)) for level in self.frame.levels)
+        return self._table((level, area, {"size": size, "groups": groups}) for level, area, size, groups in cells)
 
     @property
     def cumulative(self) -> pd.DataFrame:
@@ -73,36 +72,27 @@ class GroupSizeRelease(PlannedRelease):
 
         Its columns are area, level (name), size and groups.
         """
-        tables, sizes = [], np.arange(self.frame.top_code + 1)
-        for level, table in zip(self.frame.levels, self.histograms, strict=True):
-            areas = np.repeat(np.arange(len(table)), len(sizes))
-            at_most = np.cumsum(table, axis=1).ravel()
-            tables.append(self._table(level, areas, {"size": np.tile(sizes, len(table)), "groups": at_most}))
-        return pd.concat(tables, ignore_index=True)
+        sizes = np.arange(self.frame.top_code + 1)
+        values = ((level, [np.cumsum(self.histograms_of(level), axis=1)]) for level in self.frame.levels)
+        return self._by_size(sizes, ["groups"], values)
 
     def at_most(self, sizes: ArrayLike | None = None) -> pd.DataFrame:
         """Return the number of groups of at most each of some sizes, with 90 % intervals, for every area.
 
         Args:
             sizes: ascending sizes from 0 to K - 1. By default, those of
-                :func:`od_core.group_sizes.estimation.intervals.listed_sizes`.
+                :func:`od_core.group_sizes.intervals.listed_sizes`.
 
         Returns:
             Columns: area, level (name), size, groups (of at most this size), lower and upper. The first rows are those
-            of the whole space. The interval is of one area and one size; see
-            :mod:`od_core.group_sizes.estimation.intervals`.
+            of the whole space. The interval is of one area and one size; see :mod:`od_core.group_sizes.intervals`.
 
         Raises:
             OdError: the sizes are not ascending integers from 0 to K - 1.
         """
         listed = _checked_sizes(sizes, self.frame.top_code)
-        tables = []
-        for level in (0, *self.frame.levels):
-            groups, lower, upper = self.bounds_at_most(level, listed)
-            values = {"size": np.tile(listed, len(groups)), "groups": groups, "lower": lower, "upper": upper}
-            areas = np.repeat(np.arange(len(groups)), len(listed))
-            tables.append(self._table(level, areas, {name: column.ravel() for name, column in values.items()}))
-        return pd.concat(tables, ignore_index=True)
+        bounds = ((level, self.bounds_at_most(level, listed)) for level in (0, *self.frame.levels))
+        return self._by_size(listed, ["groups", "lower", "upper"], bounds)
 
     def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
@@ -110,7 +100,7 @@ class GroupSizeRelease(PlannedRelease):
         Level 0 is the whole space. The sizes are ascending, from 0 to K - 1.
         """
         released = np.cumsum(self.histograms_of(level), axis=1)[:, sizes]
-        return released, *_widened(self.noisy_groups(level).at_most(sizes), released)
+        return _widened(released, *self.noisy_groups(level).at_most(sizes))
 
     @property
     def members(self) -> pd.DataFrame:
@@ -119,17 +109,16 @@ class GroupSizeRelease(PlannedRelease):
         Its columns are area, level (name), members, lower and upper. A group of more than K members counts as one of K.
         The first row is that of the whole space.
         """
-        tables = []
-        for level in (0, *self.frame.levels):
-            members, lower, upper = self.bounds_of_members(level)
-            values: dict[str, object] = {"members": members, "lower": lower, "upper": upper}
-            tables.append(self._table(level, np.arange(len(members)), values))
-        return pd.concat(tables, ignore_index=True)
+        bounds = ((level, self.bounds_of_members(level)) for level in (0, *self.frame.levels))
+        return self._table(
+            (level, np.arange(len(members)), {"members": members, "lower": lower, "upper": upper})
+            for level, (members, lower, upper) in bounds
+        )
 
     def bounds_of_members(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of members of the areas of a level, with bounds; shape (areas,) each."""
         released = self.histograms_of(level) @ np.arange(self.frame.top_code + 1)
-        return released, *_widened(self.noisy_groups(level).members(), released)
+        return _widened(released, *self.noisy_groups(level).members())
 
     def histograms_of(self, level: int) -> Counts:
         """Return the released histograms of a level; for level 0, the sum of those of level 1."""
@@ -165,15 +154,14 @@ class GroupSizeRelease(PlannedRelease):
         code was estimated, the first row is the noisy largest size of all groups. The area of this row is the whole
         space, and its position is 0.
         """
-        query, tables = self.plan.mechanism.query, []
+        query, rows = self.plan.mechanism.query, []
         for step, noisy in self.measured:
             width = self.frame.widths(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
             position = np.arange(len(area)) - np.repeat(np.cumsum(width) - width, width) + first
-            values = {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}
-            tables.append(self._table(step.level, area, values))
-        return pd.concat(tables, ignore_index=True)
+            rows.append((step.level, area, {"position": position, "noisy": noisy.values(), "scale": float(step.scale)}))
+        return self._table(rows)
 
     def below(self, level: int) -> Counts | None:
         """Return the sum of the children's histograms for every area; shape (areas, sizes). None for the leaf level."""
@@ -184,16 +172,34 @@ class GroupSizeRelease(PlannedRelease):
         summed: Counts = np.add.reduceat(children, geography.first_child[level][:-1], axis=0)
         return summed
 
-    def _table(self, level: int, area: Counts, values: dict[str, object]) -> pd.DataFrame:
-        geography = self.frame.geography
-        codes = geography.codes_of(level, area.astype(np.int32))
-        return pd.DataFrame({"area": codes, "level": geography.level_names[level], **values})
+    def cells_of(self, level: int) -> tuple[Counts, Counts, Counts]:
+        """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""
+        area, size = np.nonzero(self.histograms_of(level))
+        return area, size, self.histograms_of(level)[area, size]
+
+    def _by_size(
+        self, sizes: Counts, names: Sequence[str], values: Iterable[tuple[int, Sequence[Counts]]]
+    ) -> pd.DataFrame:
+        """Return a table of columns with some names, whose values of a level have the shape (areas, sizes) each."""
+        rows = []
+        for level, columns in values:
+            flat = dict(zip(names, map(np.ravel, columns), strict=True))
+            area, size = np.divmod(np.arange(columns[0].size), len(sizes))
+            rows.append((level, area, {"size": sizes[size], **flat}))
+        return self._table(rows)
+
+    def _table(self, rows: Iterable[tuple[int, Counts, Mapping[str, Any]]]) -> pd.DataFrame:
+        """Return one table of the rows of several levels: each level, the area number of its rows, and the columns."""
+        geography, tables = self.frame.geography, []
+        for level, area, columns in rows:
+            codes = geography.codes_of(level, area.astype(np.int32))
+            tables.append(pd.DataFrame({"area": codes, "level": geography.level_names[level], **columns}))
+        return pd.concat(tables, ignore_index=True)
 
 
-def _widened(bounds: tuple[Counts, Counts], released: Counts) -> tuple[Counts, Counts]:
-    """Return bounds that contain the released numbers."""
-    lower, upper = bounds
-    return np.minimum(lower, released), np.maximum(upper, released)
+def _widened(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
+    """Return the released numbers, and bounds that contain them."""
+    return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
 def _checked_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
@@ -250,14 +256,10 @@ def release_group_sizes(
             the ledger refuses the release, or the mechanism or the noise source fails. The groups and the plan are
             checked before anything is drawn.
     """
-    source = noise_named(noise)
-    laplace_source(source)
     counted = GroupSizes.from_frame(groups, geography, columns=columns)
     per_area = counted.per_area(geography)
     plan = plan_group_sizes(geography, per_area, unit=unit, budget=budget, mechanism=mechanism, top_code=top_code)
-    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
-    with charged_to(ledger, release_id, source) as charged:
-        return draw_release(run_plan, charged, plan, counted, source)
+    return release_table(run_plan, plan, counted, noise, ledger, release_id)
 
 
 def run_plan(
@@ -295,8 +297,7 @@ def estimated(
 def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
     """Return the public facts of a table as they are known after the given measured steps.
 
-    This is the frame of the plan. If the top code is estimated and the first step is measured, the top code of the
-    frame is replaced by the estimate. Every step is measured with the frame that is known after the steps before it.
+    They are those of the plan, but for an estimated top code after the first step.
     """
     if plan.top_code_estimate is None or not measured:
         return plan.frame
@@ -304,7 +305,7 @@ def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) 
     return replace(plan.frame, top_code=plan.top_code_estimate.top_code(largest, plan.steps[0].scale))
 
 
-# Below, only the functions ``measure`` and ``true_values`` read confidential sizes.
+# Below, all functions read confidential sizes.
 
 
 CELLS = 1 << 20
@@ -312,13 +313,10 @@ CELLS = 1 << 20
 
 
 def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, noise: NoiseSource) -> Iterator[Counts]:
-    """Yield the true query values of a level plus noise, area by area, as one-dimensional arrays.
+    """Yield the true query values of a level plus noise, which are public, in pieces of whole areas.
 
-    The values of one area are never split between two arrays. The groups are confidential. The result is public.
-
-    At ``TOP_CODE_LEVEL``, there is one value for all groups: the largest size, but at most ``frame.top_code``, plus
-    noise. When this level is measured, ``frame.top_code`` is the public upper bound of the top code, because the top
-    code is not yet estimated.
+    At ``TOP_CODE_LEVEL``, there is one value for all groups: the largest size, but at most ``frame.top_code``, the
+    public upper bound of the top code, which is not yet estimated.
 
     Raises:
         OdError: the noise source draws no Laplace noise, or returns invalid values.
@@ -349,3 +347,62 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         cells = np.bincount(area * (frame.top_code + 1) + members, minlength=(last - first) * (frame.top_code + 1))
         histogram = cells.reshape(last - first, frame.top_code + 1)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
+
+
+def evaluate_group_sizes(
+    release: GroupSizeRelease, groups: TableOrFile | GroupSizes, *, columns: Mapping[str, str] | None = None
+) -> pd.DataFrame:
+    """Return the errors of every area of every level. The result is NOT private: it depends on the true sizes.
+
+    True sizes above the top code K count as K.
+
+    Args:
+        release: release whose table is evaluated.
+        groups: the true groups, in the form that :func:`od_core.release_group_sizes` takes, or as
+            :class:`GroupSizes`.
+        columns: your names of the columns in a table of groups, as for that function.
+
+    Returns:
+        One row per area with these columns:
+
+        - level, area: name of the level, and code of the area.
+        - groups: public number of groups.
+        - earth_movers_distance: smallest number of members that must be added or removed to turn the true histogram
+          into the released one. It equals the L1 distance of the cumulative histograms. It is missing if the two
+          histograms have different numbers of groups.
+        - l1_error: L1 distance between the true and the released histogram.
+        - total_error: absolute difference between the numbers of groups in the two histograms.
+        - child_error: L1 distance of the released histogram from the sum of the children's; 0 for leaf areas.
+
+    Raises:
+        OdError: the groups are invalid, or an area does not have its number of groups in the release.
+    """
+    frame, true = release.frame, groups
+    if not isinstance(true, GroupSizes):
+        true = GroupSizes.from_frame(true, frame.geography, columns=columns)
+    if not np.array_equal(true.per_area(frame.geography), frame.groups):
+        raise OdError(
+            "OD-GROUPS-OTHER",
+            "the groups differ from those of the release",
+            next_step="give the list that was released",
+        )
+    tables = []
+    for level, released in zip(frame.levels, release.histograms, strict=True):
+        expected = frame.rows("histogram", np.concatenate([*true_values(frame, "histogram", level, true)]))
+        difference, below = released - expected, release.below(level)
+        total_error = np.abs(difference.sum(axis=1))
+        distance = np.abs(np.cumsum(difference, axis=1)).sum(axis=1).astype(np.float64)
+        tables.append(
+            pd.DataFrame(
+                {
+                    "level": frame.geography.levels[level - 1],
+                    "area": list(frame.geography.codes[level]),
+                    "groups": frame.totals(level),
+                    "earth_movers_distance": np.where(total_error == 0, distance, np.nan),
+                    "l1_error": np.abs(difference).sum(axis=1),
+                    "total_error": total_error,
+                    "child_error": 0 if below is None else np.abs(released - below).sum(axis=1),
+                }
+            )
+        )
+    return pd.concat(tables, ignore_index=True)

@@ -27,7 +27,7 @@ from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_fil
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.sources import NoiseSource, backend_name, checked_noise, noise_named
+from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import finished_first
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods
@@ -218,6 +218,27 @@ def draw_release(
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
     made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
     return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+
+
+def release_table(
+    run: Callable[[P, C, NoiseSource, Measurements], R],
+    plan: P,
+    counted: C,
+    noise: str | NoiseSource,
+    ledger: Ledger | None,
+    release_id: str | None,
+) -> R:
+    """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
+
+    Raises:
+        OdError: the noise source draws no Laplace noise or none as wide as the plan's, or a function of this module
+            raised it.
+    """
+    source = noise_named(noise)
+    laplace_source(source)
+    refuse_too_wide(source, (step.largest_variance for step in plan.steps))
+    with charged_to(ledger, release_id, source) as charged:
+        return draw_release(run, charged, plan, counted, source)
 
 
 class DurableMeasurements:

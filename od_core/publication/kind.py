@@ -154,9 +154,9 @@ class Kind(BundleKind[R]):
     def row(self, release: R) -> dict[str, Any]:
         """Return the values that only this kind has in its table with one row per release, by column."""
 
-    @abstractmethod
-    def geographies(self, release: R) -> Sequence[Geography]:
+    def geographies(self, _release: R) -> Sequence[Geography]:
         """Return the geographies whose areas the tables of a release name."""
+        return ()
 
     @abstractmethod
     def tables(self, release: R, certificate: Certificate) -> Mapping[str, Rows]:

@@ -268,18 +268,16 @@ ROUNDS = 3
 def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
-    This is a random test of a polynomial identity. If every cell lies in exactly one box, the result is always True.
-    Otherwise it is True with a tiny probability, at most 1e-25 in 8 dimensions.
+    This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in
+    exactly one box, the result is always True. Otherwise it is True with a tiny probability, at most 1e-25 in 8
+    dimensions.
 
     The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
-    grid is the product of the weights of its d cell numbers. The weight of a box, and of the grid, is the sum of the
-    weights of its cells. As polynomials, the weights of the boxes sum to the weight of the grid if and only if every
-    cell lies in exactly one box. Both sides are evaluated at ``ROUNDS`` random points of the field of p = ``PRIME``
-    elements. Two different polynomials of degree d agree at a random point with probability at most d / p
-    [schwartz1980polynomial, zippel1979sparse].
-
-    Time and memory depend on the number of boxes, not on the number of cells. The weight of a box is a product of d
-    sums, one per dimension, and adjacent cell numbers that no box separates enter these sums as one number.
+    grid is the product of the weights of its d cell numbers. As polynomials, the weights of the cells of all boxes sum
+    to that of the grid if and only if every cell lies in exactly one box. Both sides are evaluated at ``ROUNDS`` random
+    points of the field of p = ``PRIME`` elements, where two different polynomials of degree d agree with probability at
+    most d / p. The weight of a box is a product of d sums, one per dimension, into which adjacent cell numbers that no
+    box separates enter as one number. So time and memory depend on the number of boxes alone.
     """
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False
@@ -491,9 +489,8 @@ class BoxIndex:
 
     Attributes:
         order: position of each sorted box among the given boxes; shape (boxes,).
-        lower, upper: first and last cells of the sorted boxes; shape (boxes, dimensions).
-        block_lower, block_upper: first and last cells of the smallest box around each block; shape (blocks,
-            dimensions).
+        lower, upper, block_lower, block_upper: first and last cells of the sorted boxes and of the smallest box around
+            each block.
     """
 
     order: NDArray[np.int64]
@@ -522,11 +519,8 @@ class BoxIndex:
         """Return the estimated number of trips in each query; shape (queries,).
 
         An answer is a sum over all boxes: the count of a box times the share of its cells that lie in the query. The
-        order of summation does not depend on the number of threads.
-
-        Args:
-            counts: counts of the boxes, in the order in which the boxes were passed to :meth:`of`; shape (boxes,).
-            ranges: queries within the space; shape (queries, dimensions, 2).
+        order of summation does not depend on the number of threads. ``counts`` are those of the boxes in the order in
+        which they were passed to :meth:`of`.
 
         >>> index = BoxIndex.of(np.array([[0], [4]]), np.array([[3], [5]]))
         >>> index.answers(np.array([8, 3]), np.array([[(2, 4)], [(0, 5)]]))

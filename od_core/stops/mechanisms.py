@@ -25,11 +25,10 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.kernels import kernel
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.sources import LaplaceSource, checked_noise
-from od_core.noise.table import at_precision, rational
+from od_core.noise.table import Keystream, at_precision, rational
 from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.cuts import choice_scale, equal_parts, heterogeneity, noisy_minimum, random_parts
 from od_core.stops.geometry import (
     MAX_BOXES,
     Boxes,
@@ -40,6 +39,7 @@ from od_core.stops.geometry import (
     Rows,
     filled_cells,
     joined,
+    part_of,
     refuse_too_many,
 )
 
@@ -91,12 +91,8 @@ class Path:
         Raises OdError if the charge is not above 0 or exceeds the remaining budget.
         """
         if not 0 < epsilon <= self.left:
-            raise OdError(
-                "OD-STOPS-CHARGE",
-                f"a path needs epsilon {epsilon}, but {self.left} remains",
-                next_step="report this defect",
-                spent=STAYS_CHARGED,
-            )
+            message = f"a path needs epsilon {epsilon}, but {self.left} remains"
+            raise OdError("OD-STOPS-CHARGE", message, next_step="report this defect", spent=STAYS_CHARGED)
         return replace(self, left=self.left - epsilon, spent=self.spent + epsilon)
 
 
@@ -230,9 +226,7 @@ class EqualGrid(StopsMechanism, ABC):
 
     def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
         """Return the number of parts of each dimension of a grid for N and the inverse of the boxes' noise scale."""
-        if total <= 1:
-            return (1,) * grid.dimensions
-        m = self.fan_out(float(total), float(rate), grid.dimensions)
+        m = 1.0 if total <= 1 else self.fan_out(float(total), float(rate), grid.dimensions)
         return tuple(max(1, math.floor(min(m, size) + 0.5)) for size in grid.sizes)
 
     @abstractmethod
@@ -339,9 +333,8 @@ of points on its border divided by c_0."""
 class EUG(EqualGrid):
     """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    m is the number of parts per dimension. The errors are averaged over the sizes of queries. The formula is used as
-    printed [shaham2022stops, section 3.1, equation 13], although it counts the border of a query by its edges, which is
-    right in two dimensions alone. In one dimension it gives 0; m is then 1.
+    The errors are averaged over the sizes of queries. The formula is used as printed [shaham2022stops, section 3.1,
+    equation 13]; see ``docs/explanation/stops.md``. In one dimension it gives 0; m is then 1.
     """
 
     name: ClassVar[str] = "eug"
@@ -358,9 +351,6 @@ class EUG(EqualGrid):
 class EBP(EqualGrid):
     """The entropy-based grid: the entropy of the noise equals the information that m parts per dimension lose.
 
-    m is the solution of sqrt(2) m^(d/2) / eps = N / m^d, where d is the number of dimensions, N the noisy total and
-    1 / eps the scale of the noise on the boxes.
-
     References:
         [shaham2022stops, section 3.2, equation 19]
     """
@@ -376,9 +366,8 @@ class EBP(EqualGrid):
 class MKM(EqualGrid):
     """The perturbed histogram of [lei2011mestimators], with m = (N / sqrt(ln N))^(2/(d + 2)) parts per dimension.
 
-    N is the noisy total, d the number of dimensions, and m the inverse of the bin width of the source, to which
-    [shaham2022stops] refers without a formula. m does not depend on epsilon, so a smaller budget does not make the grid
-    coarser.
+    m is the inverse of the bin width of the source, to which [shaham2022stops] refers without a formula. It does not
+    depend on epsilon, so a smaller budget does not make the grid coarser.
     """
 
     name: ClassVar[str] = "mkm"
@@ -387,6 +376,154 @@ class MKM(EqualGrid):
         """Return m, the unrounded number of parts per dimension."""
         m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
         return m
+
+
+# Where to cut the nodes of a density tree: a score of each candidate, and noise on the scores.
+
+
+def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
+    """Divide ``length`` cells into nearly equal parts for each node, and return the first cell of every part.
+
+    ``parts`` has the number of parts of each node. The parts of the first node come first; shape (sum of parts,).
+    """
+    of = np.repeat(parts, parts)
+    return (number_of_part(parts) * length // of).astype(np.int32)
+
+
+def number_of_part(parts: Counts) -> Counts:
+    """Return the number of every part within its node: 0, 1, ..., parts - 1 for each node; shape (sum of parts,)."""
+    return np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+
+
+SCORE_SENSITIVITY = 2
+"""Largest change of a score of a cut (:func:`heterogeneity`) when one trip is added or removed."""
+
+_LARGE = np.int64((1 << 63) - 1)
+"""Largest 64-bit integer, which replaces every larger number of cells."""
+
+
+def heterogeneity(
+    rows: Rows, nodes: Nodes, dimension: int, parts: Counts, candidates: NDArray[np.int32]
+) -> NDArray[np.int64]:
+    """Return the score of every candidate cut of every node; shape (nodes, candidates). The result is confidential.
+
+    A low score means that trips are spread evenly within the parts. The score is the sum of floor(O) over the parts of
+    the node [shaham2022stops, equation 22]. O is the sum of |f - c / V| over all V cells of the part, including empty
+    cells, where f is the number of trips in a cell and c the number in the part. The deviations f - c / V sum to 0, so
+    O is twice the sum of the positive deviations: 2 (S - K c / V), where K is the number of cells with more than c / V
+    trips, and S is the number of trips in these cells. Therefore floor(O) = 2 S - ceil(2 K c / V), which is exact in 64
+    bits for fewer than 2^31 trips. For every V of at least 2 K c > 0, floor(O) is 2 S - 1.
+
+    One additional trip changes one deviation of one part by at most 1 - 1 / V and the V - 1 others by 1 / V, so O
+    changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
+    floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
+
+    Args:
+        rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
+        nodes: nodes that are not yet cut in the dimension.
+        dimension: dimension to cut.
+        parts: number of parts of each node; shape (nodes,).
+        candidates: first cell of every part in each candidate cut; shape (candidates, sum of parts).
+    """
+    sides = nodes.upper.astype(np.int64) - nodes.lower + 1
+    sides[:, dimension] = 1
+    others = np.ones(len(nodes), dtype=np.int64)
+    for side in sides.T:
+        others = np.where(others > _LARGE // side, _LARGE, others * side)
+    scores = np.zeros((len(nodes), len(candidates)), dtype=np.int64)
+    starts = np.concatenate(([0], np.cumsum(parts)))
+    upper = nodes.upper[:, dimension]
+    _score(rows, nodes.first, nodes.last, dimension, starts, candidates, upper, others, int(parts.max()), scores)
+    return scores
+
+
+@kernel
+def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, most, scores):  # type: ignore[no-untyped-def]  # compiled
+    """Write the scores of all candidates of all nodes into ``scores``.
+
+    The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
+    adjacent edges are counted once. A part is dense if it has at least as many trips as cells. The rows of a node are
+    read once, and once more for each candidate that has a dense part.
+    """
+    of_row, number = rows.shape[1] - 1, len(candidates)
+    trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
+    held, above, among, cells = np.empty((4, most), np.int64)
+    for node in range(len(firsts)):
+        first, last, start = firsts[node], lasts[node], starts[node]
+        parts = starts[node + 1] - start
+        edges = np.sort(candidates[:, start : start + parts].copy().ravel())
+        count = len(edges)
+        trips[: count + 1], filled[: count + 1] = 0, 0
+        for i in range(first, last):
+            edge = part_of(rows[i, dimension], edges, 0, count)
+            trips[edge + 1] += rows[i, of_row]
+            filled[edge + 1] += 1
+        for edge in range(count):
+            trips[edge + 1] += trips[edge]
+            filled[edge + 1] += filled[edge]
+        for candidate in range(number):
+            begins = candidates[candidate, start : start + parts]
+            is_dense = False
+            begin = 0
+            for part in range(parts):
+                end = np.searchsorted(edges, begins[part + 1]) if part + 1 < parts else count
+                length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
+                cells[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
+                held[part] = trips[end] - trips[begin]
+                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all filled cells count
+                if held[part] >= cells[part]:
+                    is_dense = True
+                    above[part], among[part] = 0, 0
+                begin = end
+            if is_dense:
+                for i in range(first, last):
+                    part = part_of(rows[i, dimension], begins, 0, parts)
+                    f = np.int64(rows[i, of_row])
+                    if held[part] >= cells[part] and f * cells[part] > held[part]:
+                        above[part] += f
+                        among[part] += 1
+            score = np.int64(0)
+            for part in range(parts):
+                score += 2 * above[part] + (-2 * among[part] * held[part]) // cells[part]
+            scores[node, candidate] = score
+
+
+def choice_scale(epsilon: Fraction, sensitivity: int) -> Fraction:
+    """Return the scale of the noise on every score, 2 D / epsilon, where a change of one unit changes a score by D."""
+    return 2 * SCORE_SENSITIVITY * sensitivity / epsilon
+
+
+def noisy_minimum(scores: Counts, epsilon: Fraction, path: Path) -> Counts:
+    """Return the number of the candidate with the least noisy score for each node; shape (nodes,).
+
+    The choice costs epsilon for any number of candidates. To see this, fix the noise of all candidates but one. This
+    candidate is chosen if its noise is at most some integer (of equal noisy scores, the first is chosen). Adding or
+    removing a trip changes the candidate's score, and the scores that it is compared with, by at most
+    D = ``SCORE_SENSITIVITY``. So it changes the integer by at most 2 D, and the probability of the choice by a factor
+    of at most exp(2 D / scale). Some scores may rise while others fall, so half the noise would not be enough.
+    Replacing a trip removes one and adds one, in one node or in two, so the noise is then twice as wide.
+
+    The scores are confidential; shape (nodes, candidates). The caller has already charged epsilon to the path.
+    """
+    noise = path.noise(choice_scale(epsilon, path.sensitivity), scores.size)
+    chosen: Counts = np.argmin(scores + noise.reshape(scores.shape), axis=1)
+    return chosen
+
+
+def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int32]:
+    """Draw random cuts of each node, and return the first cells of their parts; shape (candidates, sum of parts).
+
+    For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
+    cell 0, and the beginning of any other part j is uniform on the cells within half a part of that position. These
+    ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
+    from the operating system and is used in this call only. The result depends on the trips only through the noisy
+    numbers of parts.
+    """
+    of, part = np.repeat(parts, parts), number_of_part(parts)
+    low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # first cells at or after the ends
+    words = (Keystream().words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
+    begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
+    return np.where(part == 0, 0, begins).astype(np.int32)
 
 
 ROOT_SHARE = Fraction(1, 100)
@@ -399,13 +536,11 @@ class DAFEntropy(StopsMechanism):
 
     :class:`DAFHomogeneity` differs only in the choice of the cuts.
 
-    The tree grows from the root, which is the whole grid. Every node that has an uncut dimension is measured. Let
-    epsilon be the budget that then remains on its path. If the noisy count is below 1 / epsilon, the node becomes a
-    leaf. A leaf is measured again with the whole remaining budget, and its first count is discarded. Any other node is
-    charged for the choice of its cuts, if there is a choice, and is cut in the dimension of its depth.
-    :func:`od_core.stops.mechanisms.fan_out` gives the number of parts from the noisy count, the remaining
-    budget and the number of uncut dimensions. A node that is cut in all dimensions is a leaf too, and is measured once,
-    with the whole remaining budget.
+    Every node that has an uncut dimension is measured. Let epsilon be the budget that then remains on its path. If the
+    noisy count is below 1 / epsilon, the node becomes a leaf: it is measured again with the whole remaining budget, and
+    its first count is discarded. Any other node is charged for the choice of its cuts, if there is a choice, and is cut
+    in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all dimensions is
+    measured once, with the whole remaining budget.
 
     For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
     on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
@@ -510,7 +645,7 @@ class DAFHomogeneity(DAFEntropy):
     For each node, p candidate cuts are drawn at random. The candidate with the lowest noisy score
     (:func:`heterogeneity`, :func:`noisy_minimum`) is chosen. The source is [shaham2022stops, section 4.3, Algorithm 3].
 
-    The source has three errors that are corrected here; see ``docs/explanation/stops.md``.
+    Its errors are corrected here; see ``docs/explanation/stops.md``.
 
     A choice is charged only after the test whether a node becomes a leaf, so a leaf spends this part of the budget on
     its count. A node with a single part is charged although it has no choice, so that all nodes of a depth that are not
@@ -533,11 +668,8 @@ class DAFHomogeneity(DAFEntropy):
         object.__setattr__(self, "choosing_share", share)
         candidates = whole_number(self.candidates)
         if candidates is None or not 1 <= candidates <= MOST_CANDIDATES or not 0 < share < 1:
-            raise OdError(
-                "OD-STOPS-CHOICE",
-                f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1",
-                next_step="correct the mechanism's options",
-            )
+            message = f"there must be 1 to {MOST_CANDIDATES} candidates, and a share of the choice above 0 and below 1"
+            raise OdError("OD-STOPS-CHOICE", message, next_step="correct the mechanism's options")
         object.__setattr__(self, "candidates", candidates)
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
@@ -578,9 +710,7 @@ class PrivTree(StopsMechanism):
     max(c - i delta, theta - delta) + Laplace noise of scale lambda exceeds theta. A node of one cell is a leaf without
     a test. Finally, all leaves are measured.
 
-    In [zhang2016privtree], lambda = 3 / epsilon and delta = lambda ln 2, and all splits of a path together cost at most
-    epsilon. Here, the noise is discrete. :func:`path_cost` proves the cost for the lambda and delta of a plan before
-    they are used, and allows less noise than the paper.
+    The noise is discrete, and :func:`proven_scale` gives lambda and delta, whose cost is proven before they are used.
 
     Attributes:
         tree_share: share of the budget for all splits. The rest of the budget measures the leaves.
@@ -639,11 +769,10 @@ class PrivTree(StopsMechanism):
 def proven_scale(epsilon: Fraction, sensitivity: int) -> tuple[Fraction, int]:
     """Return lambda and delta of :class:`PrivTree` with which its splits are proven to cost at most epsilon.
 
-    lambda is the scale of the noise, and delta the decay of the counts per depth. The lambda of [zhang2016privtree] is
-    3 / epsilon for unbounded neighbours, and twice that for bounded neighbours. With discrete noise, this lambda costs
-    less than epsilon, and for bounded neighbours far less. So fractions k / 1000 of it are tried in ascending order of
-    k, and the first with a proven cost of at most epsilon is returned. k begins where the cost would be epsilon if the
-    cost were proportional to 1 / lambda. Raises OdError if no fraction up to 1 has such a cost.
+    lambda is the scale of the noise, and delta the decay of the counts per depth. lambda is the least fraction k / 1000
+    of that of [zhang2016privtree], 3 / epsilon for unbounded neighbours and twice that for bounded neighbours, with a
+    proven cost of at most epsilon. k begins where the cost would be epsilon if it were proportional to 1 / lambda.
+    Raises OdError if no fraction up to 1 has such a cost.
     """
     paper = 3 * sensitivity / epsilon
     enough = path_cost(paper, _decay(paper), sensitivity) / epsilon
@@ -692,15 +821,10 @@ _RESULT_BITS = 64
 def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     """Return an upper bound of the epsilon that all splits on a path cost together.
 
-    A node of depth i with c trips splits if max(c - i decay, theta - decay) + L > theta, where L is discrete Laplace
-    noise of this scale. Let a = exp(-1 / scale), and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). For any length of
-    the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring inputs is at most
-
-        one trip added: 2 / scale + rho(decay) + rho(2 decay) + ...
-        one trip removed: 1 / scale.
-
-    Replacing a trip adds one on one path and removes one on another, so the two bounds are added. The proof is in
-    ``docs/explanation/stops.md``.
+    For any length of the path, the logarithm of the ratio of the probabilities of its splits for two neighbouring
+    inputs is at most 2 / scale + rho(decay) + rho(2 decay) + ... if one trip is added, and 1 / scale if one is removed,
+    where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). Replacing a trip adds one on one path
+    and removes one on another, so the two bounds are added. The proof is in ``docs/explanation/stops.md``.
 
     Args:
         scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The
@@ -723,16 +847,5 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
         return Fraction(int(units.unique_fmpz()), 2**_RESULT_BITS)
 
 
-MECHANISMS: Registry[StopsMechanism] = Registry(
-    "trips with stops",
-    {
-        "identity": Identity,
-        "uniform": Uniform,
-        "eug": EUG,
-        "ebp": EBP,
-        "mkm": MKM,
-        "daf_entropy": DAFEntropy,
-        "daf_homogeneity": DAFHomogeneity,
-        "privtree": PrivTree,
-    },
-)
+_MAKERS = (Identity, Uniform, EUG, EBP, MKM, DAFEntropy, DAFHomogeneity, PrivTree)
+MECHANISMS: Registry[StopsMechanism] = Registry("trips with stops", {maker.name: maker for maker in _MAKERS})

@@ -85,11 +85,7 @@ def plan_stops(
     """Return the plan of a release of trips with stops, made from public facts alone.
 
     Args:
-        grid: the public grid, or its number of cells in each dimension, or the map that contains the places of the
-            trips.
-        unit: a trip. One trip is added or removed (unbounded neighbours) or replaced (bounded neighbours).
-        budget: a pure epsilon, without rho and delta.
-        mechanism: name of a mechanism, or a mechanism with its options.
+        grid, unit, budget, mechanism: see :func:`od_core.release_stops`.
         acceptance: rules that decide which records count as trips, and which inputs are refused.
 
     Raises:

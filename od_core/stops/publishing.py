@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 from markupsafe import Markup
 from numpy.typing import NDArray
 
-from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
 from od_core.privacy.accounting import float_above
@@ -334,10 +333,6 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
     def row(self, release: StopsRelease) -> dict[str, Any]:
         """Return the values for the columns ``trips`` and ``grid`` of the table ``stops_releases``."""
         return {"trips": int(release.counts.sum()), "grid": list(release.plan.grid.sizes)}
-
-    def geographies(self, _release: StopsRelease) -> list[Geography]:
-        """Return an empty list, because the boxes name no areas."""
-        return []
 
     def tables(self, release: StopsRelease, certificate: Certificate) -> Mapping[str, pa.Table]:
         """Return the rows for the table ``stops_boxes`` of the release database, without the column ``release``."""

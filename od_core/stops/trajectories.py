@@ -69,9 +69,9 @@ class Trajectories:
         words = keys(self.points, self.grid)
         if len(words) == 1:
             yield [np.sort(words[0])]
-            return
-        order = np.lexsort(words[::-1])
-        yield [word[order] for word in words]
+        else:
+            order = np.lexsort(words[::-1])
+            yield [word[order] for word in words]
 
     @classmethod
     def from_cells(
@@ -120,19 +120,15 @@ class Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
-            coordinates: one row per trip, one column per dimension; as in :meth:`from_cells`.
-            grid: the public grid.
+            coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
             bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
                 cell.
-            columns, one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
-            OdError: the number of columns is wrong; a coordinate is missing, infinite, not a number or out of bounds;
-                the bounds are invalid; or nothing states what a row is.
+            OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.
         """
         limits = np.array(bounds, dtype=np.float64)
-        one_pair_each = limits.shape == (grid.dimensions, 2) and bool(np.isfinite(limits).all())
-        if not one_pair_each or (limits[:, 0] >= limits[:, 1]).any():
+        if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
         table = _table(_given(coordinates, columns, one_row_a_trip=one_row_a_trip), grid)
         if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
@@ -160,20 +156,16 @@ class Trajectories:
         numbers, so list nearby zones at nearby positions.
 
         Args:
-            trips: zone codes, as text; a table, or the path of a file, as in :meth:`from_cells`.
+            trips, columns, one_row_a_trip: as for :meth:`from_cells`, but with zone codes, as text.
             zones: public list of the codes of all zones, each once.
-            columns: names of the columns of origins, stops and destinations; as for :meth:`from_cells`.
-            one_row_a_trip: as for :meth:`from_cells`.
 
         Raises:
-            OdError: there is no column, the list is empty, a zone is listed twice or is not text, a code is missing or
-                not listed, or nothing states what a row is.
+            OdError: the list of zones is invalid, a code is missing or not listed, or as for :meth:`from_cells`.
         """
         number = {zone: k for k, zone in enumerate(zones) if isinstance(zone, str)}
         if not number or len(number) < len(zones):
-            raise _fault(
-                "OD-STOPS-ZONES", "the list of zones is empty, lists a zone twice, or has a zone that is not text"
-            )
+            message = "the list of zones is empty, lists a zone twice, or has a zone that is not text"
+            raise _fault("OD-STOPS-ZONES", message)
         places = _given(trips, columns, numbers=False, one_row_a_trip=one_row_a_trip)
         if not isinstance(places, pd.DataFrame) or not len(places.columns):
             raise _fault("OD-STOPS-DIMENSIONS", "trips need one column per place")
@@ -224,12 +216,10 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
         if values.isna().any(axis=None):
             raise _fault("OD-STOPS-MISSING", "a value is missing")
         columns = [column for _, column in values.items()]
-        if columns and all(holds_numbers(column) for column in columns):
+        if columns and all(map(holds_numbers, columns)):
             numbers = [exact_numbers(column) for column in columns]
             is_whole = all(np.issubdtype(one.dtype, np.integer) for one in numbers)
             values = np.column_stack([one.astype(np.int64 if is_whole else np.float64) for one in numbers])
-        else:
-            values = values.to_numpy()
     try:
         table = np.asarray(values)
     except ValueError:  # rows of unequal length
@@ -367,8 +357,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
         f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)
     )
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
-    codes = pa.array(places.codes, pa.string())
-    listed = pa.table({"code": codes, "number": np.arange(len(codes), dtype=np.int32)})
+    listed = pa.table({"code": pa.array(places.codes, pa.string()), "number": np.arange(len(places.cells))})
     placed = f"SELECT in_period, {numbers} FROM records {joins}"  # noqa: S608  # checked names
     wanted = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
     table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", wanted, fault_threshold)

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks import group_sizes
 from benchmarks.group_sizes import CONTENDERS, choices, errors, markdown
-from od_core.group_sizes.metrics import evaluate_group_sizes
+from od_core.group_sizes.release import evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
 

@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from od_core.group_sizes.estimation.area_totals import Prices, apportioned, largest_remainders, relaxed_prices
+from od_core.group_sizes.area_totals import Prices, apportioned, largest_remainders, relaxed_prices
 from tests.od_core.group_sizes.trees import assert_consistent, bound, cost, least_cost, random_case
 
 

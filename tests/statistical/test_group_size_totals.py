@@ -5,8 +5,8 @@ import pytest
 import scipy.optimize
 
 from od_core import OdError
-from od_core.group_sizes.estimation import area_totals
-from od_core.group_sizes.estimation.area_totals import MOST_EXACT_CELLS, nearest_with_area_totals
+from od_core.group_sizes import area_totals
+from od_core.group_sizes.area_totals import MOST_EXACT_CELLS, nearest_with_area_totals
 from od_core.group_sizes.groups import Frame
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case, random_geography
 

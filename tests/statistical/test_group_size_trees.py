@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from od_core.group_sizes.estimation.cost_tables import first_cut, nearest_histograms
+from od_core.group_sizes.cost_tables import first_cut, nearest_histograms
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 

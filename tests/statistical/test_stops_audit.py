@@ -22,13 +22,21 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core.noise.sources import noise_named
-from od_core.stops import cuts as choice
-from od_core.stops import mechanisms as daf_homogeneity
-from od_core.stops import mechanisms as density_tree
-from od_core.stops import mechanisms as privtree
-from od_core.stops.cuts import SENSITIVITY, equal_parts, heterogeneity, noisy_minimum
+from od_core.stops import mechanisms
 from od_core.stops.geometry import Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import ROOT_SHARE, DAFEntropy, DAFHomogeneity, Path, PrivTree, proven_scale, shares_below
+from od_core.stops.mechanisms import (
+    ROOT_SHARE,
+    SCORE_SENSITIVITY,
+    DAFEntropy,
+    DAFHomogeneity,
+    Path,
+    PrivTree,
+    equal_parts,
+    heterogeneity,
+    noisy_minimum,
+    proven_scale,
+    shares_below,
+)
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_group_size_audit import least_epsilon
 
@@ -194,7 +202,7 @@ CANDIDATES = np.array([[0, FAVOURED]] + [[0, OTHER]] * 9, dtype=np.int32)
 
 def choice_chances(scale: Fraction) -> Chances:
     before, after = (line_scores(more, CANDIDATES)[0] for more in (False, True))
-    assert (after - before).tolist() == [-SENSITIVITY] + [SENSITIVITY] * 9
+    assert (after - before).tolist() == [-SCORE_SENSITIVITY] + [SCORE_SENSITIVITY] * 9
     return chance_of_first(before, scale), chance_of_first(after, scale)
 
 
@@ -223,7 +231,7 @@ def test_the_printed_noise_of_the_choice_is_caught(monkeypatch):
     printed = 2 / (10 * CHOICE_CLAIM)
     chances = choice_chances(printed)
     assert chance_to_miss(chances, CHOICE_CLAIM, CHOICES) <= ALPHA
-    monkeypatch.setattr(choice, "choice_scale", lambda epsilon, sensitivity: 2 * sensitivity / (10 * epsilon))
+    monkeypatch.setattr(mechanisms, "choice_scale", lambda epsilon, sensitivity: 2 * sensitivity / (10 * epsilon))
     assert chosen_bound() > CHOICE_CLAIM
 
 
@@ -235,7 +243,7 @@ def two_ways_to_cut(monkeypatch):
     def known(parts, length, candidates):
         return both if parts.tolist() == [2] else np.tile(equal_parts(parts, length), (2, 1))
 
-    monkeypatch.setattr(daf_homogeneity, "random_parts", known)
+    monkeypatch.setattr(mechanisms, "random_parts", known)
 
 
 TOTAL, BELOW = int(HELD.sum()), int(HELD[:FAVOURED].sum())
@@ -289,9 +297,9 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
     free = 2 * CLAIM
     chances = homogeneity_chances(4 / free, CLAIM * Fraction(99, 100))
     assert chance_to_miss(chances, CLAIM, runs := 12_500) <= ALPHA
-    monkeypatch.setattr(daf_homogeneity, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
-    monkeypatch.setattr(density_tree.DAFEntropy, "choosing", lambda self, depth, share: Fraction(0))
-    monkeypatch.setattr(DAFHomogeneity, "choosing", density_tree.DAFEntropy.choosing)
+    monkeypatch.setattr(mechanisms, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
+    monkeypatch.setattr(mechanisms.DAFEntropy, "choosing", lambda self, depth, share: Fraction(0))
+    monkeypatch.setattr(DAFHomogeneity, "choosing", mechanisms.DAFEntropy.choosing)
     assert shown(homogeneity_event, runs) > CLAIM
 
 
@@ -339,5 +347,5 @@ COSTLY = [(64, 0, SCALE, 0, 16_500), (4, 1, SCALE / 4, DECAY, 5_000)]
 def test_splits_that_cost_more_are_caught(side, trips, scale, decay, runs, monkeypatch):
     """Counts that depth does not lower; noise of a quarter of the width. Fails with probability 1e-6."""
     assert chance_to_miss(corner_chances(side, trips, scale, decay), CLAIM, runs) <= ALPHA
-    monkeypatch.setattr(privtree, "proven_scale", lambda epsilon, sensitivity: (scale, decay))
+    monkeypatch.setattr(mechanisms, "proven_scale", lambda epsilon, sensitivity: (scale, decay))
     assert shown(corner_event(side, trips), runs) > CLAIM

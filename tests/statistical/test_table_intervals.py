@@ -20,7 +20,7 @@ from benchmarks.table_intervals import covered_boxes, covered_groups, true_histo
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes import release as group_sizes
-from od_core.group_sizes.estimation.intervals import NoisyGroups
+from od_core.group_sizes.intervals import NoisyGroups
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.ledger.measurements import MemoryMeasurements

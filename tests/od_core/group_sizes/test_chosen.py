@@ -25,9 +25,8 @@ from od_core.group_sizes.mechanisms import (
     SizesPosterior,
     chosen,
 )
-from od_core.group_sizes.metrics import evaluate_group_sizes
 from od_core.group_sizes.plan import plan_group_sizes
-from od_core.group_sizes.release import run_plan
+from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import NoiseSource
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Geography, OdError
-from od_core.group_sizes.estimation.cost_tables import (
+from od_core.group_sizes.cost_tables import (
     first_cut,
     leaf_values,
     nearest_histograms,

@@ -11,8 +11,8 @@ import pytest
 
 from od_core import Budget, OdError
 from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
-from od_core.group_sizes.estimation import intervals
-from od_core.group_sizes.estimation.intervals import listed_sizes
+from od_core.group_sizes import intervals
+from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import TopCodeEstimate
 from od_core.group_sizes.release import GroupSizeRelease

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import isotonic_regression, linprog
 
-from od_core.group_sizes.estimation.isotonic import least_absolute, least_squares
+from od_core.group_sizes.area_curves import least_absolute, least_squares
 from tests.od_core.oracles.group_sizes import best_extremes, min_max
 
 ROWS = st.lists(

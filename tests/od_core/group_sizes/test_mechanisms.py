@@ -16,9 +16,9 @@ from scipy.optimize import linear_sum_assignment
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes import mechanisms
-from od_core.group_sizes.estimation.merging import Runs, merge, size_keys
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, Naive, Sizes
+from od_core.group_sizes.merging import Runs, merge, size_keys
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
 

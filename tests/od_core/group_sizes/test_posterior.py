@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from od_core import parallel as pipeline
 from od_core.errors import OdError
-from od_core.group_sizes.estimation import posterior
-from od_core.group_sizes.estimation.posterior import NoisyAreas, classes_of_sizes, first_chain, powers
+from od_core.group_sizes import area_curves as posterior
+from od_core.group_sizes.area_curves import NoisyAreas, classes_of_sizes, first_chain, powers
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.mechanisms import BottomUpPosterior, GroupSizeMechanism, SizesPosterior
 from tests.od_core.group_sizes.test_mechanisms import (

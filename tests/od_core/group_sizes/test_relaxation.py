@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
-from od_core.group_sizes.estimation.area_totals import reals, relaxed_prices
+from od_core.group_sizes.area_totals import reals, relaxed_prices
 from tests.od_core.group_sizes.trees import bound, least_cost, random_case
 
 

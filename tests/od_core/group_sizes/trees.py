@@ -10,7 +10,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import Geography
-from od_core.group_sizes.estimation.area_totals import Prices, reals
+from od_core.group_sizes.area_totals import Prices, reals
 from od_core.group_sizes.groups import Counts, Frame
 
 

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.stops.cuts import equal_parts
-from od_core.stops.mechanisms import fan_out, shares_below
+from od_core.stops.mechanisms import equal_parts, fan_out, shares_below
 from tests.od_core.stops.worlds import ROUNDINGS
 
 

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from od_core.stops.cuts import SENSITIVITY, choice_scale, heterogeneity, random_parts
 from od_core.stops.geometry import Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import DAFHomogeneity, Path
+from od_core.stops.mechanisms import SCORE_SENSITIVITY, DAFHomogeneity, Path, choice_scale, heterogeneity, random_parts
 from tests.od_core.oracles.stops import part_of, unevenness
 from tests.od_core.stops.doubles import Recorded
 
@@ -74,7 +73,7 @@ def test_a_trip_more_changes_a_score_by_two_at_most():
                     changed = parts[cell >= cut]
                     after = math.floor(unevenness([*points, (cell,)], changed))
                     most = max(most, abs(after - before[cell >= cut]))
-    assert most == SENSITIVITY
+    assert most == SCORE_SENSITIVITY
 
 
 def test_the_noise_of_a_choice_is_that_of_a_noisy_minimum():

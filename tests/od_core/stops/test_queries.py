@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges
-from od_core.stops.metrics import evaluate_stops, mean_relative_error, true_answers
-from od_core.stops.release import StopsRelease
+from od_core.stops.release import StopsRelease, evaluate_stops, mean_relative_error, true_answers
 
 
 @dataclass

@@ -1,12 +1,9 @@
 """Compute 90 % intervals of a group-size table from its published measurements, at no privacy cost.
 
-An interval is of one number: the groups of at most one size in one area, or the members of one area. It holds the true
-number with the stated probability whatever the sizes are. It is made from the measurements of the area's own level if
-that level was measured, and otherwise from those of the next measured level below, whose noise is independent from area
-to area. So it is independent of how the mechanism estimates the table.
-
-Noisy cumulative counts and noisy histograms are unbiased, and so are their sums over areas and sizes. For noisy sizes,
-see :meth:`NoisyGroups._shifted`.
+It holds the true number with the stated probability whatever the sizes are, and is independent of how the mechanism
+estimates the table. It is made from the measurements of the area's own level if that level was measured, and otherwise
+from those of the next measured level below, whose noise is independent from area to area. The formulas are in
+``docs/explanation/group-sizes.md``, section "Intervals".
 """
 
 from __future__ import annotations
@@ -38,14 +35,12 @@ class NoisyGroups:
     """The measurements from which the intervals of the areas of one level are computed.
 
     Attributes:
-        query: query of the mechanism.
-        scale: scale of the noise on every value.
+        query, scale: query of the mechanism, and scale of the noise on every value.
         top_code: K.
         groups: public number of groups of each area; shape (areas,).
         areas: number of measured areas that each area consists of; shape (areas,).
-        noisy: noisy values, summed over these measured areas; shape (areas, K) for ``cumulative`` and (areas, K + 1)
-            for ``histogram``. For ``sizes``, all noisy sizes of an area's groups, those of the first area first; shape
-            (groups of the level,).
+        noisy: noisy values, summed over these measured areas; shape (areas, values of an area). For ``sizes``, all
+            noisy sizes of an area's groups, those of the first area first; shape (groups of the level,).
     """
 
     query: Query
@@ -127,12 +122,7 @@ class NoisyGroups:
     def _shifted(self, sizes: Counts) -> tuple[Counts, Counts]:
         """Return the bounds of the number of groups of at most each size from noisy sizes; shape (areas, sizes) each.
 
-        Let h of the G groups of an area have at most size s, F be the distribution function of the noise, and N(t) the
-        number of noisy sizes up to t. For every distance d,
-
-            the mean of N(s + d) is at least h F(d), and that of N(s - d) at most h + (G - h) (1 - F(d)).
-
-        N is a sum of independent indicators. Its mean is bounded by Wilson's score interval.
+        The bounds and their proof are in ``docs/explanation/group-sizes.md``, section "Intervals".
         """
         groups = self.groups[:, np.newaxis].astype(np.float64)
         lower = np.zeros((len(groups), len(sizes)))

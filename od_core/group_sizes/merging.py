@@ -1,9 +1,8 @@
 """Merge runs of equal sizes from several levels into consistent ones.
 
-From the top down, the groups of an area are matched to those of its children, smallest with smallest. Two matched
-groups are one group with two estimates of its size. The two estimates are replaced by their average, weighted by the
-inverse variances. The weight of the average is the sum of the two weights. The averages of the children are then
-matched to the groups of the next level. Sizes remain fractions down to the leaf areas, where they are rounded. All
+From the top down, the groups of an area are matched to those of its children, smallest with smallest. The two estimates
+of the size of a matched group are replaced by their average, weighted by the inverse variances. The weight of the
+average is the sum of the two weights. Sizes remain fractions down to the leaf areas, where they are rounded. All
 arithmetic is in integers: the sums of ``Runs.totals`` and ``Runs.weights`` are the numerator and the denominator of the
 average.
 
@@ -33,10 +32,9 @@ class Runs:
     """The groups of every area of a level as runs (groups of equal size and weight), in ascending order of size.
 
     A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
-    summed over merged estimates. It is proportional to the inverse variance. At epsilon eps, the variance is taken as
-    2 / (S eps^2) for ``sizes``, 4 / (n eps^2) for ``cumulative`` [kuo2018countofcounts, section 5.1] and
-    16 / (n eps^2) for ``naive``. All levels have the same query and eps, so that only the numbers of groups S or n
-    matter.
+    summed over merged estimates. It is proportional to the inverse variance (2 / (S eps^2) for S groups by ``sizes``,
+    4 / (n eps^2) for n by ``cumulative`` [kuo2018countofcounts, section 5.1], 16 / (n eps^2) by ``naive``), because all
+    levels have the same query and epsilon.
 
     Attributes:
         first: runs ``first[a]:first[a + 1]`` belong to area a; shape (areas + 1,).
@@ -52,12 +50,9 @@ class Runs:
 
     @classmethod
     def of_pieces(cls, areas: int, area: Counts, groups: Counts, totals: Counts, weights: Counts) -> Runs:
-        """Sort pieces of runs by area, size and weight, and join pieces that differ only in the number of groups.
+        """Sort pieces of runs, in ``areas`` areas, and join pieces that differ only in the number of groups.
 
-        Args:
-            areas: number of areas.
-            area: area of each piece; shape (pieces,).
-            groups, totals, weights: as in :class:`Runs`, for each piece; shape (pieces,).
+        ``area`` is the area of each piece. The other arrays are as in :class:`Runs`; shape (pieces,) each.
         """
         order = np.lexsort((weights, *size_keys(totals, weights), area))
         area, groups, totals, weights = area[order], groups[order], totals[order], weights[order]
@@ -83,10 +78,9 @@ class Runs:
 def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Counts]:
     """Return two sort keys of the sizes ``totals / weights``: their rounded fractional parts, and integer parts.
 
-    Pass them to ``numpy.lexsort`` in this order: the last key, the integer part, is the primary one. Equal sizes have
-    equal keys, and a larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes
-    have different keys. With larger weights, sizes less than 2^-52 apart can have equal keys. The keys are the same on
-    every machine.
+    Pass them to ``numpy.lexsort`` in this order: the last key is the primary one. Equal sizes have equal keys, and a
+    larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes have different
+    keys. With larger weights, sizes less than 2^-52 apart can have equal keys.
     """
     whole = totals // weights
     return (totals - whole * weights) / weights, whole

@@ -1,12 +1,11 @@
 """Estimate histograms that are consistent and in which every area has its number of groups.
 
 Here, histograms are consistent if every area's histogram is the sum of its children's. That every area r has its number
-of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the histograms' entries
-for different sizes, so the cost tables of :mod:`od_core.group_sizes.estimation.cost_tables`, which solve each size on
-its own, cannot be used. The problem is a flow with convex costs: G_r groups flow from each leaf area through its cells
-(the entries of its histogram) and up the tree of each size. The problem is first solved over the reals
-(:func:`relaxed_prices`), and the solution is then rounded to integers. The result has the number of groups of every
-area and is near the optimum.
+of groups G_r is constraint H2 of [fioretto2019hierarchical, Model 1]. The constraint connects the entries for different
+sizes, so :mod:`od_core.group_sizes.cost_tables`, which solves each size on its own, cannot be used. The problem is a
+flow with convex costs: G_r groups flow from each leaf area through its cells (the entries of its histogram) and up the
+tree of each size. It is first solved over the reals (:func:`relaxed_prices`), and the solution is then rounded to
+integers, which have the number of groups of every area and are near the optimum.
 
 On small trees, integer programming then makes the result exact (:func:`made_exact`). It repeatedly applies the best
 change of at most one unit (group) per cell, until no change reduces the cost. The result is then optimal. The reason is
@@ -14,20 +13,20 @@ that the difference of two flows is a sum of cycles, where each cycle changes a 
 change a given cell in the same direction. Since the costs are convex, the cost change of all cycles together is at
 least the sum of the cost changes of the single cycles.
 
-The problem over the reals is to minimise the sum of (x_rj - noisy_rj)^2 over areas r and sizes j, subject to x >= 0,
-x_rj = sum of x_cj over the children c of r, and sum_j x_rj = G_r. The price of a constraint is its Lagrange multiplier.
-Let m_r be half the price of the total G_r, and t_rj half the price of the sum of children x_rj. The optimal values are
+Over the reals, the sum of (x_rj - noisy_rj)^2 over areas r and sizes j is minimised, subject to x >= 0, x_rj = sum of
+x_cj over the children c of r, and sum_j x_rj = G_r. Let m_r be half the price (Lagrange multiplier) of the total G_r,
+and t_rj half the price of the sum of children x_rj. The optimal values are
 
     x_rj = max(y_rj, 0),   y_rj = noisy_rj + m_r + t_pj - t_rj,
 
 where p is the parent of r, and t is 0 above the top and at the leaves.
 
-The dual problem is maximised exactly over one block of prices after the other. A block is all m of a level, or all t of
-a level. Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the
-value of the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is
-the root of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels
-are redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all
-sizes would converge slowly.
+The dual problem is maximised exactly over one block of prices after the other: all m of a level, or all t of a level.
+Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the value of
+the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is the root
+of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels are
+redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all sizes
+would converge slowly.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.group_sizes.estimation.cost_tables import refuse_too_large
+from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
 from od_core.parallel import in_order
@@ -230,13 +229,11 @@ def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-unty
 
 
 def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) -> list[Counts]:
-    """Return the nearest histograms in which children sum to their parent and every area has its number of groups.
+    """Return the nearest histograms that meet the constraints, by the best change of at most one group per entry.
 
-    The best change of at most one group per entry is applied repeatedly, until no change reduces the sum of squared
-    distances. The module docstring proves that the result is optimal. ``histograms`` meet the constraints, and are
-    those from which to start. For the other arguments and the result, see :func:`nearest_with_area_totals`.
-
-    Raises OdError if the solver finds no optimum, or one that breaks a constraint when it is rounded to integers.
+    ``histograms`` meet the constraints, and are those from which to start. For the other arguments and the result, see
+    :func:`nearest_with_area_totals`; for the proof, the module. Raises OdError if the solver finds no optimum, or one
+    that breaks a constraint when it is rounded to integers.
     """
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
@@ -306,10 +303,8 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
     Args:
         frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-
-    Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each.
+        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each, as the result, whose integers are
+            at least 0.
 
     Raises:
         OdError: a value is 2^40 or more, or the solver fails on a small tree.

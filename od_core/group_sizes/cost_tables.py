@@ -154,8 +154,6 @@ def _empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-de
 def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
     """Return the root's cost table for each column: its first value, its number of slopes, and its slopes.
 
-    The shapes are (columns,), (columns,) and (columns, largest number of slopes).
-
     Args:
         first_child: children of each node, as in :func:`tree_below`.
         columns: noisy values of all nodes for one size each; shape (columns, nodes).
@@ -291,16 +289,11 @@ def distinct_columns(levels: Sequence[Counts]) -> tuple[Counts, NDArray[np.int64
     A column has the noisy values of all areas of the tree for one size. Many columns are equal, and equal columns are
     solved once. The columns are returned as rows; shape (distinct columns, areas of the tree).
     """
-    sizes = levels[0].shape[1]
-    which, numbers, found = np.empty(sizes, dtype=np.int64), dict[bytes, int](), list[Counts]()
-    for first in range(0, sizes, _PIECE):
-        piece = np.concatenate([np.ascontiguousarray(values[:, first : first + _PIECE].T) for values in levels], axis=1)
-        for size, column in enumerate(piece, start=first):
-            number = numbers.setdefault(column.tobytes(), len(found))
-            if number == len(found):
-                found.append(column.copy())
-            which[size] = number
-    return np.array(found), which
+    numbers, which = dict[bytes, int](), list[int]()
+    for first in range(0, levels[0].shape[1], _PIECE):
+        piece = np.concatenate([values[:, first : first + _PIECE] for values in levels])
+        which += [numbers.setdefault(column.tobytes(), len(numbers)) for column in piece.T]
+    return np.frombuffer(b"".join(numbers), dtype=np.int64).reshape(len(numbers), -1), np.array(which)
 
 
 def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.int64], total: int, cut: int) -> Counts:
@@ -354,15 +347,9 @@ def share_out(
 ) -> tuple[Counts | None, list[int]]:
     """Choose the values of the root (the top area's histogram) that sum to ``total`` at the least cost.
 
-    Args:
-        lows: value at which the root's cost table begins for each distinct column; shape (columns,).
-        tables: slopes of the root's cost table for each distinct column.
-        which: column number of every size; shape (sizes,).
-        total: G, the sum of the root values of all sizes.
-
-    Returns:
-        The root value of every size, and an empty list. If the tables are cut so narrowly that no root values have this
-        sum: None, and the columns whose cuts must be widened.
+    The root's cost table of a distinct column begins at its value of ``lows``, and its slopes are in ``tables``.
+    ``which`` is the column number of every size. Returns the root value of every size, and an empty list. If the tables
+    are cut so narrowly that no root values have this sum: None, and the columns whose cuts must be widened.
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)

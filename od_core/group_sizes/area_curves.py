@@ -1,7 +1,13 @@
-"""Estimate the cumulative histograms of many areas from their noisy values, with a Markov chain along the sizes.
+"""Estimate the curve of each area from its own noisy values, by isotonic regression or by a Markov chain.
 
-The curve of an area with G groups is C_j, the number of groups of at most size j. It stays the same or jumps from size
-to size. The curve is estimated with a hidden Markov chain, in which each size is in the state *quiet* or *busy*:
+**Isotonic regression** fits non-decreasing values to the noisy values of many areas (rows), in integer arithmetic. The
+values of a row lie between 0 and an upper bound of the row. The best values within bounds are the best values without
+bounds, clipped to the bounds. The reason is that the positions with a value above a threshold can be found for each
+threshold independently, and a bound only removes the thresholds beyond it. By the same argument, the least and the
+greatest optimal solution can be clipped separately.
+
+**Posterior means.** The curve of an area with G groups is C_j, the number of groups of at most size j. It is estimated
+with a hidden Markov chain, in which each size is in the state *quiet* or *busy*:
 
 - Before each size, quiet turns busy with probability ``wake``, and busy turns quiet with probability ``rest``. The
   chain starts quiet, with the count 0.
@@ -10,20 +16,20 @@ to size. The curve is estimated with a hidden Markov chain, in which each size i
   a long jump, in which a further group follows with probability G / (G + 4). The curve is limited to G. The chain ends
   when the curve reaches G.
 
-This is an empirical Bayes method. The probabilities are the same for all areas. They differ between classes of sizes:
-the sizes 0, 1, 2 and 3 are classes of their own, and from size 4 on there are two classes per doubling of the size.
-They are fitted by expectation maximisation [baum1970maximization], which increases the likelihood of the noisy values.
-The fit reads only noisy values, so it spends no budget.
+The probabilities differ between classes of sizes. They are the same for all areas, and are fitted to the noisy values
+by expectation maximisation [baum1970maximization]; see ``docs/explanation/group-sizes.md``, section "Posterior means".
 
-The noise is discrete Laplace, so the noisy values multiply the probability of a curve by a^distance, where a = exp(-1 /
-scale). For ``cumulative``, the distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, the distance is
-the sum of |noisy_i - size_i| over the groups i. This is also a sum over the sizes j below the top code K. The term of
-size j is the number of groups i <= C_j (of at most size j) with a noisy size above j, plus the number of groups i > C_j
-with a noisy size of at most j. Therefore, one chain serves both queries.
+The noisy values multiply the probability of a curve by a^distance, where a = exp(-1 / scale). For ``cumulative``, the
+distance is the sum of |noisy_j - C_j| over the sizes j. For ``sizes``, it is the sum of |noisy_i - size_i| over the
+groups i. This is also a sum over the sizes j below the top code: the term of size j is the number of groups i <= C_j
+with a noisy size above j, plus the number of groups i > C_j with a noisy size of at most j. So one chain serves both.
 
-Forward and backward sums are limited to the counts that matter: at both ends of the range of counts, those with less
-than ``_NOTHING`` times the largest probability are dropped. The code uses only + - * / of doubles in a fixed order, and
-each area is processed by one thread, so the results have the same bits on every machine.
+At both ends of the range of counts, those with less than ``_NOTHING`` times the largest probability are dropped. The
+code uses only + - * / of doubles in a fixed order, and each area is processed by one thread, so the results have the
+same bits on every machine.
+
+References:
+    [barlow1972isotonic] for pooling; [kuo2018countofcounts, sections 4.2 and 4.3] for its use.
 """
 
 from __future__ import annotations
@@ -33,16 +39,177 @@ from dataclasses import dataclass
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.group_sizes.estimation.isotonic import least_absolute
 from od_core.group_sizes.groups import Counts
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
 Reals = NDArray[np.float64]
+
+
+# Isotonic regression.
+
+
+def least_squares(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
+    """Return the non-decreasing values within bounds with the least sum of squared distances from the noisy values.
+
+    The values are exact fractions. The method is pool adjacent violators. Its time is linear in the number of values.
+
+    Args:
+        noisy: integers, one row after the other. The absolute values of a row sum to less than 2^63.
+        offsets: values ``offsets[r]:offsets[r + 1]`` are row r. A row may be empty, and is shorter than 2^31.
+        upper: upper bound of each row, at least 0. A bound times the length of its row fits 64 bits.
+
+    Returns:
+        Steps, which are maximal sequences of equal values in a row: ``first``, of which steps ``first[r]:first[r + 1]``
+        belong to row r; shape (rows + 1,); and the number and the sum of the values in each step; shape (steps,) each.
+
+    >>> least_squares(np.array([3, 1, 1, 9]), np.array([0, 4]), np.array([8]))
+    (array([0, 2]), array([3, 1]), array([5, 8]))
+    """
+    lengths, totals = np.empty_like(noisy), np.empty_like(noisy)
+    first = np.zeros(len(offsets), dtype=np.int64)
+    _pool_all(noisy, offsets, upper, first, lengths, totals)
+    return first, lengths[: first[-1]].copy(), totals[: first[-1]].copy()
+
+
+def least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Counts, Counts]:
+    """Return non-decreasing values within bounds with the least sum of absolute distances from the noisy values.
+
+    Several solutions may be optimal. All of them lie between the least and the greatest one, and the midpoint of these
+    two is optimal too. A row of n values takes O(n log n) time, with a heap. The arguments are those of
+    :func:`least_squares`. The result is the least and the greatest optimal solution, in the shape of ``noisy``.
+
+    >>> least_absolute(np.array([3, 1, 9]), np.array([0, 3]), np.array([8]))
+    (array([1, 1, 8]), array([3, 3, 8]))
+    """
+    least, greatest = np.empty_like(noisy), np.empty_like(noisy)
+    heap = np.empty(int(np.diff(offsets).max(initial=0)), dtype=np.int64)
+    _extremes_of_all(noisy, offsets, upper, heap, least, greatest)
+    return least, greatest
+
+
+@kernel
+def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
+    """Write the steps of every row into ``first``, ``lengths`` and ``totals``.
+
+    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds of
+    the row.
+    """
+    end = 0
+    for row in range(len(offsets) - 1):
+        begin = end
+        for i in range(offsets[row], offsets[row + 1]):
+            length, total = np.int64(1), noisy[i]
+            while end > begin and not _below(totals[end - 1], lengths[end - 1], total, length):
+                end -= 1
+                length += lengths[end]
+                total += totals[end]
+            lengths[end], totals[end] = length, total
+            end += 1
+        end = _clip(begin, end, upper[row], lengths, totals)
+        first[row + 1] = end
+
+
+@kernel
+def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
+    """Return whether total / length is below other_total / other_length.
+
+    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products, which fit 64
+    bits.
+    """
+    if length == 1 and other_length == 1:
+        return total < other_total
+    whole, other_whole = total // length, other_total // other_length
+    if whole != other_whole:
+        return whole < other_whole
+    return (total - whole * length) * other_length < (other_total - other_whole * other_length) * length
+
+
+@kernel
+def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
+    """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
+    kept = begin
+    for k in range(begin, end):
+        length, total = lengths[k], totals[k]
+        total = min(max(total, 0), upper * length)
+        for bound in (0, upper):
+            if kept > begin and total == bound * length and totals[kept - 1] == bound * lengths[kept - 1]:
+                kept -= 1
+                length += lengths[kept]
+                total += totals[kept]
+        lengths[kept], totals[kept] = length, total
+        kept += 1
+    return kept
+
+
+@kernel
+def _extremes_of_all(noisy, offsets, upper, heap, least, greatest):  # type: ignore[no-untyped-def]  # compiled
+    """Write the least and the greatest optimal solution of every row into ``least`` and ``greatest``.
+
+    The greatest solution is found as the least solution of the reversed row with opposite signs.
+    """
+    for row in range(len(offsets) - 1):
+        first, last = offsets[row], offsets[row + 1]
+        _least(noisy[first:last], 0, upper[row], heap, least[first:last])
+        mirrored = -noisy[first:last][::-1]
+        _least(mirrored, -upper[row], 0, heap, mirrored)
+        greatest[first:last] = -mirrored[::-1]
+
+
+@kernel
+def _least(row, lower, upper, heap, least):  # type: ignore[no-untyped-def]  # compiled
+    """Write the least optimal solution of one row into ``least``, which may be the row itself.
+
+    Let f_k(z) be the least cost of the first k values if the solution is at most z. This function is convex,
+    non-increasing and finally constant. The heap contains the points z at which its slope changes by 1. The largest of
+    them, at which f_k becomes constant, is on top. The solution is computed from the last value backwards: each value
+    is the minimum of the next value and the top of the heap at that step.
+    """
+    for k in range(len(row)):
+        value = min(max(row[k], lower), upper)  # the cost within the bounds changes by a constant
+        if k > 0 and heap[0] > value:
+            _replace_top(heap, k, value)
+        _push(heap, k, value)
+        least[k] = heap[0]
+    answer = upper
+    for k in range(len(row) - 1, -1, -1):
+        answer = min(answer, least[k])
+        least[k] = answer
+
+
+@kernel
+def _push(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
+    """Add a value to a heap of ``size`` values with the largest on top."""
+    at = size
+    while at > 0:
+        above = (at - 1) >> 1
+        if heap[above] >= value:
+            break
+        heap[at] = heap[above]
+        at = above
+    heap[at] = value
+
+
+@kernel
+def _replace_top(heap, size, value):  # type: ignore[no-untyped-def]  # compiled
+    """Replace the largest value of a heap of ``size`` values by a smaller value."""
+    at, below = 0, 1
+    while below < size:
+        if below + 1 < size and heap[below + 1] > heap[below]:
+            below += 1
+        if heap[below] <= value:
+            break
+        heap[at] = heap[below]
+        at, below = below, 2 * below + 1
+    heap[at] = value
+
+
+# Posterior means.
 
 _NOTHING = 1e-10
 _LONG = 1 / 16
@@ -51,18 +218,16 @@ WAKE, REST, JUMP, MORE = range(4)
 """Columns of the table of a chain's probabilities."""
 
 
-@dataclass(frozen=True, eq=False)
-class Smoothed:
+class Smoothed(NamedTuple):
     """The posterior of the cumulative histograms of some areas, given their noisy values and the chain's probabilities.
 
-    A chance is an occasion on which an event of the chain may occur. The four kinds of events (see the module) are: a
-    quiet size turns busy, a busy size turns quiet, a busy size jumps, and a short jump gets a further group.
+    A chance is an occasion on which an event of the chain may occur: a quiet size turns busy, a busy size turns quiet,
+    a busy size jumps, or a short jump gets a further group.
 
     Attributes:
         means: posterior mean of the number of groups of size j or less, for j = 0 to K - 1; shape (areas, K).
-        chances: expected number of chances per class of sizes and kind of event, summed over the areas; shape (classes,
-            4).
-        events: expected number of events, likewise; shape (classes, 4).
+        chances, events: expected numbers per class of sizes and kind of event, summed over the areas; shape (classes,
+            4) each.
     """
 
     means: Reals
@@ -317,10 +482,7 @@ class NoisyAreas:
     scale: Fraction
 
     def histograms(self) -> Counts:
-        """Return the estimated histograms of all areas; integers, shape (areas, K + 1).
-
-        They are the differences of the posterior means of the cumulative counts, rounded half up.
-        """
+        """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
         histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
             some = slice(done, done + len(smoothed.means))
@@ -347,13 +509,7 @@ class NoisyAreas:
         return chain
 
     def smooth(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
-        """Return the posterior of the cumulative histograms of some areas.
-
-        Args:
-            areas: numbers of the areas; shape (selected areas,).
-            classes: class of every size 0 to K; shape (K + 1,).
-            chain: probabilities by class, strictly between 0 and 1; shape (classes, 4).
-        """
+        """Return the posterior of areas with some numbers, for the class of every size and a chain's probabilities."""
         means, (chances, events) = np.zeros((len(areas), self.top_code)), np.zeros((2, len(chain), 4))
         given = self.noisy, self._guess, self.offsets, self.totals, self.of_sizes, self._decay, classes, chain
         _smooth_all(areas, *given, means, chances, events)
@@ -371,7 +527,7 @@ class NoisyAreas:
         return least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]
 
     def smoothed(self, areas: Counts, chain: Reals) -> Iterator[Smoothed]:
-        """Yield the posterior of some areas, in consecutive pieces of areas; see :meth:`smooth`."""
+        """Yield the posterior of some areas, in consecutive pieces of areas."""
         classes = classes_of_sizes(self.top_code)
         rows = max(1, _PIECE // len(classes))
         pieces = [areas[begin : begin + rows] for begin in range(0, len(areas), rows)]
@@ -399,8 +555,7 @@ def classes_of_sizes(top_code: int) -> Counts:
 def first_chain(classes: Counts) -> Reals:
     """Return the initial probabilities ``wake``, ``rest``, ``jump`` and ``more`` of the chain; shape (classes, 4).
 
-    The chain is that of the module docstring. ``wake``, the probability that the chain turns
-    from quiet to busy, is divided by the number of sizes in the class, so that all classes are equally often busy.
+    ``wake`` is divided by the number of sizes in the class, so that all classes are equally often busy.
     """
     widths = np.bincount(classes)
     return np.column_stack([0.3 / widths, *(np.full(len(widths), chance) for chance in (0.1, 0.5, 0.5))])
