@@ -28,7 +28,7 @@ from od_core.flows.estimators import ESTIMATES
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from od_core.warmup import rehearse
 
 SEED = 20010101

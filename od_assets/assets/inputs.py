@@ -28,7 +28,7 @@ from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.estimation.levels import published_root
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles
 from od_core.records.load import load_records, refuse_absent
 
 

@@ -18,8 +18,7 @@ from od_core.flows.bands import PART_TRIPS, Bands
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.queries import Segments, measured_levels
-from od_core.geography.flow_tree import TreeOrder
-from od_core.geography.hierarchy import equally_deep
+from od_core.geography.flow_tree import TreeOrder, equally_deep
 from od_core.records.formats import RecordColumns
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
@@ -100,7 +99,7 @@ class Sides:
     """The public geographies of origins and destinations; ``other`` is None if one list serves both.
 
     Raises:
-        OdError: two lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`od_core.geography.flow_tree.equally_deep`.
     """
 
     origin: Geography

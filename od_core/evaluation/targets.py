@@ -38,8 +38,8 @@ from od_core.flows.release import Release
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import share_of_table
+from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
-from od_core.records.trip_counts import TripCounts
 
 FORM = "state x state: flows >= 1000 within 5 % in 90 %"
 """An example of the text of a target."""

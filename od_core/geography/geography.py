@@ -582,6 +582,40 @@ class Geography:
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
 
 
+def with_unknown_area(geography: Geography, code: str) -> Geography:
+    """Return a geography with a further area at every level, all with the same code, for records from unlisted places.
+
+    Raises OdError if the geography has an area with that code or a zone for unlisted places, or the code is not valid.
+    """
+    step = "choose another code, or name a listed zone"
+    if geography.unknown is not None:
+        message = f"the geography already has a zone for unknown places, {geography.unknown!r}"
+        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
+    for level, codes in zip(geography.level_names, geography.codes, strict=True):
+        if code in codes:
+            raise geography_fault(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE",
+                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places",
+                next_step=step,
+            )
+    elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
+    return Geography.from_frame(
+        pd.concat([geography.to_frame(), elsewhere], ignore_index=True),
+        geography.levels,
+        unknown=code,
+        coordinates=None if geography.coordinates is None else COORDINATES,
+        version=geography.version,
+        names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
+        boundaries=None if geography.boundaries is None else BOUNDARY,
+    )
+
+
+def level_up_to(geography: Geography, most: int) -> int:
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
+
+
 def _misshapen(message: str, detail: str | None = None) -> OdError:
     return geography_fault("OD-GEOGRAPHY-SHAPE", message, detail)
 
