@@ -44,6 +44,7 @@ from od_core.geography.codes import (
     check_level_names,
     check_named_levels,
     degrees,
+    first_conflict,
     first_repeated,
     geography_fault,
     in_tree_order,
@@ -398,15 +399,13 @@ class Geography:
         for name, codes in zip(levels, columns, strict=True):
             check_case(codes, name)
         for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
-            parent_of: dict[str, str] = {}
-            for parent, area in zip(parents, areas, strict=True):
-                if parent_of.setdefault(area, parent) != parent:
-                    one, other = sorted({parent_of[area], parent})
-                    raise geography_fault(
-                        "OD-GEOGRAPHY-TWO-PARENTS",
-                        f"an area of level {name!r} lies in two areas of level {above!r}",
-                        f"{name} {area!r} lies in {one!r} and {other!r}",
-                    )
+            if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
+                area, (one, other) = two[0], sorted(two[1:])
+                raise geography_fault(
+                    "OD-GEOGRAPHY-TWO-PARENTS",
+                    f"an area of level {name!r} lies in two areas of level {above!r}",
+                    f"{name} {area!r} lies in {one!r} and {other!r}",
+                )
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
             geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))

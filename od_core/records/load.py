@@ -63,7 +63,8 @@ _DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(e
 class RecordQuery(ABC):
     """A query with one record for each row of a table whose content nobody has checked.
 
-    Raises OdError if a column is missing, or there are unused columns and nothing states what a row is.
+    Raises OdError if a column is missing, the column of trips contains estimates, or there are unused columns and
+    nothing states what a row is.
 
     Args:
         types: type of every column of the table, by name.
@@ -83,6 +84,7 @@ class RecordQuery(ABC):
     def __init__(
         self, types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, time_zone: str | None, table: str
     ) -> None:
+        form.refuse_estimates(columns)
         self._types, self._columns, self._form, self._time_zone = types, columns, form, time_zone
         self._rules = _DIALECTS[self.dialect]
         expected = (*columns.names, *(column for column, _ in form.categories))
@@ -430,7 +432,6 @@ def load_records(
             zone is unknown; or the disk is full.
     """
     form = record_format
-    form.refuse_estimates(columns)
     refuse_absent(source)
     if time_zone is not None:
         check_time_zone(time_zone)

@@ -18,6 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
@@ -43,9 +44,6 @@ if TYPE_CHECKING:
 class SparkQuery(RecordQuery):
     """A query that reads the records in a Spark data frame.
 
-    Raises OdError if a column is missing, the column of trips contains estimates, or a column that ``columns`` does not
-    name may contain the trips of a row.
-
     Args:
         frame: the data frame, with one row per record.
         columns, time_zone: as in :class:`od_core.records.load.RecordQuery`; type TIMESTAMP has a zone.
@@ -65,7 +63,6 @@ class SparkQuery(RecordQuery):
         *,
         is_file: bool = False,
     ) -> None:
-        form.refuse_estimates(columns)
         self._frame, self._is_file = frame, is_file
         types = {field.name: base_name(field.dataType.simpleString()) for field in frame.schema.fields}
         super().__init__(types, columns, form, time_zone, "the table of records")
@@ -206,34 +203,36 @@ _Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, repr=False)
 class _Task:
-    """A task that writes one partition to the folder of a store, and returns one word, whether it succeeded.
+    """A task that writes a file for one partition to the folder of a store, and returns one word, whether it succeeded.
 
-    ``write`` writes the rows of the partition with a number.
+    ``content`` returns the content of the file, from the rows and the number of the partition. If a partition is
+    processed twice, the first file is kept.
     """
 
     store: Store
     folder: str
-    write: Callable[[Store, str, _Batches, int], None]
+    content: Callable[[_Batches, int], bytes | pa.Buffer]
 
     def __call__(self, batches: _Batches) -> _Batches:
         outcome = _DONE
         try:
             from pyspark import TaskContext
 
-            self.write(self.store, self.folder, batches, TaskContext().partitionId())
+            part = TaskContext().partitionId()
+            self.store.create_if_absent(f"{self.folder}/{part:06d}", self.content(batches, part))
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
             outcome = _TASK_FAILED
         yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
 
-def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition of a data frame, and yield the files that the tasks wrote to a folder, opened.
+def _written(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
+    """Run a task on each partition of a data frame, and yield the files that the tasks wrote, opened.
 
     Raises OdError if a task failed, or there is not one file of each task.
     """
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
-    files = task.store.list(f"{folder}/")
+    files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE] * len(files):
         raise OdError(
             _TASK_FAILED,
@@ -245,21 +244,18 @@ def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFi
             yield file
 
 
-def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> None:
-    """Write the counts of one partition to files, and last a summary that lists them.
-
-    If a partition is processed twice, only the first summary is stored, and only the files in it are used.
-    """
+def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> bytes:
+    """Write the counts of one partition to files, and return a summary that lists those to use."""
     tally, stem = Tally(), f"{folder}/{part:06d}.{secrets.token_hex(6)}."
     files = write_count_files(store, stem, tally.take(batches))
     summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
-    store.create_if_absent(f"{folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+    return json.dumps(summary).encode()
 
 
 def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
     """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
-    for file in _written(ranked, _Task(store, folder, _write_counts), f"{folder}/{_SUMMARIES}"):
+    for file in _written(ranked, _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))):
         summary = json.loads(file.read())
         tally.counted += summary["counted"]
         tally.faulty += summary["faulty"]
@@ -267,16 +263,15 @@ def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFil
     return files, tally
 
 
-def _write_counters(store: Store, folder: str, batches: _Batches, part: int) -> None:
-    """Write the counters of the users in one partition to a file. If it is processed twice, the first file is kept."""
+def _counters_as_parquet(batches: _Batches, _part: int) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
-    store.create_if_absent(f"{folder}/{part:06d}.parquet", sink.getvalue())
+    return sink.getvalue()
 
 
 def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
-    files = _written(users, _Task(store, folder, _write_counters), folder)
+    files = _written(users, _Task(store, folder, _counters_as_parquet))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
