@@ -27,7 +27,7 @@ from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.flows.staging import StagedRelease
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_records import count_records
+from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns
 from od_core.records.load import load_records
 

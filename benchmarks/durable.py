@@ -25,7 +25,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Step
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 
 KEY = ReleaseKey("benchmark", "2001-01")
 

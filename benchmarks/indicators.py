@@ -33,7 +33,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from od_core.records.zone_lists import read_zones
 
 CASES = ("flights", "norway", "taxis", "nz_education", "random")

@@ -43,8 +43,8 @@ from od_core.noise.sources import NoiseSource, noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_files import CountFiles
-from od_core.records.count_records import count_records
+from od_core.records.counting import count_records
+from od_core.records.counts import CountFiles
 from od_core.warmup import rehearse
 
 KEY = ReleaseKey("benchmark", "2001-01")

@@ -44,8 +44,8 @@ from od_core.noise.sources import noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain, equal_periods
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_records import count_records
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counting import count_records
+from od_core.records.counts import TripCounts
 
 DATA_SET = "users"
 KEY = b"a key of the benchmark, of 32 by"

@@ -27,7 +27,7 @@ from od_core.evaluation.known_flows import SyntheticFlows, binary, italy, random
 from od_core.flows.mechanisms import ESTIMATES, MECHANISMS, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from od_core.warmup import rehearse
 
 SEED = 20010101

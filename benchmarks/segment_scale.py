@@ -28,7 +28,7 @@ from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_records import count_records
+from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import DAYS, SegmentSource

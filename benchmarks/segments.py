@@ -35,8 +35,9 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
-from od_core.records.trip_counts import TripCounts, count_trips
 
 ROOT = Path(__file__).parents[1]
 SHARES = ("1/4", "1/2", "3/4")

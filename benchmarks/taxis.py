@@ -23,7 +23,7 @@ from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import load_records
 

@@ -181,9 +181,9 @@ def in_one_database() -> Iterator[Callable[[], AbstractContextManager[None]]]:
 
 def _set_scratch_database(patch: pytest.MonkeyPatch, opened: object) -> None:
     from od_core.ledger import user_counters
-    from od_core.records import count_records, faults, open_file
+    from od_core.records import counting, open_file
 
-    for module in (count_records, faults, open_file, user_counters):
+    for module in (counting, open_file, user_counters):
         patch.setattr(module, "scratch_database", opened)
 
 

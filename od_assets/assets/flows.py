@@ -48,7 +48,7 @@ from od_core.publication.columns import (
     UPPER,
 )
 from od_core.published.derived import publish_assisted
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles
 
 
 def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:

@@ -27,7 +27,7 @@ from od_core.flows.parts.release import Band, measure_band, refine_bands, refine
 from od_core.flows.parts.work import ATTEMPTS, Threads, Work, Workers
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.noise.sources import noise_named
-from od_core.records.count_records import count_records
+from od_core.records.counting import count_records
 
 Step = Callable[[FlowWork, str], None]
 

@@ -17,9 +17,8 @@ import pandas as pd
 import pyarrow as pa
 
 from od_core.files.duckdb_session import parquet_rows, scratch_database
-from od_core.records.contribution_bound import IS_USER_ID
+from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
 from od_core.records.segments import Breakdown, loaded_column
-from od_core.records.weights import IS_WEIGHT, WEIGHT
 from od_core.registry import require
 
 ZONES, DESTINATIONS = "zones", "destinations"

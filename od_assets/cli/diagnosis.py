@@ -62,7 +62,7 @@ from od_core.noise.sources import BACKENDS, noise_named
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.faults import filled_with_zeros
 from od_core.records.load import refuse_absent
 from od_core.records.open_file import in_records

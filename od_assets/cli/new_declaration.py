@@ -60,9 +60,8 @@ from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import alike
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
 from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
-from od_core.records.load import count_columns, has_dates, has_single_pairs
+from od_core.records.load import count_columns, has_dates, has_single_pairs, unused_columns
 from od_core.records.open_file import has_header, is_header, record_schema
-from od_core.records.record_query import unused_columns
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
 

@@ -30,9 +30,8 @@ from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases
 from od_core.publication.read_back import certificate_of, damaged
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import in_records
-from od_core.records.trip_counts import TripCounts
 from od_core.registry import require
 
 C = TypeVar("C", bound=Counted)

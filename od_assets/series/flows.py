@@ -19,8 +19,7 @@ from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import Segments, measured_levels
-from od_core.geography.flow_tree import TreeOrder
-from od_core.geography.hierarchy import equally_deep
+from od_core.geography.flow_tree import TreeOrder, equally_deep
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.formats import RecordColumns
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
@@ -153,7 +152,7 @@ class Sides:
     """The public geographies of origins and destinations; ``other`` is None if one list serves both.
 
     Raises:
-        OdError: two lists contain the same areas; or as in :func:`od_core.geography.hierarchy.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`od_core.geography.flow_tree.equally_deep`.
     """
 
     origin: Geography

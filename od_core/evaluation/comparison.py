@@ -36,7 +36,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.templates import filled, filled_data
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from od_core.registry import require
 
 if TYPE_CHECKING:

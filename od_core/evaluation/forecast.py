@@ -45,8 +45,8 @@ from od_core.noise.sources import BACKENDS, noise_named
 from od_core.noise.table import DiscreteGaussian, DiscreteLaplace, simulated
 from od_core.privacy.budget import Budget, Number
 from od_core.privacy.plan import share_of_table
+from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
-from od_core.records.trip_counts import TripCounts
 
 RUNS = 5
 EPSILONS = ("0.1", "0.3", "1", "3", "10")

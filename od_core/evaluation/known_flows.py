@@ -27,10 +27,10 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counts import TripCounts
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.trip_counts import TripCounts, count_trips
 from od_core.records.zone_lists import read_zones
 
 TOWN = 3
@@ -374,7 +374,7 @@ class KnownFlows:
     ) -> KnownFlows:
         """Create known flows from a table, or a file, as :func:`od_core.release_flows` accepts it.
 
-        Raises OdError as the class and :func:`od_core.records.trip_counts.count_trips` do.
+        Raises OdError as the class and :func:`od_core.records.counting.count_trips` do.
         """
         tree = FlowTree(geography, destination_geography or geography)
         return cls(name, marking, tree, count_trips(flows, tree, one_row_a_trip=one_row_a_trip))

@@ -17,8 +17,9 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from od_core.records.segments import find
-from od_core.records.trip_counts import TripCounts, count_trips
 
 Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.

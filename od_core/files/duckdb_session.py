@@ -132,33 +132,25 @@ def of_machine(error: Exception, what: str) -> OdError | None:
     cannot be read".
     """
     said = str(error)
-    kept = "nothing was lost, and the records are unchanged"
-    if isinstance(error, MemoryError) or said.startswith("Out of Memory Error"):
-        return OdError(
-            "OD-SYSTEM-MEMORY",
-            f"{what}: the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}; {kept}",
-            next_step="free memory, then run again; a Parquet file needs less memory if its row groups are smaller",
-            confidential_detail=said,
-        )
     number = error.errno if isinstance(error, OSError) else None
     if number is None and said.startswith("IO Error"):
         unknown = errno.ENOSPC if "Could not write" in said else None
         number = next((one for one in (*_FULL, *_OF_MACHINE) if os.strerror(one) in said), unknown)
-    if number in _FULL:
-        return OdError(
+    if isinstance(error, MemoryError) or said.startswith("Out of Memory Error"):
+        code, fault = "OD-SYSTEM-MEMORY", f"the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}"
+        step = "free memory, then run again; a Parquet file needs less memory if its row groups are smaller"
+    elif number in _FULL:
+        code, fault = (
             "OD-DISK-WRITE",
-            f"{what}: the disk of the confidential folder, or of temporary files, is full or cannot be written; {kept}",
-            next_step="free space on it, up to twice the unpacked size of the file of records, then run again",
-            confidential_detail=said,
+            "the disk of the confidential folder, or of temporary files, is full or cannot be written",
         )
-    if number in _OF_MACHINE:
-        return OdError(
-            "OD-SYSTEM",
-            f"{what}: the system reports {os.strerror(number)!r}; {kept}",
-            next_step=_OF_MACHINE[number],
-            confidential_detail=said,
-        )
-    return None
+        step = "free space on it, up to twice the unpacked size of the file of records, then run again"
+    elif number in _OF_MACHINE:
+        code, fault, step = "OD-SYSTEM", f"the system reports {os.strerror(number)!r}", _OF_MACHINE[number]
+    else:
+        return None
+    message = f"{what}: {fault}; nothing was lost, and the records are unchanged"
+    return OdError(code, message, next_step=step, confidential_detail=said)
 
 
 def quoted_name(name: str) -> str:

@@ -20,7 +20,7 @@ from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
 from od_core.parallel import in_order
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 
 
 def measure_levels(

@@ -45,8 +45,9 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from od_core.records.segments import find
-from od_core.records.trip_counts import TripCounts, count_trips
 
 _ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
 
@@ -255,7 +256,7 @@ def release_flows(
             can be dropped: both geographies have an unknown area and every breakdown an unknown category, or the
             threshold is 0.
         one_row_a_trip: whether each row is one trip. It must be stated if the table has columns that are not read, and
-            no column of trips or weights; see :func:`od_core.records.trip_counts.count_trips`.
+            no column of trips or weights; see :func:`od_core.records.counting.count_trips`.
         columns: your names of the columns in ``flows``, if they differ, such as ``{"origin": "from_zone"}``. The keys
             are ``origin``, ``destination``, ``trips``, ``weight`` and the names of the breakdowns.
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text

@@ -19,7 +19,7 @@ from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.staged_files import StagedFiles, missing_file
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles
 from od_core.records.segments import Breakdown
 
 _COUNTS = "trip_counts"

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known
+from od_core.files.data_frame import texts
 
 _FORMULA = re.compile('(^|[,;|"])\\s*[-=+@\uff0d\uff1d\uff0b\uff20]')
 """Text that a spreadsheet may run as a formula: a formula sign, of normal or full width, at the beginning of a cell.
@@ -117,12 +118,18 @@ def caseless(code: str) -> str:
 
 def check_case(codes: Sequence[str], name: str) -> None:
     """Raise OdError if two codes of column ``name`` are :func:`caseless` equal."""
-    seen: dict[str, str] = {}
-    for code in codes:
-        other = seen.setdefault(caseless(code), code)
-        if other != code:
-            message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
-            raise geography_fault("OD-GEOGRAPHY-CASE", message, f"codes {other!r} and {code!r}")
+    if (two := first_conflict((caseless(code), code) for code in codes)) is not None:
+        message = f"column {name!r} contains codes that differ only in case, or in how accents are encoded"
+        raise geography_fault("OD-GEOGRAPHY-CASE", message, f"codes {two[1]!r} and {two[2]!r}")
+
+
+def first_conflict(pairs: Iterable[tuple[str, str]]) -> tuple[str, str, str] | None:
+    """Return the first key that has two values, and these, in their order; None if each key has one value."""
+    value_of: dict[str, str] = {}
+    for key, value in pairs:
+        if (first := value_of.setdefault(key, value)) != value:
+            return key, first, value
+    return None
 
 
 def lost_to_pandas(codes: Sequence[str]) -> str:
@@ -239,16 +246,9 @@ def first_repeated(codes: Sequence[str]) -> str | None:
 
 def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    if isinstance(codes.dtype, pd.StringDtype) and codes.dtype.storage == "pyarrow":
-        found = pc.index_in(pa.array(codes), pa.array(listed, pa.large_string()))
-        numbers: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
-        return numbers
-    index, asked = pd.Index(list(listed), dtype=object), codes.astype(object)
-    try:
-        return index.get_indexer(pd.Index(asked)).astype(np.int32)
-    except TypeError:  # an unhashable code, such as a list, cannot be looked up
-        only_text = asked.map(lambda code: code if isinstance(code, str) else None)
-        return index.get_indexer(pd.Index(only_text, dtype=object)).astype(np.int32)
+    found = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
+    numbers: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
+    return numbers
 
 
 def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:

@@ -10,7 +10,8 @@ called tree order.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -248,8 +249,8 @@ class FlowTree:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        geography, above = self._sides(level)[0 if self.refines_origin(level + 1) else 1]
-        return int(np.diff(geography.first_child[above]).max())
+        _, geography, at = self._split(level + 1)
+        return int(np.diff(geography.first_child[at - 1]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
@@ -300,8 +301,7 @@ class FlowTree:
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank
         for level in range(1, self.depth + 1):
-            side = 0 if self.refines_origin(level) else 1
-            geography, at = self._sides(level)[side]
+            side, geography, at = self._split(level)
             other, other_level = self._sides(level)[1 - side]
             split, whole = (origin, destination)[side], (origin, destination)[1 - side]
             width = other.zones_below(other_level)[whole].astype(np.int64)
@@ -326,21 +326,20 @@ class FlowTree:
         A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
-        splits_origin = self.refines_origin(level)
-        split = parents.origin if splits_origin else parents.destination
-        geography, above = self._sides(parents.level)[0 if splits_origin else 1]
+        side, geography, at = self._split(level)
+        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[at - 1]
         if len(split) == 0:
             return
-        ends = np.cumsum(np.diff(geography.first_child[above])[split], dtype=np.int64)
+        ends = np.cumsum(np.diff(first_child)[split], dtype=np.int64)
         starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
         for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
             first = int(ends[start - 1]) if start else 0
             yield Expansion(
                 level,
-                splits_origin,
+                side == 0,
                 parents.origin[start:stop],
                 parents.destination[start:stop],
-                geography.first_child[above][split[start:stop]],
+                first_child[split[start:stop]],
                 np.concatenate(([0], ends[start:stop] - first)),
                 slice(start, stop),
                 first,
@@ -352,8 +351,7 @@ class FlowTree:
         Both sets are in tree order. Parent ``p`` has the children ``runs[p]:runs[p + 1]`` of the result, shape (parents
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
-        side = 0 if self.refines_origin(children.level) else 1
-        geography, level = self._sides(children.level)[side]
+        side, geography, level = self._split(children.level)
         split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
         divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
         runs = np.empty(len(parents) + 1, dtype=np.int64)
@@ -406,7 +404,60 @@ class FlowTree:
         first = (np.diff(origin, prepend=-1) != 0) | (np.diff(destination, prepend=-1) != 0)
         return Pairs(level, origin[first], destination[first])
 
+    def _split(self, level: int) -> tuple[int, Geography, int]:
+        """Return the side (0 for origins) that the step to a level refines, its geography, and its level in that."""
+        side = 0 if self.refines_origin(level) else 1
+        return side, *self._sides(level)[side]
+
     def _sides(self, level: int) -> tuple[tuple[Geography, int], tuple[Geography, int]]:
         """Return (geography, geography level) of the origin and of the destination, for a level of the flow tree."""
         origin_level, destination_level = self.level_pair(level)
         return (self.origin, origin_level), (self.destination, destination_level)
+
+
+def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
+    """Return both geographies with as many levels as the deeper of the two.
+
+    Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
+    the only child of the same area in the level above. Copies cost no budget under the rule of shares ``geography``.
+    The coarsest level is copied, because a copied fine level would cause small cells high in the flow tree. Raises
+    OdError if a level with the name of a copy exists already.
+    """
+    depth = max(origin.depth, destination.depth)
+    return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
+
+
+def repeated_levels(geography: Geography) -> list[str]:
+    """Return the names of the levels whose codes are exactly those of the level above."""
+    return [
+        name
+        for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
+        if codes == above
+    ]
+
+
+def repetition_sentence(tree: FlowTree) -> str | None:
+    """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
+    sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
+    if not any(sides.values()):
+        return None
+    said = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
+    return (
+        "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
+        f" above: {', '.join(said)}. Flows at such a level equal those at the level above."
+    )
+
+
+def _repeated(geography: Geography, times: int) -> Geography:
+    """Return the geography with ``times`` copies of its first level inserted below the first level."""
+    if times == 0:
+        return geography
+    first, codes, names = geography.levels[0], geography.codes[1], geography.names
+    itself = np.arange(len(codes), dtype=np.int32)
+    return replace(
+        geography,
+        levels=(first, *(f"{first}_{copy}" for copy in range(2, times + 2)), *geography.levels[1:]),
+        codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
+        parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
+        names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),
+    )

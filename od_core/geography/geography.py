@@ -43,6 +43,7 @@ from od_core.geography.codes import (
     check_level_names,
     check_named_levels,
     degrees,
+    first_conflict,
     first_repeated,
     geography_fault,
     in_tree_order,
@@ -398,15 +399,13 @@ class Geography:
         for name, codes in zip(levels, columns, strict=True):
             check_case(codes, name)
         for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
-            parent_of: dict[str, str] = {}
-            for parent, area in zip(parents, areas, strict=True):
-                if parent_of.setdefault(area, parent) != parent:
-                    one, other = sorted({parent_of[area], parent})
-                    raise geography_fault(
-                        "OD-GEOGRAPHY-TWO-PARENTS",
-                        f"an area of level {name!r} lies in two areas of level {above!r}",
-                        f"{name} {area!r} lies in {one!r} and {other!r}",
-                    )
+            if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
+                area, (one, other) = two[0], sorted(two[1:])
+                raise geography_fault(
+                    "OD-GEOGRAPHY-TWO-PARENTS",
+                    f"an area of level {name!r} lies in two areas of level {above!r}",
+                    f"{name} {area!r} lies in {one!r} and {other!r}",
+                )
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
             geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
@@ -580,6 +579,40 @@ class Geography:
         paths = list(zip(*(column.to_list() for _, column in self._paths().items()), strict=True))
         content = [list(self.levels), paths, self.unknown]
         return hashlib.sha256(json.dumps(content, ensure_ascii=True).encode()).hexdigest()
+
+
+def with_unknown_area(geography: Geography, code: str) -> Geography:
+    """Return a geography with a further area at every level, all with the same code, for records from unlisted places.
+
+    Raises OdError if the geography has an area with that code or a zone for unlisted places, or the code is not valid.
+    """
+    step = "choose another code, or name a listed zone"
+    if geography.unknown is not None:
+        message = f"the geography already has a zone for unknown places, {geography.unknown!r}"
+        raise geography_fault("OD-GEOGRAPHY-UNKNOWN-ZONE", message, next_step=step)
+    for level, codes in zip(geography.level_names, geography.codes, strict=True):
+        if code in codes:
+            raise geography_fault(
+                "OD-GEOGRAPHY-UNKNOWN-ZONE",
+                f"level {level!r} already has an area {code!r}, so it cannot be added for unknown places",
+                next_step=step,
+            )
+    elsewhere = pd.DataFrame([dict.fromkeys(geography.levels, code)])
+    return Geography.from_frame(
+        pd.concat([geography.to_frame(), elsewhere], ignore_index=True),
+        geography.levels,
+        unknown=code,
+        coordinates=None if geography.coordinates is None else COORDINATES,
+        version=geography.version,
+        names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
+        boundaries=None if geography.boundaries is None else BOUNDARY,
+    )
+
+
+def level_up_to(geography: Geography, most: int) -> int:
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
+    return max(fitting, default=1)
 
 
 def _misshapen(message: str, detail: str | None = None) -> OdError:

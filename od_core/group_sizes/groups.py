@@ -20,7 +20,8 @@ from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records.faults import MISSING, NOT_NUMBERS, sound_records
+from od_core.records.counting import sound_records
+from od_core.records.faults import MISSING, NOT_NUMBERS
 from od_core.records.table_file import read_table, whole_numbers
 from od_core.records.zone_lists import read_zones
 

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
 
-from od_core.geography.geography import Geography
-from od_core.geography.hierarchy import level_up_to
+from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS

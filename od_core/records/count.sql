@@ -55,7 +55,7 @@ LEFT JOIN segment_{{ one.name }}_list AS segment_{{ one.name }} ON records.segme
 {% else %}
 SELECT faulty{{ ", segment" if query.breakdowns }}, CASE
     WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {{ record_hmac("CAST(occurrence AS STRING)") }})
-        <= {{ "coalesce(allowed, %d)" % m if query.with_users else m }}
+        <= {{ "coalesce(allowed, %d)" % m if query.counters is not none else m }}
     THEN rank
     ELSE -1
 END AS rank
@@ -66,7 +66,7 @@ FROM (
     ) AS occurrence
     FROM ({{ placed(query) }}) AS placed {{ "CROSS JOIN secret" if query.breakdowns }}
 ) AS numbered CROSS JOIN secret
-{% if query.with_users %}
+{% if query.counters is not none %}
 LEFT JOIN (SELECT person AS limited, allowed FROM users WHERE allowed < {{ m }}) AS limits ON person = limited
 {% endif %}
 {% endif %}
@@ -95,7 +95,7 @@ LEFT JOIN allowances ON hashed.user_high = allowances.user_high AND hashed.user_
    If the unit bounds weights, `faulty` is the number of faulty records, and a further column `counted` is the number of
    all records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
 {% macro by_rank(query, ranked) %}
-SELECT {{ query.key }},
+SELECT {{ query.grouped_by }},
     {{ "CAST(coalesce(sum(CAST(trips AS BIGINT)), 0) AS BIGINT)" if query.counts_trips else "count(*)" }} AS trips,
     {% if query.is_flows %}
     CAST(coalesce(sum(CASE WHEN faulty THEN CAST(trips AS BIGINT) END), 0) AS BIGINT) AS faulty
@@ -104,7 +104,7 @@ SELECT {{ query.key }},
     {% endif %}
     {{ ", count(*) AS counted" if query.counted_trips }}
 FROM {{ ranked }}
-GROUP BY {{ query.key }}
+GROUP BY {{ query.grouped_by }}
 {% endmacro %}
 
 {# Whether most unlisted zone codes have probably lost their leading zeros: they are listed once they are padded with
@@ -120,4 +120,14 @@ SELECT 2 * count(listed) > count(*) AS lost FROM (
     {{ "UNION ALL" if not loop.last }}
     {% endfor %}
 ) AS both_sides
+{% endmacro %}
+
+{# For each kind of invalid count, in the order in which they are reported, the least `row` of the flows that have it, and
+   for a sum that is too large -1; NULL without one. One row, which begins with the number of flows. #}
+{% macro bad_counts(query, flows, row) %}
+{% set conditions = ["trips IS NULL OR isnan(CAST(trips AS DOUBLE))", "trips < 0", "trips > %d" % MAX_COUNT, "trips != floor(trips)"] %}
+SELECT count(*)
+    {% for one in conditions %}, min({{ row }}) FILTER (WHERE {{ one }}){% endfor %}
+    , CASE WHEN sum(TRY_CAST(trips AS DECIMAL(38, 0))) > {{ MAX_COUNT }} THEN -1 END
+FROM {{ flows }}
 {% endmacro %}

@@ -1,18 +1,20 @@
-"""Define the errors for faulty trips, shared by all functions that count trips. No message quotes a record."""
+"""Define which values of records are faulty, and the errors for them, shared by all functions that count trips.
+
+No message quotes a record.
+"""
 
 from __future__ import annotations
 
 import csv
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 import pyarrow as pa
 
-from od_core.errors import OdError, raise_alone
-from od_core.files.duckdb_session import of_machine, parquet_rows, scratch_database
+from od_core.errors import OdError, nearest_only
+from od_core.privacy.unit import PrivacyUnit, whole_match
 
 MAX_COUNT = 1 << 53
 
@@ -22,6 +24,15 @@ NEGATIVE = "a negative number"
 TOO_LARGE = "a number above 2^53 or infinite"
 FRACTION = "a fraction"
 SUM_TOO_LARGE = "numbers that sum to more than 2^53"
+
+IS_USER_ID = r"[^\t\n\f\r \p{Z}]"
+"""Regular expression, for RE2 and Java, for one visible character. A valid user id has at least one."""
+
+WEIGHT = "weight"
+"""Name of the column of weights, in data frames and in loaded records."""
+
+IS_WEIGHT = f"coalesce({WEIGHT} >= 0 AND {WEIGHT} < CAST('Infinity' AS DOUBLE), false)"
+"""SQL condition, for DuckDB and Spark, that a weight is valid. NaN is not, because it is greater than infinity."""
 
 
 def bad_count(what: str, *, column: str = "trips", row: int | None = None, rows: int = 0) -> OdError:
@@ -86,37 +97,66 @@ def reading_errors() -> tuple[type[Exception], ...]:
     return (duckdb.Error, pa.ArrowException, OSError, MemoryError, UnicodeError, csv.Error, EOFError, zlib.error)
 
 
-def not_counted(error: Exception) -> OdError:
-    """Return the OdError for loaded records that could not be counted.
+def check_unit_columns(
+    unit: PrivacyUnit, names: Sequence[str], *, user: str, weight: str = WEIGHT, trips: str = "trips"
+) -> None:
+    """Raise OdError if records with columns ``names`` lack one that the unit needs, or have one that it forbids."""
+    if unit.max_weight is None and weight in names:
+        raise OdError(
+            "OD-TRIPS-WEIGHTS",
+            f"column {weight!r} gives records a weight, but no max_weight is declared, so each record counts 1",
+            next_step="declare the unit's max_weight, or leave the column out",
+        )
+    if unit.max_weight is not None and weight not in names:
+        raise OdError(
+            "OD-TRIPS-COLUMN",
+            f"max_weight is declared, but the records have no column {weight!r}{nearest_only(weight, tuple(names))}",
+            next_step="name the column of the weights, or leave out max_weight",
+        )
+    if unit.max_weight is not None and trips in names:
+        raise trips_and_weights(trips, weight)
+    if unit.kind == "trip":
+        return
+    if user not in names:
+        raise OdError(
+            "OD-TRIPS-COLUMN",
+            f"the records have no column {user!r} of user ids{nearest_only(user, tuple(names))}",
+            next_step="name the column of the user id, or use unit 'trip'",
+        )
+    if trips in names:
+        raise OdError(
+            "OD-TRIPS-WEIGHTS",
+            f"column {trips!r} gives records a weight, but under unit {unit.kind!r} one record counts 1",
+            next_step=f"give one row per trip, without the column {trips!r}",
+        )
 
-    The message of ``error`` may quote a value, so it goes into the confidential detail.
-    """
-    return of_machine(error, "the loaded records cannot be counted") or OdError(
-        "OD-TRIPS-NOT-COUNTED",
-        "the loaded records cannot be counted: their file is missing or damaged, or the counts cannot be written",
-        next_step="run the release again from its first step, which reads the file of records",
-        confidential_detail=str(error),
+
+def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
+    """Return the OdError for rows with both a number of trips and a weight. Only a single record can have a weight."""
+    return OdError(
+        "OD-TRIPS-WEIGHTS",
+        f"the records have columns {trips!r} and {weight!r}, but only a row that is a single record can have a weight",
+        next_step="give one row per record with its weight, or only the number of trips",
     )
 
 
-def sound_records(
-    records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
-) -> pa.Table:
-    """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
+def no_weights(what: str) -> OdError:
+    """Return the OdError for a column whose type cannot be that of weights; ``what`` begins its message."""
+    return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
 
-    ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
-    a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
-    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
-    records cannot be read.
+
+def no_user_ids(what: str) -> OdError:
+    """Return the OdError for a column whose type cannot be that of user ids.
+
+    Floats are refused, because different ids may be rounded to the same float.
     """
-    both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
-    numbers = "SELECT count(*), count(*) FILTER (WHERE"
-    try:
-        with scratch_database(records.parent, records) as connection:
-            for name, table in lists.items():
-                connection.register(name, table)
-            counted, faults = connection.execute(f"{both} {numbers} {faulty}) FROM placed").fetchall()[0]
-            refuse_too_many_faults(faults, counted, fault_threshold)
-            return connection.sql(f"{both} {wanted}").to_arrow_table()
-    except reading_errors() as error:
-        raise_alone(not_counted(error))
+    return OdError(
+        "OD-TRIPS-USER-ID",
+        f"{what}; user ids are text or whole numbers",
+        next_step="read or write the user ids as text",
+    )
+
+
+def id_patterns(unit: PrivacyUnit) -> tuple[str, ...]:
+    """Return the regular expressions, for RE2 and Java, each of which must match a part of a valid user id."""
+    return (IS_USER_ID,) if unit.id_pattern is None else (IS_USER_ID, whole_match(unit.id_pattern))

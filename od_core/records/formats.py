@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import yaml
 
 from od_core.errors import OdError, nearest_known
+from od_core.records.faults import trips_and_weights
 from od_core.records.segments import SegmentSource
-from od_core.records.weights import trips_and_weights
 from od_core.registry import choose
 
 ColumnName = str | tuple[str, ...]

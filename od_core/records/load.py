@@ -1,23 +1,349 @@
-"""Load the records of a period from files into the confidential folder.
+"""Load the records of a period from files into the confidential folder, by fixed rules.
 
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
 ``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and its name
 (the category as text, NULL if it is missing). Nothing is guessed from a sample of the file. No message quotes a record.
+
+A row becomes a record by its own fields alone. :class:`RecordQuery` has the rules, and ``dialects.yaml`` the types and
+functions of DuckDB, in which :class:`FileQuery` reads files, and of Spark (:class:`od_core.spark.counting.SparkQuery`).
+A value that cannot be converted becomes NULL.
+
+If a row stands for 100 trips and is counted as one trip, 99 are lost. What a row is cannot be seen in the records: a
+number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
+nothing states what a row is and they have an *unused* column, which no declaration reads and by which no rows are
+selected. The names of the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``,
+where a person answers, looks at the content (:func:`count_columns`).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from string import Template
+from typing import ClassVar, Literal
+
+import yaml
 
 from od_core.errors import OdError
+from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder
 from od_core.files.durable import absence, write_durably
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
-from od_core.records.formats import TABLE, RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import UNSTATED_TIME, opened, record_schema
-from od_core.records.record_query import FileQuery, part_of_time
+from od_core.records.faults import IS_USER_ID, MAX_COUNT, no_user_ids, no_weights
+from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, column_in
+from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, opened, record_schema
+from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
+
+
+def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
+    """Return those of all columns that are not read and by which no rows are selected, in the same order."""
+    names = list(there)
+    used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
+    return [name for name in names if name not in used]
+
+
+def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
+    """Raise OdError if a table has unused columns. ``next_step`` says how to state the meaning of a row."""
+    if unused:
+        columns = "column" if len(unused) == 1 else "columns"
+        raise OdError(
+            "OD-TRIPS-ROWS",
+            f"{table}: nothing says whether a row is one trip, and unused {columns} might hold the number of trips:"
+            f" {shown_columns(unused)}",
+            next_step=next_step,
+        )
+
+
+_DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(encoding="utf-8"))
+
+
+class RecordQuery(ABC):
+    """A query with one record for each row of a table whose content nobody has checked.
+
+    Raises OdError if a column is missing, the column of trips contains estimates, or there are unused columns and
+    nothing states what a row is.
+
+    Args:
+        types: type of every column of the table, by name.
+        columns: names of the columns to read.
+        form: format of the records.
+        time_zone: time zone in which times that have a zone are assigned to days. If None, such times are refused.
+        table: description of the table, with which a message begins.
+
+    Attributes:
+        dialect: name of the database in ``dialects.yaml``.
+        place: beginning of messages on weights and user ids.
+    """
+
+    dialect: ClassVar[str]
+    place: str = ""
+
+    def __init__(
+        self, types: Mapping[str, str], columns: RecordColumns, form: RecordFormat, time_zone: str | None, table: str
+    ) -> None:
+        form.refuse_estimates(columns)
+        self._types, self._columns, self._form, self._time_zone = types, columns, form, time_zone
+        self._rules = _DIALECTS[self.dialect]
+        expected = (*columns.names, *(column for column, _ in form.categories))
+        for name in expected:
+            if column_in(name, list(types)) is None:
+                raise self._missing(name, expected)
+        if not form.one_row_a_trip and columns.counts_rows:
+            meant = (
+                "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
+            )
+            step = f"write {meant} of trips of a row, next to the path of the files"
+            refuse_unused(unused_columns(types, columns, form), table, step)
+
+    def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
+        """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
+
+        These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
+        its trips, weight and user, and for each breakdown the category as text. ``geography`` is that of origins and
+        stops.
+        """
+        columns, areas = self._columns, {"destination": destinations}
+        found = {
+            name: self._placed(self._code(column), areas.get(name, geography)) for name, column in columns.codes.items()
+        }
+        found["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
+        if columns.trips is not None:
+            found["trips"] = self._count(columns.trips)
+        if columns.weight is not None:
+            found["weight"] = self._weight(columns.weight)
+        if columns.user is not None:
+            found[self._name("user")] = self._user(columns.user)
+        found |= {source.loaded: self._segment(source) for source in columns.segments}
+        return [f"{sql} AS {name}" for name, sql in found.items()]
+
+    def condition(self, period: Period) -> str:
+        """Return the SQL condition of the rows that are records. Raises OdError if a column has the wrong type."""
+        conditions = [self._is_category(column, values) for column, values in self._form.categories]
+        if self._form.outside_period == "drop":
+            conditions.append(f"coalesce({self._is_inside(period)}, true)")
+        return " AND ".join(conditions) or "true"
+
+    @abstractmethod
+    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        """Return the OdError for a missing column; ``expected`` are all columns that are needed."""
+
+    @abstractmethod
+    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        """Return the OdError for a column of a wrong type."""
+
+    @abstractmethod
+    def _name(self, column: str) -> str:
+        """Return the SQL of a column."""
+
+    @abstractmethod
+    def _text(self, text: str) -> str:
+        """Return the SQL of a text."""
+
+    @abstractmethod
+    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        """Raise OdError if nothing says whether the times of a column are instants or local times."""
+
+    def matches(self, text: str, pattern: str) -> str:
+        """Return SQL for whether a part of a text matches a regular expression; NULL for NULL."""
+        return Template(self._rules["matches"]).substitute(column=text, pattern=self._text(pattern))
+
+    def _of_time(self, what: TimePart, name: ColumnName) -> str:
+        """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
+        column, found, kind = self._column(name)
+        self._refuse_unclear_times(found, kind)
+        if what == "hour" and kind == self._rules["date"]:
+            raise self._fault("OD-TRIPS-DATE", f"column {found!r} holds {kind}, which has no hour")
+        sql = part_of_time(self.dialect, what, column, kind, self._time_zone, self._text)
+        if sql is None:
+            is_zoned = kind == self._rules["zoned"]
+            step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
+            message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+            raise self._fault("OD-TRIPS-DATE", message, step)
+        return sql
+
+    def _column(self, name: ColumnName) -> tuple[str, str, str]:
+        """Return the SQL of a column, its name as the table writes it, and its type."""
+        found = str(column_in(name, list(self._types)))
+        return self._name(found), found, self._types[found]
+
+    def _of_type(
+        self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
+    ) -> tuple[str, str]:
+        """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
+        column, found, kind = self._column(name)
+        if kind not in self._rules[types]:
+            raise self._fault(code, f"column {found!r} holds {kind}{must_be}", step)
+        return column, kind
+
+    def _is_inside(self, period: Period) -> str:
+        """Return SQL for whether the date of a row is in the period, NULL without a valid date."""
+        day = "CAST(NULL AS DATE)" if self._columns.date is None else self._of_time("day", self._columns.date)
+        return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
+
+    def _code(self, name: ColumnName) -> str:
+        """Return SQL for a zone code as text."""
+        types = "zone_numbers" if self._form.has_numbered_zones else "text"
+        must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
+        return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
+
+    def _placed(self, code: str, geography: Geography | None) -> str:
+        """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
+
+        Codes that are zones of the geography stay unchanged, and so do all codes if there is no ``unknown`` zone.
+        """
+        if geography is None or geography.unknown is None:
+            return code
+        nowhere = [self._text(one) for one in self._form.nowhere if one not in ("", *geography.zones)]
+        conditions = [f"{code} IN ({', '.join(nowhere)})"] if nowhere else []
+        if "" in self._form.nowhere:
+            conditions.append(f"{self.matches(code, IS_USER_ID)} IS NOT TRUE")
+        if not conditions:
+            return code
+        return f"CASE WHEN {' OR '.join(conditions)} THEN {self._text(geography.unknown)} ELSE {code} END"
+
+    def _count(self, name: ColumnName) -> str:
+        """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
+        column, kind = self._of_type(name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}")
+        return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else as_count(column, kind)
+
+    def _weight(self, name: str) -> str:
+        """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
+        column, found, kind = self._column(name)
+        if kind not in self._rules["numbers"]:
+            raise no_weights(f"{self.place}column {found!r} holds {kind}")
+        return f"TRY_CAST({column} AS DOUBLE)"
+
+    def _user(self, name: str) -> str:
+        column, found, kind = self._column(name)
+        if kind not in self._rules["ids"]:
+            raise no_user_ids(f"{self.place}column {found!r} holds {kind}")
+        return _as_text(column, kind)
+
+    def _segment(self, source: SegmentSource) -> str:
+        """Return SQL for the category of a record as text, NULL if it is missing."""
+        match source.derive:
+            case "number":
+                return self._band(source)
+            case "hour":
+                text = self._of_time("hour", source.column)
+            case "text":
+                text = self._category(source)
+            case _:
+                names = DAYS if source.derive == "day_of_week" else DAY_TYPES
+                days = ((str(number), name) for number, name in enumerate(names, start=1))
+                number = Template(self._rules["weekday"]).substitute(column=self._of_time("day", source.column))
+                text = self._chosen(number, days)
+        if not source.lookup:
+            return text
+        return self._chosen(text, ((self._text(found), category) for found, category in source.lookup))
+
+    def _category(self, source: SegmentSource) -> str:
+        """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
+        types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
+        meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
+        must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
+        return _as_text(*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
+
+    def _band(self, source: SegmentSource) -> str:
+        """Return SQL for the band of a number, NULL if it is not finite; NaN is greater than infinity."""
+        column, _ = self._of_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
+        number = f"TRY_CAST({column} AS DOUBLE)"
+        *lower, last = map(self._text, source.bands)
+        limits = zip(source.breaks, lower, strict=True)
+        below = " ".join(f"WHEN {number} < CAST('{limit!r}' AS DOUBLE) THEN {band}" for limit, band in limits)
+        return f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN CASE {below} ELSE {last} END END"
+
+    def _is_category(self, name: str, values: tuple[str, ...]) -> str:
+        """Return SQL for whether a column of a row has one of the selected values."""
+        column, _ = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
+        return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
+
+    def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
+        """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
+        whens = (f"WHEN {one} THEN {self._text(category)}" for one, category in cases)
+        return f"CASE {value} {' '.join(whens)} END"
+
+
+class FileQuery(RecordQuery):
+    """The query that reads the rows of an open file, which are the relation ``records`` in the query, with DuckDB."""
+
+    dialect = "duckdb"
+
+    def __init__(self, file: OpenFile, columns: RecordColumns, time_zone: str | None) -> None:
+        self._file, self.place = file, f"{file.source.name}: "
+        super().__init__(file.types, columns, file.form, time_zone, file.named)
+
+    def sql(self, period: Period, geography: Geography | None, destinations: Geography | None) -> str:
+        """Return the query. Its result has a column ``date`` and those of :meth:`RecordQuery.fields`."""
+        date = "NULL::TIMESTAMP" if self._columns.date is None else self._of_time("time", self._columns.date)
+        fields = [f"{date} AS date", *self.fields(period, geography, destinations)]
+        return f"SELECT {', '.join(fields)} FROM records WHERE {self.condition(period)}"  # noqa: S608  # checked types, quoted names and texts
+
+    def _missing(self, name: ColumnName, expected: Sequence[ColumnName]) -> OdError:
+        return self._file.missing(name, expected)
+
+    def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
+        return self._file.fault(code, message, next_step=next_step or CORRECT)
+
+    def _name(self, column: str) -> str:
+        return quoted_name(column)
+
+    def _text(self, text: str) -> str:
+        return quoted_text(text)
+
+    def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        if kind == UNSTATED_TIME:
+            raise self._file.unstated_time(found)
+
+
+TimePart = Literal["time", "day", "hour"]
+
+
+def part_of_time(
+    dialect: str, what: TimePart, column: str, kind: str, time_zone: str | None, quoted: Callable[[str], str]
+) -> str | None:
+    """Return SQL for the local time, the day or the hour of a column; NULL without a valid one.
+
+    Return None for a type of column that has none, or for times with a time zone if no time zone is declared.
+    """
+    rules = _DIALECTS[dialect]
+    if kind not in rules[what] or (kind == rules["zoned"] and time_zone is None):
+        return None
+    patterns = {name: quoted(pattern) for name, pattern in rules["patterns"].items()}
+    return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))
+
+
+_FRACTION = r"\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*"
+"""RE2 pattern of a text that is a decimal fraction."""
+
+
+def as_count(column: str, kind: str = "VARCHAR") -> str:
+    """Return SQL for a count in a column of text or numbers as DOUBLE, NULL if it is not a number.
+
+    A number above 2^53 becomes infinity, and a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be
+    2^53, and the decimal 2.00000000000000000001 would be 2.
+    """
+    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"
+    fraction = {"DECIMAL": f"{column} <> trunc({column})", "VARCHAR": f"regexp_full_match({column}, '{_FRACTION}')"}
+    half = f" WHEN {fraction[kind]} THEN 0.5::DOUBLE" if kind in fraction else ""
+    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE{half} ELSE TRY_CAST({column} AS DOUBLE) END"
+
+
+def _as_text(column: str, kind: str) -> str:
+    """Return SQL for a column as text.
+
+    Whole numbers are stored as floats if some are missing: 7.0 is the text 7, and 7.5 stays 7.5.
+    """
+    text = f"CAST({column} AS STRING)"
+    if kind not in ("FLOAT", "DOUBLE"):
+        return text
+    is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
+    whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
+    return f"CASE WHEN NOT isnan({column}) THEN {whole} END"
+
 
 FIRST_ROWS = 100_000
 """Largest number of rows that commands which declare an input read."""
@@ -106,7 +432,6 @@ def load_records(
             zone is unknown; or the disk is full.
     """
     form = record_format
-    form.refuse_estimates(columns)
     refuse_absent(source)
     if time_zone is not None:
         check_time_zone(time_zone)

@@ -177,20 +177,15 @@ class RecordFile:
         said, form = str(error), self.form
         what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
         message = f"cannot be read as {what.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
+        step = "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
-            return self.fault(
-                "OD-FILE-UNREADABLE",
-                f"{message}: it is truncated or damaged",
-                next_step="download the file again",
-                detail=said,
-            )
-        if isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
+            message, step = f"{message}: it is truncated or damaged", "download the file again"
+        elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
             message += ": it contains bytes that are invalid in this encoding"
-            if "encoding" in form.takes:
-                return self.fault("OD-FILE-UNREADABLE", message, next_step=self._other_encoding(), detail=said)
+            step = self._other_encoding() if "encoding" in form.takes else step
         elif self.container in ("csv", "lines"):
             message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
-        return self.fault("OD-FILE-UNREADABLE", message, detail=said)
+        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=said)
 
     def _other_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""

@@ -31,12 +31,11 @@ from od_core.files.durable import absence
 from od_core.geography.codes import READ_AS_TEXT
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records import faults
-from od_core.records.contribution_bound import no_user_ids
+from od_core.records.faults import check_unit_columns, no_user_ids, no_weights
 from od_core.records.formats import TABLE, column_in
+from od_core.records.load import as_count, refuse_unused
 from od_core.records.open_file import opened
-from od_core.records.record_query import as_count, refuse_unused
 from od_core.records.segments import Breakdown, loaded_column
-from od_core.records.weights import check_unit_columns, no_weights
 
 IN_PERIOD = "in_period"
 """Name of a column of true and false, which marks the records of the period."""
@@ -112,7 +111,7 @@ def loaded_trips(
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
 
-    The arguments are those of :func:`od_core.records.trip_counts.count_trips`. Raises OdError if the table cannot be
+    The arguments are those of :func:`od_core.records.counting.count_trips`. Raises OdError if the table cannot be
     read; ``columns`` is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a
     column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
     are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
@@ -245,7 +244,7 @@ def _is_text(column: pd.Series) -> bool:
 
 
 def _as_counts(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column of text, as :func:`od_core.records.record_query.as_count` reads a file.
+    """Return the numbers of a column of text, as :func:`od_core.records.load.as_count` reads a file.
 
     A column with another text is returned unchanged.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,12 +11,20 @@ from types import MappingProxyType
 import pandas as pd
 import pyarrow as pa
 
-from od_core.errors import OdError, raise_alone
+from od_core.errors import OdError, nearest_known, raise_alone
 from od_core.files.duckdb_session import of_machine
 from od_core.files.durable import absence, file_digest
-from od_core.geography.codes import COORDINATES, check_codes, check_columns, check_named_levels, name_column
-from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries
-from od_core.geography.hierarchy import check_joined, check_prefixes, with_joined, with_prefixes, with_unknown_area
+from od_core.geography.codes import (
+    COORDINATES,
+    check_codes,
+    check_columns,
+    check_named_levels,
+    geography_fault,
+    name_column,
+    no_column,
+    text_codes,
+)
+from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries, with_unknown_area
 from od_core.records.open_file import (
     GZIP_ERRORS,
     PARQUET,
@@ -31,6 +39,10 @@ from od_core.records.open_file import (
 _OTHER_DELIMITERS = {";": "semicolons", "\t": "tabs", "|": "bars"}
 
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
+
+
+JOINT = " / "
+"""Separator between the codes of several columns that are joined into the code of one area."""
 
 
 @dataclass(frozen=True)
@@ -120,6 +132,101 @@ class ZoneList:
             boundaries=None if self.boundaries is None else ("", BOUNDARY),
             names={level: name_column(level) for level in self.levels} if self.names else {},
         )
+
+
+def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
+    """Return a zone list with a further column for each level whose area codes are prefixes of the zone codes.
+
+    The arguments are those of :func:`check_prefixes`. Raises OdError as it does; or if a level is also a column; the
+    column of zone codes is missing, occurs twice or has an invalid code; or a code is shorter than a prefix.
+    """
+    if not prefixes:
+        return zones
+    check_prefixes(levels, prefixes)
+    codes = _codes(zones, levels[-1], levels)
+    longest = max(prefixes, key=lambda level: prefixes[level])
+    short = next((code for code in codes if len(code) < prefixes[longest]), None)
+    if short is not None:
+        message = f"a zone's code is shorter than the {prefixes[longest]} characters of level {longest!r}"
+        raise _levels_fault(message, f"zone {short!r}")
+    made = {level: [code[:size] for code in codes] for level, size in prefixes.items()}
+    return _with_levels(zones, made, "a prefix of the zone's code")
+
+
+def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
+    """Check the lengths of prefixes, by level. ``levels`` are coarse to fine; the last one is that of the zones.
+
+    Raises OdError if a level with a prefix is not above the zones; a length is not a whole number of at least 1; or a
+    prefix is not longer than that of a coarser level.
+    """
+    strange = [level for level in prefixes if level not in levels[:-1]]
+    if strange:
+        raise _levels_fault(
+            f"{strange[0]!r} has a prefix, but is not a level above the zones"
+            f" ({nearest_known(strange[0], tuple(levels[:-1]))})"
+        )
+    above: str | None = None
+    for level in levels[:-1]:
+        size = prefixes.get(level)
+        if size is None:
+            continue
+        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+            raise _levels_fault(f"the prefix of level {level!r} is not a whole number of at least 1")
+        if above is not None and size <= prefixes[above]:
+            raise _levels_fault(
+                f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than the"
+                f" {prefixes[above]} characters of level {above!r} above it"
+            )
+        above = level
+
+
+def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
+    """Return a zone list with an additional column for each level whose codes are joined from several columns.
+
+    The codes are separated by ``JOINT``. ``joined`` has the columns to join, by level. Raises OdError if a level is
+    also a column; a level has fewer than two columns; a column is missing or occurs twice; or a code contains ``JOINT``
+    or is refused by :func:`od_core.geography.codes.check_codes`.
+    """
+    check_joined(joined)
+    made = {}
+    for level, columns in joined.items():
+        parts = [_codes(zones, column, columns) for column in columns]
+        for column, codes in zip(columns, parts, strict=True):
+            holding = next((code for code in codes if JOINT in code), None)
+            if holding is not None:
+                message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
+                raise _levels_fault(message, f"code {holding!r}")
+        made[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
+    return _with_levels(zones, made, "a level joined from several columns")
+
+
+def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
+    """Raise OdError if a joined level has fewer than two columns, or names a column twice."""
+    for level, columns in joined.items():
+        if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
+            raise _levels_fault(f"level {level!r} must be joined from at least two columns, each named once")
+
+
+def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
+    """Return the codes of a column. Raises OdError if it is missing or occurs twice, or a code is not valid."""
+    names = [str(name) for name in zones.columns]
+    if column not in names:
+        raise no_column("the zone list", column, names, expected)
+    if names.count(column) > 1:
+        raise geography_fault("OD-GEOGRAPHY-COLUMN", f"the list has column {column!r} more than once")
+    return text_codes(zones[column], column)
+
+
+def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: str) -> pd.DataFrame:
+    """Return a zone list with the codes of further levels. ``other`` says what they are, if one is also a column."""
+    both = [level for level in made if level in zones.columns]
+    if both:
+        raise _levels_fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
+    return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
+
+
+def _levels_fault(message: str, detail: str | None = None) -> OdError:
+    return geography_fault("OD-GEOGRAPHY-LEVELS", message, detail)
 
 
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:

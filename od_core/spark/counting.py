@@ -2,7 +2,7 @@
 
 Records are read with the same values as by :func:`od_core.records.load.load_records`, each from its own fields alone. A
 value that cannot be converted becomes NULL, and its record becomes a fault. The SQL that counts the trips of each rank,
-the number of a leaf pair in tree order (:mod:`od_core.records.count_records`), and the files of counts are the same as
+the number of a leaf pair in tree order (:mod:`od_core.records.counting`), and the files of counts are the same as
 with DuckDB.
 
 Records and counts are confidential. No value of a record is in a query plan or in the result of a task: plans contain
@@ -18,8 +18,8 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from fractions import Fraction
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Unpack
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,18 +28,14 @@ from od_core.errors import OdError, base_name, nearest_only, raise_alone
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.object_store import Store, keep_detail, read_details
-from od_core.ledger.user_counters import SCHEMA, USER, UserCounters
+from od_core.ledger.user_counters import SCHEMA, USER
 from od_core.periods import Period
-from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records import faults
-from od_core.records.contribution_bound import id_patterns, secret_table
-from od_core.records.count_files import CountFile, CountFiles, finish_count_files, write_count_files
-from od_core.records.count_query import COUNTERS, CountQuery, Tally
+from od_core.records.counting import COUNTERS, Asked, CountQuery, Tally, refuse_bad_counts
+from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
-from od_core.records.record_query import RecordQuery
-from od_core.records.segments import Breakdown, check_sources
-from od_core.records.weights import check_unit_columns
+from od_core.records.load import RecordQuery
+from od_core.records.segments import check_sources
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,12 +44,9 @@ if TYPE_CHECKING:
 class SparkQuery(RecordQuery):
     """A query that reads the records in a Spark data frame.
 
-    Raises OdError if a column is missing, the column of trips contains estimates, or a column that ``columns`` does not
-    name may contain the trips of a row.
-
     Args:
         frame: the data frame, with one row per record.
-        columns, time_zone: as in :class:`od_core.records.record_query.RecordQuery`; type TIMESTAMP has a zone.
+        columns, time_zone: as in :class:`od_core.records.load.RecordQuery`; type TIMESTAMP has a zone.
         form: format of the records; see ``record_format`` of :func:`od_core.spark.counting.count_in_spark`.
         is_file: whether the data frame is read from Parquet files. Spark then gives type TIMESTAMP to INT96, too, which
             holds instants or local times, so the format must say ``timestamps: utc``.
@@ -70,7 +63,6 @@ class SparkQuery(RecordQuery):
         *,
         is_file: bool = False,
     ) -> None:
-        form.refuse_estimates(columns)
         self._frame, self._is_file = frame, is_file
         types = {field.name: base_name(field.dataType.simpleString()) for field in frame.schema.fields}
         super().__init__(types, columns, form, time_zone, "the table of records")
@@ -122,17 +114,13 @@ def count_in_spark(
     store: Store,
     folder: str,
     *,
-    unit: PrivacyUnit = TRIP,
-    key: bytes = b"",
-    fault_threshold: Fraction = FAULT_THRESHOLD,
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
-    breakdowns: Sequence[Breakdown] = (),
-    counters: UserCounters | None = None,
+    **asked: Unpack[Asked],
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
-    The counts equal those of :func:`od_core.records.count_records.count_records`. The session may be classic or Spark
+    The counts equal those of :func:`od_core.records.counting.count_records`. The session may be classic or Spark
     Connect. Its executors must have this package installed and must reach the store. ``spark.sql.shuffle.partitions``
     sets the number of tasks that write counts. The logs, the event log and the user interface of the session may show
     true counts, so they are confidential (``docs/how-to/parts-and-spark.md``).
@@ -145,26 +133,26 @@ def count_in_spark(
             ``record_format`` says ``timestamps="utc"``). Counts must be whole numbers, and weights must be numbers.
             User ids must have type STRING or be whole numbers. Categories must have type STRING or, with a lookup, be
             whole numbers or Booleans. A column with ``derive: number`` must have a numeric type.
-        period: text of a :class:`od_core.periods.Period`. If the unit is a user, it also affects which trips are
-            counted.
+        period: text of a :class:`od_core.periods.Period`.
         store, folder: store for the files of counts, and folder in it, new for each attempt; after every exception,
             this function removes it. Details of failed tasks go to the store's folder ``errors``.
-        tree, unit, key, fault_threshold, counters: as in ``count_records``. This process reads and stores counters.
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
-        breakdowns: breakdowns by which trips are also counted, each with a source in ``columns``.
+        tree, asked: attributes of :class:`od_core.records.counting.CountQuery`. Each breakdown needs a source in
+            ``columns``. This process reads and stores counters.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
             cannot be read, or is a stream or a view with random values; or Spark failed. No message contains a value of
             a record.
     """
-    check_sources(columns.segments, breakdowns)
+    count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **asked)
+    check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
-    check_unit_columns(unit, names, user="user")
-    secret = {"secret": secret_table(key, period)} if unit.kind != "trip" else {}
-    is_flows = columns.trips is not None
+    faults.check_unit_columns(count.unit, names, user="user")
+    has_users, counters = count.unit.kind != "trip", count.counters
+    tables = count.relations | ({"secret": count.secret} if has_users else {})
     try:
         with _spark_errors_stay_inside():
             is_file = "/" in source
@@ -172,34 +160,33 @@ def count_in_spark(
             _refuse_unstable(frame)
             query = SparkQuery(frame, columns, record_format, time_zone, is_file=is_file)
             records = query.records(Period(period), tree.origin, tree.destination)
-            if unit.kind != "trip":
-                is_id = " AND ".join(query.matches("`user`", pattern) for pattern in id_patterns(unit))
+            if has_users:
+                is_id = " AND ".join(query.matches("`user`", pattern) for pattern in faults.id_patterns(count.unit))
                 records = records.selectExpr("*", f"CASE WHEN {is_id} THEN `user` END AS person")
             if counters is not None:  # counts and counters are two queries, which must see the same users
                 records = records.localCheckpoint()
-            if is_flows:
-                _check_counts(records)
-            count = CountQuery(tree, unit, breakdowns, is_flows, counters is not None)
-            public = {name: session.createDataFrame(table) for name, table in (count.relations | secret).items()}
-            relations = {"records": records, **public}
+            if count.is_flows:
+                bad_counts = _asked(session, {"flows": records}, count.sql("bad_counts", "flows", "-1"))
+                refuse_bad_counts(*bad_counts.collect()[0])
+            relations = {"records": records, **{name: session.createDataFrame(table) for name, table in tables.items()}}
             if counters is not None:
                 allowances = counters.allowances()
                 relations["allowances"] = session.createDataFrame(allowances.table)
                 relations["users"] = _asked(session, relations, count.sql("users", allowances.others))
             ranked = _asked(session, relations, count.sql("ranked")).repartitionByRange("rank")
-            counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
-            files, tally = _counts(counts, store, folder)
+            by_rank = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
+            files, tally = _counts(by_rank, store, folder)
 
             faults.refuse_too_many_faults(
                 tally.faulty,
                 tally.counted,
-                fault_threshold,
+                count.fault_threshold,
                 lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
             )
             if counters is not None:
                 kept = _asked(session, relations, COUNTERS)
                 counters.keep(_counters(kept, store, f"{folder}/{_USERS}").to_batches())
-        return finish_count_files(store, folder, files, breakdowns)
+        return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
         raise
@@ -216,34 +203,36 @@ _Batches = Iterator[pa.RecordBatch]
 
 @dataclass(frozen=True, repr=False)
 class _Task:
-    """A task that writes one partition to the folder of a store, and returns one word, whether it succeeded.
+    """A task that writes a file for one partition to the folder of a store, and returns one word, whether it succeeded.
 
-    ``write`` writes the rows of the partition with a number.
+    ``content`` returns the content of the file, from the rows and the number of the partition. If a partition is
+    processed twice, the first file is kept.
     """
 
     store: Store
     folder: str
-    write: Callable[[Store, str, _Batches, int], None]
+    content: Callable[[_Batches, int], bytes | pa.Buffer]
 
     def __call__(self, batches: _Batches) -> _Batches:
         outcome = _DONE
         try:
             from pyspark import TaskContext
 
-            self.write(self.store, self.folder, batches, TaskContext().partitionId())
+            part = TaskContext().partitionId()
+            self.store.create_if_absent(f"{self.folder}/{part:06d}", self.content(batches, part))
         except BaseException:  # noqa: BLE001  # Spark logs exceptions of tasks, with the values that they quote
             keep_detail(self.store, traceback.format_exc())
             outcome = _TASK_FAILED
         yield pa.record_batch({"outcome": pa.array([outcome], pa.string())})
 
 
-def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFile]:
-    """Run a task on each partition of a data frame, and yield the files that the tasks wrote to a folder, opened.
+def _written(frame: DataFrame, task: _Task) -> Iterator[pa.NativeFile]:
+    """Run a task on each partition of a data frame, and yield the files that the tasks wrote, opened.
 
     Raises OdError if a task failed, or there is not one file of each task.
     """
     outcomes = [row.outcome for row in frame.mapInArrow(task, "outcome STRING").collect()]
-    files = task.store.list(f"{folder}/")
+    files = task.store.list(f"{task.folder}/")
     if outcomes != [_DONE] * len(files):
         raise OdError(
             _TASK_FAILED,
@@ -255,21 +244,18 @@ def _written(frame: DataFrame, task: _Task, folder: str) -> Iterator[pa.NativeFi
             yield file
 
 
-def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> None:
-    """Write the counts of one partition to files, and last a summary that lists them.
-
-    If a partition is processed twice, only the first summary is stored, and only the files in it are used.
-    """
+def _write_counts(store: Store, folder: str, batches: _Batches, part: int) -> bytes:
+    """Write the counts of one partition to files, and return a summary that lists those to use."""
     tally, stem = Tally(), f"{folder}/{part:06d}.{secrets.token_hex(6)}."
     files = write_count_files(store, stem, tally.take(batches))
     summary = {"counted": tally.counted, "faulty": tally.faulty, "files": [asdict(file) for file in files]}
-    store.create_if_absent(f"{folder}/{_SUMMARIES}/{part:06d}.json", json.dumps(summary).encode())
+    return json.dumps(summary).encode()
 
 
 def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFile], Tally]:
     """Write counts to files, and return their descriptions, and the total numbers of counted and faulty trips."""
     files, tally = [], Tally()
-    for file in _written(ranked, _Task(store, folder, _write_counts), f"{folder}/{_SUMMARIES}"):
+    for file in _written(ranked, _Task(store, f"{folder}/{_SUMMARIES}", partial(_write_counts, store, folder))):
         summary = json.loads(file.read())
         tally.counted += summary["counted"]
         tally.faulty += summary["faulty"]
@@ -277,16 +263,15 @@ def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFil
     return files, tally
 
 
-def _write_counters(store: Store, folder: str, batches: _Batches, part: int) -> None:
-    """Write the counters of the users in one partition to a file. If it is processed twice, the first file is kept."""
+def _counters_as_parquet(batches: _Batches, _part: int) -> pa.Buffer:
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
-    store.create_if_absent(f"{folder}/{part:06d}.parquet", sink.getvalue())
+    return sink.getvalue()
 
 
 def _counters(users: DataFrame, store: Store, folder: str) -> pa.Table:
     """Return the counters of users, sorted by user. They are written to files in the store, which are then removed."""
-    files = _written(users, _Task(store, folder, _write_counters), folder)
+    files = _written(users, _Task(store, folder, _counters_as_parquet))
     tables = [pq.read_table(file, schema=SCHEMA) for file in files]
     store.remove(folder)
     return pa.concat_tables([SCHEMA.empty_table(), *tables]).sort_by([(name, "ascending") for name in USER])
@@ -305,19 +290,6 @@ def _refuse_unstable(source: DataFrame) -> None:
             " random values",
             next_step="write the records to a table or to files, and name these",
         )
-
-
-def _check_counts(records: DataFrame) -> None:
-    """Raise OdError if a count is invalid or the counts' sum is too large. Spark returns only the kinds of faults."""
-    from pyspark.sql import functions as F  # noqa: N812
-
-    trips = F.col("trips")
-    kinds = {faults.MISSING: trips.isNull(), faults.NEGATIVE: trips < 0, faults.TOO_LARGE: trips > faults.MAX_COUNT}
-    has = [F.coalesce(F.bool_or(fault), F.lit(False)) for fault in kinds.values()]
-    is_too_large = F.coalesce(F.sum(trips.cast("decimal(38,0)")) > F.lit(faults.MAX_COUNT), F.lit(False))
-    for what, found in zip([*kinds, faults.SUM_TOO_LARGE], records.agg(*has, is_too_large).collect()[0], strict=True):
-        if found:
-            raise faults.bad_count(what)
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
+from od_core.records.counting import count_trips
 from od_core.records.load import RecordColumns, load_records
-from od_core.records.trip_counts import count_trips
 from tests.od_core.ledger.ledger_rows import FLOWS, domain, small_plan
 from tests.od_core.publication.examples import KEY as EXAMPLE_KEY
 from tests.od_core.publication.examples import facts, release

@@ -22,7 +22,7 @@ from od_core.files.durable import file_digest
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.ledger.ledger_rows import FLOWS, assert_chain, domain, ledger_at, rows, small_plan
 
 PLAN = small_plan("1/100")

@@ -34,8 +34,8 @@ from od_core.publication.bundle import as_published, staged_folder, write_bundle
 from od_core.publication.certificate import CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.published.verification import Published
-from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
+from od_core.records.counts import CountFiles, finish_count_files, write_count_files
 from od_core.stops.publishing import STOPS
 from tests.faults.soak_shim import mark
 from tests.od_core.ledger.ledger_rows import ledger_at

@@ -23,7 +23,7 @@ from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, part_digest, part_file
 from od_core.noise.sources import noise_named
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles
 from tests.faults.zombie import StoppingStore
 from tests.od_core.flows.parts.passes import begun, counted, kept_counts, plan_of, small_italy
 from tests.od_core.ledger.ledger_rows import charged

@@ -14,7 +14,7 @@ from od_assets.components import OdRelease
 from od_core import FlowTree, PrivacyUnit
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_assets.canary import USER, leaks
 from tests.od_assets.conftest import Project, failure_text, records
 

@@ -31,7 +31,7 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.load import RecordColumns, load_records
 from tests.od_core.doubles import NoiseNotWanted, no_noise
 from tests.projects import make_dg_project

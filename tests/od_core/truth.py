@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.geography.flow_tree import FlowTree, Pairs
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 
 
 def trips_of(counts: TripCounts, tree: FlowTree, nodes: Pairs) -> NDArray[np.int64]:

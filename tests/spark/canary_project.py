@@ -21,20 +21,20 @@ from tests.od_assets.conftest import ZONES, Project, failure_text
 ROOT = Path(__file__).parents[2]
 
 QUOTES = f"""
-import od_core.records.trip_counts
+import od_core.records.counts
 def quoting(self, noise, tree, families):
     raise ValueError("the trips of {ZONE} are {COUNT}")
-od_core.records.trip_counts.TripCounts.add_to = quoting
+od_core.records.counts.TripCounts.add_to = quoting
 """
 
 KILLS = """
-import os, od_core.records.trip_counts
+import os, od_core.records.counts
 def killing(self, noise, tree, families):
     daemon = os.getppid()
     executor = int(open(f"/proc/{daemon}/stat").read().rpartition(")")[2].split()[1])
     for process in (executor, daemon, os.getpid()):
         os.kill(process, 9)
-od_core.records.trip_counts.TripCounts.add_to = killing
+od_core.records.counts.TripCounts.add_to = killing
 """
 
 SCENARIOS: dict[str, dict[str, Any]] = {

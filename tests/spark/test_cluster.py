@@ -23,7 +23,7 @@ from od_core.flows.parts.rounds import claimed_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import part_file
-from od_core.records.count_files import CountFiles
+from od_core.records.counts import CountFiles
 from od_core.spark.session import SparkWorkers, open_session
 from tests.od_core.flows.parts.passes import (
     KEY,

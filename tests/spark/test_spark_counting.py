@@ -26,15 +26,11 @@ import pytest
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.records import count_files
-from od_core.records.contribution_bound import secret_table
-from od_core.records.count_files import CountFiles
-from od_core.records.count_query import CountQuery
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import CountQuery, trip_counts_of
+from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.records.trip_counts import TripCounts
 from od_core.spark.counting import _asked, count_in_spark
 from tests.od_core.ledger.person_years import PersonYear
 
@@ -191,7 +187,7 @@ def both(session: Any, folder: Path, table: pa.Table, way: str, tree: FlowTree, 
 @pytest.mark.parametrize("way", WAYS)
 def test_counts_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
     """Records with every fault, and names that a query could stumble over; several files."""
-    monkeypatch.setattr(count_files, "PAIRS", 7)
+    monkeypatch.setattr("od_core.records.counts.PAIRS", 7)
     seed = 100 * list(WAYS).index(way) + list(TREES).index(name)
     form = FORM if "unknown" in name else PLAIN
     by_spark, by_duckdb = both(session, tmp_path, some_records(seed), way, TREES[name], form=form)
@@ -215,7 +211,7 @@ BY_KIND = SegmentSource("kind", "kind", lookup=(("1", "one"), ("2", "two"))), Br
 @pytest.mark.parametrize("way", WAYS)
 def test_counts_by_segment_are_those_of_duckdb(session, tmp_path, monkeypatch, way, name):
     """By two breakdowns: one with a category of what is not listed, and one whose faults are dropped."""
-    monkeypatch.setattr(count_files, "PAIRS", 7)
+    monkeypatch.setattr("od_core.records.counts.PAIRS", 7)
     modes = np.resize(np.array(["car", "bus", "car", "Car", "é", None, " car"], dtype=object), 400)
     table = some_records(900 + list(WAYS).index(way), mode=pa.array(modes, pa.string()))
     by_spark, by_duckdb = both(session, tmp_path, table, way, TREES[name], segments=dict([MODES, BY_KIND]))
@@ -521,8 +517,8 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
     records = session.createDataFrame(
         pa.table({"origin": [CANARY], "destination": ["A"], "in_period": [True], "person": [f"{CANARY}-person"]})
     )
-    count = CountQuery(tree, WAYS["users"][1])
-    public = count.relations | {"secret": secret_table(KEY, period)}
+    count = CountQuery(tree, WAYS["users"][1], key=KEY, period=period)
+    public = count.relations | {"secret": count.secret}
     frames = {name: session.createDataFrame(table) for name, table in public.items()}
     ranked = _asked(session, {"records": records, **frames}, count.sql("ranked")).repartitionByRange("rank")
     counts = _asked(session, {"ranked": ranked}, count.sql("by_rank", "ranked")).sortWithinPartitions("rank")
@@ -534,7 +530,7 @@ def test_neither_key_nor_period_nor_a_record_stands_in_a_plan(session, tmp_path)
         for mode in ("extended", "codegen", "formatted", "cost")
     )
     assert "inner_key" in plans
-    table = secret_table(KEY, period)
+    table = count.secret
     hidden = [KEY, *(table[name][0].as_py() for name in ("inner_key", "outer_key")), period.encode(), CANARY.encode()]
     for value in hidden:
         part = value[:8]

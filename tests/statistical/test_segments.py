@@ -29,7 +29,8 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
-from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from tests.od_core.mutants import (
     forget_the_contrasts_in_a_segment,
     select_nodes_by_one_category,

@@ -26,7 +26,7 @@ from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain, largest_rho
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.statistical.laws import ALPHA
 from tests.statistical.test_audit import (
     CLAIM,

@@ -61,8 +61,7 @@ from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.object_store import part_file
 from od_core.noise.sources import backend_name
-from od_core.records.count_files import CountFiles
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import CountFiles, TripCounts
 
 
 @dataclass(frozen=True, eq=False)

@@ -34,8 +34,8 @@ from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
 from od_core.flows.step import SegmentStep
+from od_core.geography.flow_tree import repeated_levels, repetition_sentence
 from od_core.geography.geography import Geography
-from od_core.geography.hierarchy import repeated_levels, repetition_sentence
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent

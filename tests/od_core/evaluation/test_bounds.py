@@ -29,7 +29,7 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.table import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 

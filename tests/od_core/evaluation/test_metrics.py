@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from od_core import Budget, FlowTree, PrivacyUnit, evaluate, release_flows
 from od_core.evaluation.metrics import Truth
 from od_core.geography.flow_tree import Nodes
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import no_noise, released
 from tests.od_core.strategies import TREES, frame_of, geography_of, noises, worlds
 

@@ -34,7 +34,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import Segments
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import Uncounted
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.oracles.variances import level_rows, wanted_rows
 from tests.od_core.strategies import geography_of
 

@@ -16,7 +16,7 @@ from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.groups import ListedGroups
 from od_core.publication.database import stored_releases
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS, TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.open_file import record_schema

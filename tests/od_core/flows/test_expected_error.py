@@ -18,7 +18,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
 from tests.od_core.oracles.inftda import Tree
 from tests.od_core.strategies import TREES, World, frame_of, geography_of, zone_lists

@@ -16,7 +16,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.strategies import frame_of, geography_of
 
 ZONES = [(f"r{region}", f"r{region}z{zone}") for region, zones in enumerate((1, 2, 7)) for zone in range(zones)]

@@ -15,7 +15,7 @@ from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.parts.passes import counted, in_parts, plan_of, small_italy, whole
 

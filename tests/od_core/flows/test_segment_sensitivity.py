@@ -18,7 +18,7 @@ from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import Acceptance
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
 from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, forget_that_a_category_may_be_unlisted
 

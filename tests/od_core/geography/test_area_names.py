@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from od_core import Geography, OdError
 from od_core.geography.codes import labels_of
-from od_core.geography.hierarchy import equally_deep, with_unknown_area
+from od_core.geography.flow_tree import equally_deep
+from od_core.geography.geography import with_unknown_area
 from od_core.publication.tables import areas_table, published_geography
 from od_core.records.zone_lists import ZoneList, geography_from
 

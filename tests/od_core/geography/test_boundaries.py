@@ -14,8 +14,7 @@ import pytest
 import shapely
 
 from od_core import Geography, OdError
-from od_core.geography.geography import dissolved, read_boundaries, rings, simplified, square_degrees
-from od_core.geography.hierarchy import with_unknown_area
+from od_core.geography.geography import dissolved, read_boundaries, rings, simplified, square_degrees, with_unknown_area
 from od_core.records.zone_lists import ZoneList
 
 LEVELS = ("region", "zone")

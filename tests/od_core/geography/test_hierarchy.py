@@ -12,15 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.geography.flow_tree import FlowTree
-from od_core.geography.hierarchy import (
-    equally_deep,
-    repeated_levels,
-    repetition_sentence,
-    with_joined,
-    with_prefixes,
-    with_unknown_area,
-)
+from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels, repetition_sentence
+from od_core.geography.geography import with_unknown_area
+from od_core.records.zone_lists import with_joined, with_prefixes
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.strategies import Area, geography_of, level_names, zone_lists
 

@@ -25,8 +25,8 @@ from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Neighbours
-from od_core.records.count_query import CountQuery
-from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records.counting import CountQuery, count_trips
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import no_noise
 from tests.od_core.ledger.ledger_rows import ledger_at
 

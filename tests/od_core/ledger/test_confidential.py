@@ -19,8 +19,8 @@ from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
-from od_core.records.count_files import finish_count_files, write_count_files
-from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts, finish_count_files, write_count_files
 from tests.od_core.ledger.ledger_rows import FLOWS, code_of, domain, small_plan
 
 CANARY = "QX-CANARY-7731"

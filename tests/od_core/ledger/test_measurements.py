@@ -15,7 +15,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.files.disks import keep_other_bytes
 from tests.od_core.ledger.ledger_rows import (
     FLOWS,

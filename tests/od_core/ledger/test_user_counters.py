@@ -26,7 +26,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.table import TableNoise
 from od_core.privacy.domain import largest_rho
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.ledger.ledger_rows import rows
 from tests.od_core.ledger.person_years import (
     COLUMNS,

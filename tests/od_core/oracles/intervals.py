@@ -24,7 +24,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node
 from tests.od_core.strategies import TREES, geography_of

@@ -26,7 +26,7 @@ from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node, Tree
 from tests.od_core.oracles.intervals import UNITS, random_zones, within

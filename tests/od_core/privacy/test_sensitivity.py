@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from od_core import Geography, PrivacyUnit
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing, sensitivity_squared
-from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from tests.od_core.mutants import forget_that_a_record_may_leave
 from tests.od_core.strategies import TREES, World, geography_of, level_names, worlds
 

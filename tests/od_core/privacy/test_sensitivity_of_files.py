@@ -24,12 +24,11 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from od_core import FlowTree, PrivacyUnit
-from od_core.geography.flow_tree import Pairs
-from od_core.geography.hierarchy import equally_deep
+from od_core.geography.flow_tree import Pairs, equally_deep
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods
 from od_core.privacy.neighbours import Acceptance, Neighbours
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.zone_lists import ZoneList, geography_from

@@ -20,10 +20,9 @@ import pytest
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_flows
 from od_core.group_sizes.groups import GroupSizes
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
-from od_core.records.trip_counts import count_trips
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.truth import pairs_of

@@ -22,9 +22,9 @@ from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_f
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
+from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
-from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.doubles import ListedNoise
 from tests.od_core.truth import pairs_of
 

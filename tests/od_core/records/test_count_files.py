@@ -20,17 +20,16 @@ from od_core.flows.staging import StagedRelease
 from od_core.ledger import confidential
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.object_store import LocalStore
-from od_core.records import count_files
-from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.trip_counts import TripCounts
+from od_core.records import counts as held_counts
+from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from tests.od_core.strategies import TREES, geography_of, zone_lists
 
 
 @pytest.fixture(params=[(1, 1), (3, 2), (8, 3), (100, 7)], ids=lambda cut: f"files of {cut[0]}, groups of {cut[1]}")
 def cut(request, monkeypatch) -> None:
     pairs, group = request.param
-    monkeypatch.setattr(count_files, "PAIRS", pairs)
-    monkeypatch.setattr(count_files, "GROUP", group)
+    monkeypatch.setattr(held_counts, "PAIRS", pairs)
+    monkeypatch.setattr(held_counts, "GROUP", group)
 
 
 def some_counts(most: int = 60) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
@@ -70,7 +69,7 @@ def test_all_of_them_or_those_of_a_run_of_ranks(tmp_path, cut, counts, batch, en
     inside = (rank >= first) & (rank < end)
     assert_equal(files.between(first, end), in_memory(rank[inside], trips[inside]))
     pieces = list(files.column_pieces())[1:]
-    assert all(0 < len(ranks) <= count_files.PAIRS for ranks, _ in pieces)
+    assert all(0 < len(ranks) <= held_counts.PAIRS for ranks, _ in pieces)
     for column, whole in enumerate((rank, np.cumsum(trips))):
         assert [number for piece in pieces for number in piece[column].tolist()] == whole.tolist()
 
@@ -123,8 +122,8 @@ def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cu
 @pytest.fixture
 def thirty(tmp_path, monkeypatch) -> CountFiles:
     """Ranks 0, 7, ... 203 in three files of two groups."""
-    monkeypatch.setattr(count_files, "PAIRS", 10)
-    monkeypatch.setattr(count_files, "GROUP", 5)
+    monkeypatch.setattr(held_counts, "PAIRS", 10)
+    monkeypatch.setattr(held_counts, "GROUP", 5)
     return kept(tmp_path, np.arange(30) * 7, np.arange(30) + 1)
 
 

@@ -18,9 +18,8 @@ from hypothesis import strategies as st
 from od_core import FlowTree, Geography, OdError
 from od_core.files import duckdb_session as scratch
 from od_core.ledger.object_store import LocalStore
-from od_core.records import count_query as counting
-from od_core.records.count_records import count_records, trip_counts_of
-from od_core.records.trip_counts import count_trips
+from od_core.records import counting
+from od_core.records.counting import count_records, count_trips, trip_counts_of
 from tests.od_core.strategies import TREES, level_names, zone_lists
 
 CANARY = "QX-CANARY-7731"

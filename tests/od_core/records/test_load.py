@@ -17,7 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns
 

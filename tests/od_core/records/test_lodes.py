@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS
 from tests.od_core.records.published import LODES_HEADER
 from tests.real_data import real_data

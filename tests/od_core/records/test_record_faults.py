@@ -21,12 +21,10 @@ import od_core.files.duckdb_session as duckdb_session
 from od_core import Budget, FlowTree, Geography, OdError, release_flows
 from od_core.group_sizes.groups import GroupSizes
 from od_core.privacy.unit import TRIP, PrivacyUnit
-from od_core.records.count_records import trip_counts_of
-from od_core.records.faults import not_counted
+from od_core.records.counting import _errors_quote_nothing, count_trips, trip_counts_of
 from od_core.records.formats import FORMATS, TABLE, column_in
 from od_core.records.load import RecordColumns, count_columns, has_dates, load_records
 from od_core.records.open_file import RecordFile, has_header, in_records, record_schema
-from od_core.records.trip_counts import count_trips
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
 
@@ -425,6 +423,12 @@ OF_MACHINE = [
     (PermissionError(errno.EACCES, "Permission denied", "/x"), "OD-SYSTEM", "check the owner and the rights"),
     (duckdb.IOException('IO Error: Could not read from file "/x": Input/output error'), "OD-SYSTEM", "check the disk"),
 ]
+
+
+def not_counted(error: Exception) -> OdError:
+    with pytest.raises(OdError) as refused, _errors_quote_nothing():
+        raise error
+    return refused.value
 
 
 @pytest.mark.parametrize(("error", "code", "step"), OF_MACHINE)

@@ -14,10 +14,9 @@ import pytest
 
 from od_core import FlowTree, OdError
 from od_core.geography.flow_tree import Pairs
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import count_trips, trip_counts_of
 from od_core.records.formats import FORMATS, RecordColumns, format_named
 from od_core.records.load import load_records
-from od_core.records.trip_counts import count_trips
 from tests.od_core.records.published import PUBLISHED, Published
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")

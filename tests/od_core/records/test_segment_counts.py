@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from od_core import FlowTree, Geography, OdError, PrivacyUnit
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
-from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.truth import pairs_of
 
 ZONES = ["01", "02", "10", "?"]

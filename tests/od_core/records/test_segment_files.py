@@ -18,13 +18,11 @@ from hypothesis import strategies as st
 from od_core import OdError, PrivacyUnit
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.object_store import LocalStore
-from od_core.records import count_files
-from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.count_records import count_records, trip_counts_of
+from od_core.records.counting import count_records, count_trips, trip_counts_of
+from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, RecordColumns
 from od_core.records.load import load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.records.test_segment_counts import (
     ALL,
     HOUR,
@@ -179,8 +177,8 @@ some_cells = st.dictionaries(
 @pytest.mark.parametrize("cut", [(1, 1), (3, 2), (100, 7)], ids=str)
 def test_counts_do_not_depend_on_how_they_are_cut_into_files(tmp_path, monkeypatch, cut, cells, batch, ends):
     """Every reader gives what the cells say, also where the codes of a leaf pair are in two row groups."""
-    monkeypatch.setattr(count_files, "PAIRS", cut[0])
-    monkeypatch.setattr(count_files, "GROUP", cut[1])
+    monkeypatch.setattr("od_core.records.counts.PAIRS", cut[0])
+    monkeypatch.setattr("od_core.records.counts.GROUP", cut[1])
     keys = sorted(cells)
     rank, code = (np.array([key[k] for key in keys], dtype=np.int64) for k in (0, 1))
     trips = np.array([cells[key] for key in keys], dtype=np.int64)

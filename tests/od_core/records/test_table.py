@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, orc
 
 from od_core import FlowTree, Geography, OdError
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.zone_lists import read_zones

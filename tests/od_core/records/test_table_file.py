@@ -14,7 +14,7 @@ import pytest
 
 from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, evaluate, release_flows, release_stops
 from od_core.group_sizes.groups import GroupSizes
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from od_core.stops.geometry import Grid
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.doubles import ListedLaplace, no_noise

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from od_core import FlowTree, Geography
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS
 from tests.real_data import real_data
 

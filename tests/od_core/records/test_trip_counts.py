@@ -17,8 +17,9 @@ from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, release_f
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Pairs
 from od_core.privacy.neighbours import FAULT_THRESHOLD
-from od_core.records import trip_counts as trips
-from od_core.records.trip_counts import TripCounts, count_trips
+from od_core.records import counts as trips
+from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from tests.od_core.strategies import TREES, worlds
 from tests.od_core.truth import trips_of
 

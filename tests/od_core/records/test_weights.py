@@ -23,11 +23,10 @@ from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certify import guarantee_sentences
-from od_core.records.count_records import trip_counts_of
+from od_core.records.counting import CountQuery, count_trips, trip_counts_of
+from od_core.records.counts import TripCounts
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.table_file import loaded_trips
-from od_core.records.trip_counts import TripCounts, count_trips
-from od_core.records.weights import counted_trips
 from od_core.stops.plan import plan_stops
 
 ZONES = pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]})
@@ -54,7 +53,9 @@ def weighed(column: pd.Series, most: int) -> list[int | None]:
     records = pd.DataFrame({"origin": "a1", "destination": "b1", "weight": column}, index=column.index)
     unit = PrivacyUnit("trip", max_weight=most)
     loaded = loaded_trips(records, unit, None, (), one_row_a_trip=False)  # noqa: F841  # DuckDB reads it by its name
-    query = f"SELECT {counted_trips(most)} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
+    query = (
+        f"SELECT {CountQuery(TREE, unit).counted_trips} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
+    )
     return [trips for (trips,) in duckdb.sql(query).fetchall()]
 
 

@@ -13,11 +13,11 @@ import pytest
 from od_core import FlowTree, Geography, OdError
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.records.count_records import count_records
+from od_core.records.counting import count_records, count_trips
+from od_core.records.counts import TripCounts
 from od_core.records.formats import TABLE
 from od_core.records.load import RecordColumns, load_records
 from od_core.records.segments import Breakdown, SegmentSource
-from od_core.records.trip_counts import TripCounts, count_trips
 from tests.od_core.ledger.person_years import PersonYear
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")

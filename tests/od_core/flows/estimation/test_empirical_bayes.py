@@ -25,7 +25,7 @@ from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.strategies import TREES, World, worlds
 

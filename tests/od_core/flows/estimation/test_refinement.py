@@ -25,7 +25,7 @@ from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.oracles.inftda import Area, Node, Tree, trips_below
 from tests.od_core.oracles.refinement import ROOT, Query, first_pass, least_squares, refined

@@ -27,7 +27,7 @@ from od_core.flows.step import CombinedTotals
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.oracles.intervals import UNITS, within
 from tests.od_core.oracles.segments import DROPPING, KEEPING, ROOT, SegmentCase, cells_of, frame_of, made, segment_case

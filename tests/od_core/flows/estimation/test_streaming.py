@@ -21,7 +21,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise
 
 KEY = ReleaseKey("flights", "2001-06")

@@ -16,7 +16,7 @@ from od_core.flows.projection.one_margin import ORDERS
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import count_trips
+from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.oracles.inftda import inftda, trips_below
 from tests.od_core.oracles.refinement import estimates, first_pass

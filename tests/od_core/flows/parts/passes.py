@@ -27,8 +27,7 @@ from od_core.noise.sources import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from tests.od_core.ledger.ledger_rows import ledger_at
 
 KEY = ReleaseKey("parts", "2001-01")

@@ -22,8 +22,7 @@ from od_core.flows.plan import Bands, ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
 from od_core.noise.sources import noise_named
-from od_core.records.count_files import CountFiles
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import CountFiles, TripCounts
 from tests.od_core.flows.parts.passes import (
     KEY,
     NOISE,

@@ -20,8 +20,7 @@ from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
-from od_core.records.count_files import CountFiles, finish_count_files, write_count_files
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import CountFiles, TripCounts, finish_count_files, write_count_files
 from tests.od_core.flows.parts.passes import (
     KEY,
     SHAPES,

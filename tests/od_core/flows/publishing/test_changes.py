@@ -18,7 +18,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
-from od_core.records.trip_counts import TripCounts
+from od_core.records.counts import TripCounts
 
 COLUMNS = ["origin", "destination", "before", "after", "change", "lower", "upper", "significant"]
 ZONES = pd.DataFrame(

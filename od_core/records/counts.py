@@ -1,16 +1,19 @@
-"""Confidential: store true leaf counts in a folder of files that are sorted by rank and written once.
+"""Confidential: hold the true trips of leaf pairs, in memory or in files that are sorted by rank and written once.
 
-The rank of a leaf pair (origin zone, destination zone) is its position in tree order. A reader can take all counts, the
-counts of a range of ranks, or one file after another. So a release may be larger than the memory. The files are
-written by one process that runs DuckDB, or by the tasks of a cluster. The result of a release does not depend on how
-the counts are cut into files. See ``docs/decisions/0013-parts-and-spark.md``.
+The rank of a leaf pair (origin zone, destination zone) is its position in tree order. Files are read whole, by a range
+of ranks, or one after another, so a release may be larger than the memory. They are written by one process that runs
+DuckDB, or by the tasks of a cluster. The result of a release does not depend on how the counts are cut into files. See
+``docs/decisions/0013-parts-and-spark.md``.
+
+The counts stay confidential until ``measure`` in ``od_core.flows.measuring`` adds noise. They are not printed
+or put into messages, and they are stored only in memory or in the confidential folder.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -19,13 +22,17 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, position_of
+from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
 from od_core.ledger.object_store import Store
-from od_core.records.count_query import Ranked
-from od_core.records.segments import Breakdown
-from od_core.records.trip_counts import TripCounts
+from od_core.records.segments import Breakdown, by_category
+
+FEW_PAIRS = 16
+"""Largest mean number of leaf pairs per child for which :meth:`TripCounts.add_to` adds the pairs one by one."""
 
 PAIRS = 1 << 20
 """Number of leaf pairs per file. They are in memory while the file is written, and take a few megabytes on disk."""
@@ -35,6 +42,157 @@ GROUP = 1 << 18
 
 _SCHEMA = pa.schema([("rank", pa.int64()), ("trips", pa.int64()), ("segment", pa.int32())])
 _MANIFEST = "counted.json"
+
+Ranked = tuple[NDArray[np.int64], ...]
+"""Ranks (positions in tree order) of leaf pairs, ascending, and the trips of each, at least 1; shape (pairs,) each.
+
+If trips are counted by segment, the third array is the code of :mod:`od_core.records.segments`, and a leaf pair
+occurs once for each of its codes.
+"""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TripCounts:
+    """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in tree order.
+
+    Raises OdError if the arrays have other shapes, or do not ascend; or the categories of a breakdown have other trips.
+
+    Attributes:
+        rank: position of each leaf pair in tree order; strictly ascending; shape (pairs,).
+        before: number of trips of all earlier pairs, for each pair, then the number of all trips; strictly ascending;
+            shape (pairs + 1,).
+        by_segment: for each breakdown, by its name, the trips of each category, in the order of the categories. The
+            trips of all categories of a breakdown sum to ``total``. Empty without breakdowns.
+    """
+
+    rank: NDArray[np.int64]
+    before: NDArray[np.int64]
+    by_segment: Mapping[str, tuple[TripCounts, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.before) != len(self.rank) + 1 or any(
+            (np.diff(each) <= 0).any() for each in (self.rank, self.before)
+        ):
+            raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
+        for name, segments in self.by_segment.items():
+            if sum(one.total for one in segments) != self.total:
+                raise OdError(
+                    "OD-TRIPS-SEGMENTS",
+                    f"the categories of breakdown {name!r} do not have as many trips as all records",
+                    next_step="report this defect",
+                )
+
+    def __repr__(self) -> str:
+        return "TripCounts(confidential)"
+
+    def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
+        """Yield the arrays ``rank`` and ``before``, and those of :meth:`segment_columns`, once, as one block."""
+        yield self.rank, self.before, *self.segment_columns()
+
+    def segment_columns(self) -> Iterator[NDArray[np.int64]]:
+        """Yield three arrays for each breakdown, which together state the trips of each category of each leaf pair.
+
+        The first has the number of categories with trips for each leaf pair, shape (pairs,). The others have the
+        positions of these categories and their trips, pair by pair, shape (sum of the first,) each. The arrays of
+        consecutive leaf pairs can be joined, so a fingerprint does not depend on how counts are cut into files.
+        """
+        for segments in self.by_segment.values():
+            rank = np.concatenate([one.rank for one in segments])
+            category = np.repeat(np.arange(len(segments)), [len(one.rank) for one in segments])
+            trips = np.concatenate([np.diff(one.before) for one in segments])
+            order = np.argsort(rank, kind="stable")
+            yield np.diff(np.searchsorted(rank[order], self.rank, side="right"), prepend=0)
+            yield category[order]
+            yield trips[order]
+
+    @property
+    def total(self) -> int:
+        """Number of all trips."""
+        return int(self.before[-1])
+
+    def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
+        """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
+
+        The leaf pairs below a parent are a range of ranks, in the order of its children. If there are few pairs, each
+        is added to its child. If there are many, a search finds the last pair of each child.
+        """
+        level, side = expansion.level, 0 if expansion.splits_origin else 1
+        sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
+        (split, _), (whole, areas) = sides[side], sides[1 - side]
+        at = tree.level_pair(level)
+        _add_counts(
+            noise,
+            self.rank,
+            self.before,
+            tree.first_rank(Pairs(level - 1, expansion.origin, expansion.destination)),
+            whole.zones_below(at[1 - side])[areas],
+            expansion.offsets,
+            expansion.first_child,
+            split.first_zone[at[side]],
+            split.ancestors(at[side]),
+            FEW_PAIRS,
+        )
+
+    @classmethod
+    def from_pairs(cls, tree: FlowTree, origin: Numbers, destination: Numbers, trips: NDArray[np.int64]) -> TripCounts:
+        """Count leaf pairs given by zone numbers and trips, shape (pairs,), in any order. Equal pairs are summed."""
+        return cls.from_ranks(tree.first_rank(Pairs(tree.depth, origin, destination)), trips)
+
+    @classmethod
+    def from_ranks(cls, rank: NDArray[np.int64], trips: NDArray[np.int64]) -> TripCounts:
+        """Return the counts as :meth:`from_pairs` does, from the ranks of leaf pairs."""
+        order = np.argsort(rank, kind="stable")
+        return cls._merged(rank[order], trips[order])
+
+    @classmethod
+    def of_rows(cls, rows: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
+        """Return the counts of rows in order of rank, which have the code of the segments if there are breakdowns."""
+        none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
+        pieces = [none if breakdowns else none[:2], *rows]
+        rank, trips, *code = map(np.concatenate, zip(*pieces, strict=True))
+        by_segment = {
+            one.name: tuple(cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns))
+            for at, one in enumerate(breakdowns)
+        }
+        return cls._merged(rank, trips, by_segment)
+
+    @classmethod
+    def _merged(
+        cls,
+        rank: NDArray[np.int64],
+        trips: NDArray[np.int64],
+        by_segment: Mapping[str, tuple[TripCounts, ...]] | None = None,
+    ) -> TripCounts:
+        """Return the counts of ascending ranks. Equal ranks are summed, and those without trips left out."""
+        rank, trips = rank[trips != 0], trips[trips != 0]
+        starts = np.flatnonzero(np.diff(rank, prepend=-1))
+        before = np.concatenate(([0], np.cumsum(trips)))
+        return cls(rank[starts], before[np.append(starts, len(rank))], by_segment or {})
+
+
+@kernel
+def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_child, first_zone, area_of, few):  # type: ignore[no-untyped-def]
+    """Add each child's trips to ``noisy``. ``first_zone`` and ``area_of`` are of the geography that is refined."""
+    start = 0
+    for parent in range(len(first_rank)):
+        base, width, child = first_rank[parent], whole_zones[parent], first_child[parent]
+        first, last = offsets[parent], offsets[parent + 1]
+        zone = np.int64(first_zone[child])
+        end = base + width * (np.int64(first_zone[child + last - first]) - zone)
+        start = position_of(rank, start, base)
+        stop = position_of(rank, start, end)
+        if stop - start <= few * (last - first):
+            for leaf in range(start, stop):
+                area = area_of[zone + (rank[leaf] - base) // width]
+                noisy[first + area - child] += before[leaf + 1] - before[leaf]
+        else:
+            begin = start
+            for at in range(first, last):
+                next_zone = np.int64(first_zone[child + at - first + 1])
+                after = position_of(rank, begin, base + width * (next_zone - zone))
+                noisy[at] += before[after] - before[begin]
+                begin = after
+        start = stop
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,7 +291,7 @@ class CountFiles:
         first, end = (0, self._end) if ranks is None else ranks
         of_nodes = []
         for rank, *trips_and_code in self._rows_between(first, end):
-            at = tree.first_rank(_nodes_above(TripCounts.of_rows([(rank, trips_and_code[0])]), tree, level))
+            at = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
             node = at[np.searchsorted(at, rank, side="right") - 1]
             names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
             rows = pd.DataFrame(dict(zip(names, (node, *trips_and_code), strict=True)))
@@ -224,17 +382,3 @@ def _parquet(rows: Ranked) -> pa.Buffer:
         column_encoding={"rank": "DELTA_BINARY_PACKED"},
     )
     return buffer.getvalue()
-
-
-def _nodes_above(counts: TripCounts, tree: FlowTree, level: int) -> Nodes:
-    """Return the nodes of a level that have trips, found by expanding the nodes with trips of each level above."""
-    root = np.zeros(1 if counts.total else 0, dtype=np.int32)
-    nodes = Nodes(0, root, root, np.full(len(root), counts.total, dtype=np.int64))
-    while nodes.level < level:
-        children = []
-        for expansion in tree.expand(nodes):
-            trips = np.zeros(len(expansion), dtype=np.int64)
-            counts.add_to(trips, tree, expansion)
-            children.append(expansion.with_trips(trips))
-        nodes = Nodes.joined(nodes.level + 1, children)
-    return nodes

@@ -1,0 +1,448 @@
+"""Confidential: count records by leaf pair with SQL, which DuckDB and Spark run alike, in files and in memory.
+
+A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The SQL finds the rank of each
+record, counts the trips of each rank and sorts the ranks. It reads these relations:
+
+- ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
+  weight, person (the user id, NULL if it is not valid), and ``segment_`` and the name of a breakdown (text);
+- the public relations of :attr:`CountQuery.relations`;
+- under a user unit, the ``secret`` of :attr:`CountQuery.secret`.
+
+The treatment of a record depends only on that record and on public data, with one exception: the contribution bound,
+which also depends on the other records of the same user.
+
+**Contribution bound.** All trips of a user above m are dropped before anything is counted. The trips of a user are
+sorted by an HMAC-SHA256, and the first m are counted. Under unit ``user_year``, fewer are counted if the year allows no
+more (:mod:`od_core.ledger.user_counters`). The HMAC covers the user id, the period, the counted fields, and a number
+that distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor
+on the records of other users. The key is chosen without using the data. With the same key, the same trips are chosen
+when the release is run again. If trips are also counted by segment, trips with equal fields may differ in their
+segments. A keyed hash of the segment then decides which of them gets which number. So the bound keeps as many trips of
+each leaf pair as without segments.
+
+**Weights.** A weight is rounded to the nearest whole number (halves are rounded up) and limited to the declared bound.
+A weight that is missing, negative, infinite or not a number is a fault, and its record is not counted. Such a record
+cannot be assigned to an ``unknown`` zone either, because it states no number of trips. Dropping it changes the total n,
+but n is not published exactly if there are weights. The share of faults is a share of records, because a faulty record
+has no valid weight.
+
+See ``docs/explanation/privacy.md``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from functools import partial
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+
+import numpy as np
+import pyarrow as pa
+from jinja2 import Environment, StrictUndefined
+
+from od_core.errors import OdError, raise_alone
+from od_core.files.data_frame import TableOrFile
+from od_core.files.duckdb_session import memory_database, of_machine, parquet_rows, quoted_text, scratch_database
+from od_core.geography.codes import lost_to_pandas
+from od_core.geography.flow_tree import FlowTree
+from od_core.geography.geography import Geography, Numbers
+from od_core.ledger.object_store import LocalStore, Store
+from od_core.ledger.user_counters import USER, UserCounters
+from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.privacy.unit import TRIP, PrivacyUnit
+from od_core.records import faults
+from od_core.records.counts import CountFiles, Ranked, TripCounts, finish_count_files, write_count_files
+from od_core.records.segments import Breakdown, loaded_column
+from od_core.records.table_file import loaded_trips
+
+if TYPE_CHECKING:
+    import duckdb
+
+T = TypeVar("T")
+
+_SQL: Any = (
+    Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
+    .from_string(
+        Path(__file__).with_name("count.sql").read_text(encoding="utf-8"),
+        {"filled_with_zeros": faults.filled_with_zeros, "MAX_COUNT": faults.MAX_COUNT},
+    )
+    .module
+)
+
+COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
+"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users``."""
+
+SPARK_FUNCTIONS = """
+    CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
+    CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
+"""
+"""Statements for DuckDB that define functions under their names in Spark, so that both run the same SQL."""
+
+
+_BLOCK = 64
+"""Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
+
+
+class Asked(TypedDict, total=False):
+    """The attributes of a :class:`CountQuery` that a caller chooses, as keyword arguments."""
+
+    unit: PrivacyUnit
+    breakdowns: Sequence[Breakdown]
+    key: bytes
+    fault_threshold: Fraction
+    counters: UserCounters | None
+
+
+@dataclass(frozen=True)
+class CountQuery:
+    """What is counted: the SQL of the count, in ``count.sql``, and the relations that it reads.
+
+    If the unit is a user, a record without a valid user id (missing, blank, or not matching ``id_pattern``) is a fault
+    and is dropped. Of the remaining records of a user, at most m (the contribution bound) are counted. A record whose
+    zone is not listed is assigned to the geography's ``unknown`` zone, and dropped if there is none.
+
+    Attributes:
+        tree: the public flow tree.
+        unit: the privacy unit.
+        breakdowns: breakdowns by which trips are also counted. A record whose category is missing or not listed goes to
+            the breakdown's ``unknown`` category. If there is none, the record is a fault and is dropped. The
+            contribution bound chooses trips of the same leaf pairs with and without breakdowns, unless such a fault is
+            dropped.
+        key: secret of 32 to 64 bytes, chosen without using the data. For user units, it decides which trips count.
+        period: period of the records. Other trips of a user are chosen in another period.
+        fault_threshold: largest share of the trips that may be faulty.
+        counters: for unit ``user_year``, the counters of users, by which M is kept, and which a count stores.
+        is_flows: whether the records have a column ``trips``. Its values must be whole numbers from 0 to 2^53.
+    """
+
+    tree: FlowTree
+    unit: PrivacyUnit = TRIP
+    breakdowns: Sequence[Breakdown] = ()
+    key: bytes = field(default=b"", repr=False)
+    period: str = ""
+    fault_threshold: Fraction = FAULT_THRESHOLD
+    counters: UserCounters | None = field(default=None, repr=False)
+    is_flows: bool = False
+
+    @property
+    def secret(self) -> pa.Table:
+        """Confidential: the relation ``secret``, which has one row with the key and the period.
+
+        The SQL reads them from this relation, so they appear in no query text and no query plan. The key is stored as
+        the two padded keys of HMAC. Raises OdError if the key is shorter than 32 bytes, or longer than 64.
+        """
+        if not 32 <= len(self.key) <= _BLOCK:
+            raise OdError(
+                "OD-KEY-LENGTH",
+                "the key that selects users' trips must have 32 to 64 bytes",
+                next_step="use ConfidentialFolder.key()",
+            )
+        padded = self.key.ljust(_BLOCK, b"\0")
+        inner, outer = (bytes(byte ^ mask for byte in padded) for mask in (0x36, 0x5C))
+        fields = {"inner_key": pa.array([inner], pa.binary()), "outer_key": pa.array([outer], pa.binary())}
+        return pa.table({**fields, "period": [self.period]})
+
+    @property
+    def relations(self) -> dict[str, pa.Table]:
+        """The public relations by name.
+
+        ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
+        and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its
+        destination's factors; see :meth:`FlowTree.rank_terms`. Each breakdown has a relation of its categories, and the
+        digit of each in the code of :mod:`od_core.records.segments`.
+        """
+        zones = {
+            f"{side}_zones": pa.table(
+                {"code": geography.code_arrays[geography.depth]}
+                | {f"term_{step}": np.ascontiguousarray(column) for step, column in enumerate(terms.T, start=1)}
+            )
+            for side, geography, terms in self.sides
+        }
+        return zones | {
+            f"{loaded_column(one.name)}_list": pa.table(
+                {"category": one.categories, "digit": np.arange(len(one.categories), dtype=np.int32) * size}
+            )
+            for one, size in self._sizes
+        }
+
+    def sql(self, name: str, *given: object) -> str:
+        """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
+        return str(getattr(_SQL, name)(self, *given))
+
+    @property
+    def grouped_by(self) -> str:
+        """Columns that identify a row of ``by_rank``."""
+        return "rank, segment" if self.breakdowns else "rank"
+
+    @property
+    def counted_trips(self) -> str | None:
+        """SQL for the trips that a record with a weight counts, NULL if it is not valid; None if there are no weights.
+
+        It reads the column ``weight``, which must have the type DOUBLE.
+        """
+        most, weight = self.unit.max_weight, faults.WEIGHT
+        if most is None:
+            return None
+        return f"CASE WHEN {faults.IS_WEIGHT} THEN CAST(least(round({weight}), {most:d}) AS BIGINT) END"
+
+    @property
+    def counts_trips(self) -> bool:
+        """Whether records have a number of trips, so that a record is not one trip."""
+        return self.is_flows or self.unit.max_weight is not None
+
+    @property
+    def sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
+        """Name, geography and factors of origins, then of destinations; factors have shape (zones, depth)."""
+        origins, destinations = self.tree.rank_terms(self.tree.depth)
+        return ("origin", self.tree.origin, origins), ("destination", self.tree.destination, destinations)
+
+    @property
+    def rank(self) -> str:
+        """SQL for the rank of a record whose zones are listed, or unlisted on a side with an ``unknown`` zone.
+
+        It has those factors of :attr:`relations` that are equal for all zones as numbers. An unlisted zone has the
+        factors of the ``unknown`` zone.
+        """
+        factors = []
+        for side, geography, terms in self.sides:
+            unknown = None if geography.unknown is None else geography.zones.index(geography.unknown)
+            names = [f"{side}s.term_{step}" for step in range(1, terms.shape[1] + 1)]
+            if unknown is not None:
+                names = [f"coalesce({name}, {terms[unknown, step]})" for step, name in enumerate(names)]
+            is_same = np.all(terms == terms[0], axis=0)
+            factors.append([str(terms[0, step]) if is_same[step] else name for step, name in enumerate(names)])
+        products = [
+            f"CAST({one} AS BIGINT) * {other}" for one, other in zip(*factors, strict=True) if "0" not in (one, other)
+        ]
+        return " + ".join(products) or "CAST(0 AS BIGINT)"
+
+    @property
+    def digits(self) -> list[str]:
+        """SQL for the digit of each breakdown in the code of a record's segments, 0 for a category that is faulty."""
+        others = [0 if one.unknown is None else one.categories.index(one.unknown) for one in self.breakdowns]
+        return [
+            f"coalesce({loaded_column(one.name)}.digit, {position * size})"
+            for position, (one, size) in zip(others, self._sizes, strict=True)
+        ]
+
+    @property
+    def _sizes(self) -> list[tuple[Breakdown, int]]:
+        """Each breakdown, and the number by which its positions are multiplied in the code of segments."""
+        numbers = [len(one.categories) for one in self.breakdowns]
+        return [(one, prod(numbers[at + 1 :])) for at, one in enumerate(self.breakdowns)]
+
+
+class Tally:
+    """Confidential: the sums from which the share of faults is computed.
+
+    Attributes:
+        counted: number of trips read so far; for records with weights, number of records.
+        faulty: number of faulty trips or records among them.
+    """
+
+    def __init__(self) -> None:
+        self.counted = self.faulty = 0
+
+    def take(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Ranked]:
+        """Add the result of ``by_rank`` to the sums, and yield it in batches.
+
+        A batch has the ranks that have trips, the trips of each and, if there is one, its segment.
+        """
+        for batch in batches:
+            columns = {name: batch[name].to_numpy() for name in batch.schema.names}
+            self.counted += int(columns.get("counted", columns["trips"]).sum())
+            self.faulty += int(columns["faulty"].sum())
+            has_place = (columns["rank"] >= 0) & (columns["trips"] > 0)
+            yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
+
+
+def refuse_bad_counts(rows: int, *found: int | None) -> None:
+    """Raise OdError if a count is invalid, or the sum of all is too large, as the SQL ``bad_counts`` finds."""
+    kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
+    for what, row in zip(kinds, found, strict=True):
+        if row is not None:
+            raise faults.bad_count(what, row=None if row < 0 else row, rows=rows)
+
+
+_BATCH = 1 << 17
+"""Number of ranks that are taken from DuckDB at a time."""
+
+
+def _counted(
+    connection: duckdb.DuckDBPyConnection,
+    loaded: str,
+    query: CountQuery,
+    take: Callable[[Iterator[Ranked]], T],
+    *,
+    advice: str = "",
+) -> T:
+    """Count loaded records with DuckDB, and return what ``take`` makes of the counts, which it gets in order of rank.
+
+    ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
+    that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
+    """
+    unit, fields = query.unit, "*"
+    if unit.max_weight is not None:
+        fields = f"* REPLACE (TRY_CAST({faults.WEIGHT} AS DOUBLE) AS {faults.WEIGHT})"
+    elif unit.kind != "trip":
+        connection.execute(SPARK_FUNCTIONS)
+        connection.register("secret", query.secret)
+        patterns = faults.id_patterns(unit)
+        is_id = " AND ".join(f'regexp_matches("user", {quoted_text(pattern)})' for pattern in patterns)
+        fields = f'*, CASE WHEN {is_id} THEN "user" END AS person'
+    connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {loaded}")  # noqa: S608  # names of our own
+    for name, public in query.relations.items():
+        connection.register(name, public)
+    if query.counters is not None:
+        allowances = query.counters.allowances()
+        connection.register("allowances", allowances.table)
+        connection.execute(f"CREATE TEMP TABLE users AS {query.sql('users', allowances.others)}")
+    by_rank, tally = query.sql("by_rank", f"({query.sql('ranked')})"), Tally()
+    pairs = connection.sql(f"{by_rank} ORDER BY {query.grouped_by}")
+    counts = take(tally.take(pairs.to_arrow_reader(_BATCH)))
+
+    faults.refuse_too_many_faults(
+        tally.faulty,
+        tally.counted,
+        query.fault_threshold,
+        lost_zeros=lambda: bool(connection.execute(query.sql("lost_zeros")).fetchall()[0][0]),
+        advice=advice,
+    )
+    if query.counters is not None:
+        query.counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
+    return counts
+
+
+@contextmanager
+def _errors_quote_nothing() -> Iterator[None]:
+    """Replace an exception of reading in this context, whose message may quote a value, by an OdError."""
+    try:
+        yield
+    except faults.reading_errors() as error:
+        lost = OdError(
+            "OD-TRIPS-NOT-COUNTED",
+            "the loaded records cannot be counted: their file is missing or damaged, or the counts cannot be written",
+            next_step="run the release again from its first step, which reads the file of records",
+            confidential_detail=str(error),
+        )
+        raise_alone(of_machine(error, "the loaded records cannot be counted") or lost)
+
+
+def count_trips(
+    flows: TableOrFile,
+    tree: FlowTree,
+    *,
+    one_row_a_trip: bool = False,
+    columns: Mapping[str, str] | None = None,
+    period: str = "",
+    **asked: Unpack[Asked],
+) -> TripCounts:
+    """Count the trips of a table that a caller passes, by leaf pair (origin zone, destination zone), in memory.
+
+    Args:
+        flows: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with text columns
+            ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An optional column
+            ``in_period`` (true or false) marks the records of the period. All others are faults and are dropped. If the
+            unit is a user: one row per trip, with the unit's column of user ids (text or whole numbers). If the unit
+            bounds weights: one row per record, with column ``weight``. Each breakdown has a text column with its name.
+        one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights, a
+            table with columns that are not read is refused.
+        columns: names of the columns in ``flows``, by these names.
+        tree, period, asked: attributes of :class:`CountQuery`.
+
+    Raises:
+        OdError: as in :func:`od_core.records.table_file.loaded_trips`; too many trips are faulty; the key has a wrong
+            length; or a method of ``counters`` raised it.
+    """
+    query = CountQuery(tree, period=period, **asked)
+    records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)
+    categories = [category for one in query.breakdowns for category in one.categories]
+    with _errors_quote_nothing(), memory_database() as connection:
+        connection.register("loaded", records)
+        return _counted(
+            connection,
+            "loaded",
+            replace(query, is_flows="trips" in records.column_names),
+            partial(TripCounts.of_rows, breakdowns=query.breakdowns),
+            advice=lost_to_pandas([*tree.origin.zones, *tree.destination.zones, *categories]),
+        )
+
+
+def count_records(
+    records: Path, tree: FlowTree, store: Store, folder: str, *, period: str = "", **asked: Unpack[Asked]
+) -> CountFiles:
+    """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
+
+    The counts are those of :func:`count_trips`. The memory is limited to that of DuckDB plus one file of counts.
+
+    Args:
+        records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
+            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, the columns weight (DOUBLE) and user (text)
+            if the unit needs them, and for each breakdown a column ``segment_`` and its name (text). DuckDB writes data
+            that do not fit in memory to a temporary folder beside this file.
+        store, folder: store and folder for the files of counts. After every exception, this function removes the
+            folder.
+        tree, period, asked: attributes of :class:`CountQuery`.
+
+    Raises:
+        OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be
+            read; or memory or disk space does not suffice. No message contains a value of a record.
+    """
+    query = CountQuery(tree, period=period, **asked)
+    try:
+        with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
+            source = parquet_rows(records, numbered=True)
+            columns = connection.sql(f"FROM {source}").columns
+            faults.check_unit_columns(query.unit, columns, user="user")
+            for one in query.breakdowns:
+                if loaded_column(one.name) not in columns:
+                    raise OdError(
+                        "OD-TRIPS-COLUMN",
+                        f"the loaded records have no categories of breakdown {one.name!r}",
+                        next_step="declare where its categories are read from, and read the records again",
+                    )
+            query = replace(query, is_flows="trips" in columns)
+            if query.is_flows:
+                refuse_bad_counts(*connection.execute(query.sql("bad_counts", source, "file_row_number")).fetchall()[0])
+            files = _counted(connection, source, query, partial(write_count_files, store, f"{folder}/"))
+            return finish_count_files(store, folder, files, query.breakdowns)
+    except BaseException:
+        store.remove(folder)
+        raise
+
+
+def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **asked: Unpack[Asked]) -> TripCounts:
+    """Return the counts of :func:`count_records` in memory.
+
+    The files of counts are written beside the records, and removed before this function returns.
+    """
+    store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
+    try:
+        return count_records(records, tree, store, folder, period=period, **asked).whole()
+    finally:
+        store.remove(folder)
+
+
+def sound_records(
+    records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
+) -> pa.Table:
+    """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
+
+    ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
+    a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
+    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
+    records cannot be read.
+    """
+    both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
+    numbers = "SELECT count(*), count(*) FILTER (WHERE"
+    with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
+        for name, table in lists.items():
+            connection.register(name, table)
+        counted, faulty_rows = connection.execute(f"{both} {numbers} {faulty}) FROM placed").fetchall()[0]
+        faults.refuse_too_many_faults(faulty_rows, counted, fault_threshold)
+        return connection.sql(f"{both} {wanted}").to_arrow_table()
