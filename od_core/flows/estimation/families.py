@@ -153,9 +153,7 @@ class Families:
 
         ``places`` has the positions of their children. Each call writes numbers of its own.
         """
-        ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
-        blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
-        return in_order(lambda block: work(*self._block(*block)), blocks)
+        return in_order(lambda block: work(*self._block(*block)), family_blocks(self.offsets))
 
     def _block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
@@ -172,6 +170,12 @@ class Families:
             v=self.v[kept],
         )
         return block, at
+
+
+def family_blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
+    ends = np.searchsorted(offsets, np.arange(_BLOCK, offsets[-1], _BLOCK))
+    return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
 
 
 class Places(NamedTuple):
