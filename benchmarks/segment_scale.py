@@ -24,7 +24,7 @@ from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, 
 from benchmarks.parts import CUTS, parted_release
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.bands import Bands
-from od_core.flows.parts.work import Threads
+from od_core.flows.parts import Threads
 from od_core.flows.staging import StagedRelease
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from od_core.errors import OdError, public_address, raise_alone
 from od_core.extras import require
-from od_core.flows.parts.work import Task
+from od_core.flows.parts import Task
 from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.parallel import on_one_thread
 

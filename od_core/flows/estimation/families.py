@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, position_of, run_sums
@@ -301,6 +300,22 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
 
     deque(families.in_blocks(blend), maxlen=0)
     return shares
+
+
+def bins(cells: Integers, least: int) -> Integers:
+    """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
+
+    Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
+    also have that many.
+    """
+    bin_of = np.zeros(len(cells), dtype=np.int64)
+    own, rest = 0, int(cells.sum())
+    for size, number in enumerate(cells[:-1].tolist(), start=1):
+        own, rest = own + number, rest - number
+        begins = own >= least and rest >= least
+        bin_of[size] = bin_of[size - 1] + begins
+        own = 0 if begins else own
+    return bin_of
 
 
 def pooled(cells: Integers, *sums: Reals) -> list[Reals]:

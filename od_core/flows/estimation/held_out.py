@@ -7,7 +7,7 @@ and the other way round, for each rule (``docs/explanation/estimator.md``).
 The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
 Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
-(:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
+(:mod:`od_core.flows.estimation.empirical_bayes`), and so E|s - n| and the probability of n = 0.
 
 If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
 words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
@@ -45,8 +45,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
-from od_core.flows.estimation.families import families_of, return_positions, sums_of_leaves, trips_at, trips_of_nodes
+from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
+from od_core.flows.estimation.families import (
+    bins,
+    families_of,
+    return_positions,
+    sums_of_leaves,
+    trips_at,
+    trips_of_nodes,
+)
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.shrinkage import (
     Prediction,

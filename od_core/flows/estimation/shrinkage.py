@@ -73,11 +73,11 @@ from functools import cache, cached_property, partial
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     Places,
+    bins,
     blended_shares,
     deviation,
     families_of,

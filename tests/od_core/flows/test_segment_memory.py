@@ -10,7 +10,7 @@ from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.bands import Bands
 from od_core.flows.estimation import levels as noisy_levels
-from od_core.flows.parts.release import measure_band
+from od_core.flows.parts import measure_band
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements

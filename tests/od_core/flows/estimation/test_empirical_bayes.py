@@ -14,9 +14,16 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation import count_distribution
-from od_core.flows.estimation.count_distribution import GridNoise, _maximised, _moments, bins
-from od_core.flows.estimation.empirical_bayes import _prior_means, _share_out, leaf_rows
+from od_core.flows.estimation import empirical_bayes
+from od_core.flows.estimation.empirical_bayes import (
+    GridNoise,
+    _maximised,
+    _moments,
+    _prior_means,
+    _share_out,
+    leaf_rows,
+)
+from od_core.flows.estimation.families import bins
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
@@ -200,7 +207,7 @@ def leaves_of_the_rule(plan, measurement, totals):
         point = max(math.floor(families[key][area] / noise.step + 0.5) - noise.low, 0)
         if len(families[key]) > 1 and point < noise.points:
             counts[octave, point] += 1
-    bin_of = bins(counts.sum(axis=1), count_distribution._LEAST_CELLS)
+    bin_of = bins(counts.sum(axis=1), empirical_bayes._LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     assert bin_of[-1] >= 3
     start = np.full(len(noise.likelihood), 0.5 / (len(noise.likelihood) - 1))
@@ -241,7 +248,7 @@ def leaves_of_the_rule(plan, measurement, totals):
 )
 def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
-    monkeypatch.setattr(count_distribution, "_LEAST_CELLS", 40)
+    monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
     plan = plan_of(GRID, tree, u, epsilon, cap)
     counts = counts_of(plan, GRID)
     sigma = float(plan.steps[-1].variance) ** 0.5

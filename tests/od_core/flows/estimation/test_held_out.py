@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
-from od_core.flows.estimation.count_distribution import GridNoise, maximised
+from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
     _EDGES,

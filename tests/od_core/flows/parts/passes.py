@@ -15,7 +15,7 @@ from od_core.evaluation.synthetic import SyntheticFlows, italy
 from od_core.flows.bands import Bands
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.parts.work import Threads, Workers
+from od_core.flows.parts import Threads, Workers
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.confidential import ConfidentialFolder
