@@ -64,7 +64,7 @@ from od_core.flows.estimation.shrinkage import (
     trips_by_rule,
 )
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
 from od_core.privacy.plan import EARLIER
 
@@ -347,35 +347,15 @@ def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple
 
     Only the cells with the largest differences count, and those with equal ones.
     """
-    increase, squares = _increases(held_out.noisy, base, table, _LARGEST)
-    return increase, 4 * held_out.noise * squares if squares > 0 else 0.0
-
-
-@kernel
-def _increases(noisy, base, table, number):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sums of d (r + b - 2 y) and of d^2 over all cells in which the tables differ most.
-
-    Their differences d are at least the largest but ``number - 1``, or the smallest above 0.
-    """
-    largest = np.zeros(number, dtype=np.int64)  # ascending
-    for i in range(len(table)):
-        size = abs(table[i] - base[i])
-        if size > largest[0]:
-            at = 1
-            while at < number and largest[at] < size:
-                largest[at - 1] = largest[at]
-                at += 1
-            largest[at - 1] = size
-    least = largest[-1]
-    for size in largest[::-1]:
-        least = size if size > 0 else least
-    increase, squares = 0.0, 0.0
-    for i in range(len(table)):
-        difference = float(table[i] - base[i])
-        if abs(difference) >= least > 0:
-            increase += difference * (table[i] + base[i] - 2.0 * noisy[i])
-            squares += difference * difference
-    return increase, squares
+    differences = table - base
+    differ = np.flatnonzero(differences)
+    sizes, rest = np.abs(differences[differ]), len(differ) - _LARGEST
+    if rest > 0:
+        differ = differ[sizes >= np.partition(sizes, rest)[rest]]
+    d, ends = differences[differ].astype(np.float64), np.array([0, len(differ)])
+    (increase,) = run_sums(d * (table[differ] + base[differ] - 2.0 * held_out.noisy[differ]), ends)
+    (squares,) = run_sums(d * d, ends)
+    return float(increase), 4 * held_out.noise * float(squares) if squares > 0 else 0.0
 
 
 @cache
