@@ -367,42 +367,42 @@ def normal_quantiles() -> Reals:
 
 def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tuple[list[float], list[float]]:
     """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
-    edges = np.array(_EDGES) * 1.0
-    grid = edges, noise.sigma, noise.step, noise.low, noise.points
-    cells, known = _tabulate(y, *tables, *grid)
-    group_of = bins(cells, _LEAST_CELLS)
-    counts = np.zeros((int(group_of[-1]) + 1, noise.points), dtype=np.int64)
-    np.add.at(counts, group_of, known)
+    code, point = _places(noise, y, *tables)
+    group = bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
+    known, groups = point < noise.points, int(group.max(initial=0)) + 1
+    counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
+    counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
-    mass = len(noise.likelihood)
-    loss, zero = np.zeros((len(counts), noise.points, mass)), np.zeros((len(counts), noise.points))
+    loss, zero = np.zeros((groups, *by_x.shape)), np.zeros((groups, noise.points))
     for number, own in enumerate(counts):
         _expect(by_x, maximised(noise, own, start, _ITERATIONS), own, loss[number], zero[number])
-    found = _sums(y, *tables, *grid, group_of, loss, zero)
-    return found[0].tolist(), found[1].tolist()
+    errors, false = zip(*(_expected(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True)
+    return list(errors), list(false)
 
 
-@kernel
-def _place(y, base, table, edges, sigma, step, low):  # type: ignore[no-untyped-def]  # compiled
-    """Return the class of a cell, by its sizes in two tables, and its point on the grid of noisy values."""
-    code = 0
-    for edge in edges:
-        code += (base / sigma > edge) * (len(edges) + 1) + (table / sigma > edge)
-    return code, max(math.floor((y + step // 2) / step) - low, 0)
+def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
+    """Return the class of each cell, by its sizes in two tables, and its point on the grid of noisy values."""
+    by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
+    point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
+    return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
 
 
-@kernel
-def _tabulate(y, base, table, edges, sigma, step, low, points):  # type: ignore[no-untyped-def]  # compiled
-    """Return the number of cells of each class, and those at each point of the grid; shapes (classes, [points])."""
-    classes = (len(edges) + 1) ** 2
-    cells, known = np.zeros(classes, dtype=np.int64), np.zeros((classes, points), dtype=np.int64)
-    for i in range(len(y)):
-        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
-        cells[code] += 1
-        if point < points:
-            known[code, point] += 1
-    return cells, known
+def _expected(
+    step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
+) -> tuple[float, float]:
+    """Return the expected total error of a table, and its expected share of false discoveries.
+
+    The error of a cell beyond the grid is its distance from the measurement.
+    """
+    error, false, known = np.abs(trips - y), np.zeros(len(y)), np.flatnonzero(point < zero.shape[1])
+    at, place = (group[known], point[known]), trips[known] / float(step)
+    below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
+    near = loss[*at, below]
+    error[known] = (near + (place - below) * (loss[*at, below + 1] - near)) * step
+    false[known] = np.where(trips[known] > 0, zero[at], 0.0)
+    ends = np.array([0, len(y)])
+    return float(run_sums(error, ends)[0]), float(run_sums(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
 
 
 @kernel
@@ -424,26 +424,3 @@ def _expect(by_x, prior, counts, loss, zero):  # type: ignore[no-untyped-def]  #
             loss[x, s] = error / whole
             below += weight[s]
             error += 2.0 * below - whole
-
-
-@kernel
-def _sums(y, base, table, edges, sigma, step, low, points, group_of, loss, zero):  # type: ignore[no-untyped-def]
-    """Return the expected total errors of both tables, and their expected shares of false discoveries; shape (2,)."""
-    error, false, positive = np.zeros(2), np.zeros(2), np.zeros(2, dtype=np.int64)
-    mass = loss.shape[2]
-    for i in range(len(y)):
-        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
-        for k in range(2):
-            trips = base[i] if k == 0 else table[i]
-            if trips > 0:
-                positive[k] += 1
-            if point >= points:
-                error[k] += abs(trips - y[i])
-                continue
-            place = trips / float(step)
-            below = min(int(place), mass - 2)
-            near, far = loss[group_of[code], point, below], loss[group_of[code], point, below + 1]
-            error[k] += (near + (place - below) * (far - near)) * step
-            if trips > 0:
-                false[k] += zero[group_of[code], point]
-    return error, false / np.maximum(positive, 1)
