@@ -360,8 +360,7 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     def moments(number: int) -> tuple[Reals, Reals]:
         own = counts[bin_of == number].sum(axis=0)
         prior = maximised(noise, own, pooled, _BIN_ITERATIONS)
-        mean, deviation = np.empty(noise.points), np.empty(noise.points)
-        _moments(by_x, prior, noise.low, mean, deviation)
+        mean, deviation = _moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 
     means, deviations = zip(*in_order(moments, range(int(bin_of[-1]) + 1)), strict=True)
@@ -416,21 +415,14 @@ def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-
     return prior
 
 
-@kernel
-def _moments(by_x, prior, low, means, deviations):  # type: ignore[no-untyped-def]  # compiled
-    """Write the mean and the standard deviation of n, given each x, to two arrays, in steps; ``prior`` is that of n."""
-    points, mass = by_x.shape
-    for x in range(points):
-        whole, mean, variance = 0.0, 0.0, 0.0
-        for n in range(mass):
-            weight = prior[n] * by_x[x, n]
-            whole += weight
-            mean += n * weight
-        if whole > 0.0:
-            mean /= whole
-            for n in range(mass):
-                variance += (n - mean) * (n - mean) * (prior[n] * by_x[x, n])
-            variance /= whole
-        else:  # x is impossible under this distribution: no cell of the bin has it
-            mean = max(low + float(x), 0.0)
-        means[x], deviations[x] = mean, math.sqrt(variance)
+def _moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
+    """Return the mean and the standard deviation of n, given each x, in steps; ``prior`` is the distribution of n.
+
+    If x is impossible under this distribution, because no cell of the bin has it, the mean is x itself.
+    """
+    n, weight = np.arange(len(prior)), prior * by_x
+    whole = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
+    mean = np.maximum(low + np.arange(len(by_x), dtype=np.float64), 0.0)
+    np.divide(np.cumsum(n * weight, axis=1)[:, -1], whole, out=mean, where=whole > 0.0)
+    squares = np.cumsum(np.square(n - mean[:, np.newaxis]) * weight, axis=1)[:, -1]
+    return mean, np.sqrt(np.divide(squares, whole, out=np.zeros_like(whole), where=whole > 0.0))

@@ -224,7 +224,11 @@ def gravity_shares(families: Families) -> Reals:
         add_to_rows(area, h, rows)
 
     def divide(own: Families, at: Places) -> None:
-        _divide(own.offsets, own.area, own.fitted[0], rows, cells, own.sigma / 2, shares[at.children])
+        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
+        row = np.maximum(rows[own.area] - own.fitted[0], 0.0) + own.sigma / 2 * np.sqrt(cells[own.area] - 1.0)
+        siblings = np.diff(own.offsets)
+        whole, equal = np.repeat(run_sums(row, own.offsets), siblings), np.repeat(1.0 / siblings, siblings)
+        shares[at.children] = np.divide(row, whole, out=equal, where=whole > 0.0)
 
     deque(families.in_blocks(divide), maxlen=0)
     return shares
@@ -372,20 +376,6 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
     part = v / siblings
     noise = v - v * part + (part - p) * (part - p) * parent_variance
     return h - p * parent_h, max(noise, _LEAST_NOISE * v)
-
-
-@kernel
-def _divide(offsets, area, h, rows, cells, half_sigma, shares):  # type: ignore[no-untyped-def]  # compiled
-    """Write the gravity shares of the children of every family into ``shares``; see :func:`gravity_shares`."""
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        whole = 0.0
-        for i in range(first, last):
-            # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
-            shares[i] = max(rows[area[i]] - h[i], 0.0) + half_sigma * math.sqrt(cells[area[i]] - 1.0)
-            whole += shares[i]
-        for i in range(first, last):
-            shares[i] = shares[i] / whole if whole > 0.0 else 1.0 / (last - first)
 
 
 @kernel

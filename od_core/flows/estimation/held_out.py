@@ -65,7 +65,6 @@ from od_core.flows.estimation.shrinkage import (
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
-from od_core.kernels import kernel
 from od_core.privacy.plan import EARLIER
 
 LEAST_SQUARES = Rule(learns=False)
@@ -374,9 +373,8 @@ def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tu
     counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
-    loss, zero = np.zeros((groups, *by_x.shape)), np.zeros((groups, noise.points))
-    for number, own in enumerate(counts):
-        _expect(by_x, maximised(noise, own, start, _ITERATIONS), own, loss[number], zero[number])
+    each = (_expect(by_x, maximised(noise, own, start, _ITERATIONS), own) for own in counts)
+    loss, zero = map(np.array, zip(*each, strict=True))
     errors, false = zip(*(_expected(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True)
     return list(errors), list(false)
 
@@ -405,22 +403,13 @@ def _expected(
     return float(run_sums(error, ends)[0]), float(run_sums(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
 
 
-@kernel
-def _expect(by_x, prior, counts, loss, zero):  # type: ignore[no-untyped-def]  # compiled
-    """Write E|s - n| for every x and s, in steps, into ``loss``, and the probability of n = 0 into ``zero``."""
-    points, mass = by_x.shape
-    weight = np.empty(mass)
-    for x in range(points):
-        whole, mean = 0.0, 0.0
-        for n in range(mass):
-            weight[n] = prior[n] * by_x[x, n]
-            whole += weight[n]
-            mean += n * weight[n]
-        if counts[x] == 0 or not whole > 0.0:
-            continue
-        zero[x] = weight[0] / whole
-        below, error = 0.0, mean
-        for s in range(mass):  # from E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others
-            loss[x, s] = error / whole
-            below += weight[s]
-            error += 2.0 * below - whole
+def _expect(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
+    """Return E|s - n| for every x that was measured and every s, in steps, and the probability of n = 0 for every x."""
+    weight = prior * by_x
+    below = np.cumsum(weight, axis=1)
+    whole, mean = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
+    # From E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others.
+    error = np.cumsum(np.hstack((mean, 2.0 * below[:, :-1] - whole)), axis=1)
+    known = (counts[:, np.newaxis] > 0) & (whole > 0.0)
+    loss = np.divide(error, whole, out=np.zeros_like(error), where=known)
+    return loss, np.divide(weight[:, :1], whole, out=np.zeros_like(whole), where=known)[:, 0]

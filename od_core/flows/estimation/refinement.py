@@ -376,21 +376,6 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 
 @kernel
-def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
-
-    The parts are equal because all leaves have the same variance; they are rounded to the nearest whole number.
-    ``lacking`` is the parent's trips minus the sum of its noisy children.
-    """
-    for parent in range(len(lacking)):
-        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
-        size = offsets[parent + 1] - offsets[parent]
-        shift = (2 * lacking[parent] + size) // (2 * size)
-        for i in range(first, last):
-            shifted[i] = noisy[i] + shift
-
-
-@kernel
 def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
     """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
@@ -527,8 +512,9 @@ def leaves_with_segments(
         expansion, noisy = piece
         parents, totals = expansion.parents, above[""][expansion.parents]
         if of_leaves is None:
-            shifted = np.empty_like(noisy)
-            shift_expansion(noisy, expansion.offsets, totals - sums[parents], shifted)
+            siblings = np.diff(expansion.offsets)  # parts are equal, because all leaves have the same variance
+            shifted = np.repeat((2 * (totals - sums[parents]) + siblings) // (2 * siblings), siblings)
+            shifted += noisy
             trips = plan.mechanism.project(shifted, totals, expansion.offsets)
         else:
             trips = of_leaves[expansion.first : expansion.first + len(noisy)]

@@ -216,7 +216,7 @@ def leaves_of_the_rule(plan, measurement, totals):
     mean, deviation = np.empty((2, bin_of[-1] + 1, noise.points))
     for at in range(bin_of[-1] + 1):
         prior = _maximised(noise.likelihood, by_x, counts[bin_of == at].sum(axis=0), start, 150)
-        _moments(by_x, prior, noise.low, mean[at], deviation[at])
+        mean[at], deviation[at] = _moments(by_x, prior, noise.low)
     grid = noise.step * (noise.low + np.arange(noise.points))
     found = {}
     for key, family in families.items():
@@ -369,8 +369,7 @@ def test_expectation_maximisation_is_the_textbooks(seed, variance, iterations):
     by_x = np.ascontiguousarray(noise.likelihood.T)
     found = _maximised(noise.likelihood, by_x, counts, start, iterations)
     assert np.allclose(found, prior, rtol=1e-6, atol=1e-15)
-    mean, deviation = np.empty(noise.points), np.empty(noise.points)
-    _moments(by_x, found, noise.low, mean, deviation)
+    mean, deviation = _moments(by_x, found, noise.low)
     n = np.arange(len(found))
     chances = found[:, None] * noise.likelihood / (found @ noise.likelihood)
     assert np.allclose(mean, n @ chances)

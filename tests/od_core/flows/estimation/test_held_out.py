@@ -125,8 +125,7 @@ def test_the_expected_error_and_the_probability_of_none_are_those_of_bayes_rule(
     noise = GridNoise.of(Fraction(9))
     prior = np.zeros(len(noise.likelihood))
     prior[: len(law)] = np.array(law) / sum(law)
-    counts, loss, zero = np.ones(noise.points, np.int64), np.zeros((noise.points, len(prior))), np.zeros(noise.points)
-    _expect(np.ascontiguousarray(noise.likelihood.T), prior, counts, loss, zero)
+    loss, zero = _expect(np.ascontiguousarray(noise.likelihood.T), prior, np.ones(noise.points, np.int64))
     weight = np.array([prior[n] * math.exp(-((x - n) ** 2) / 18) for n in range(len(prior))])
     expected = [(weight * abs(s - np.arange(len(prior)))).sum() / weight.sum() for s in range(len(prior))]
     assert np.allclose(loss[x - noise.low], expected, rtol=1e-9, atol=1e-12)
