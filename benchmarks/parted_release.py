@@ -12,8 +12,10 @@ from od_core.errors import OdError
 from od_core.flows.estimation.levels import Measurement, published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_levels
-from od_core.flows.parts.release import (
+from od_core.flows.parts import (
     Band,
+    Work,
+    Workers,
     first_band_counts,
     measure_band,
     passed_pieces,
@@ -21,7 +23,6 @@ from od_core.flows.parts.release import (
     refined_pieces,
     segment_pieces,
 )
-from od_core.flows.parts.work import Work, Workers
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import DurableMeasurements

@@ -23,7 +23,7 @@ from benchmarks.durable import durable_release
 from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, printed, reset_peak_memory
 from benchmarks.parts import CUTS, parted_release
 from od_core import Budget, PrivacyUnit, plan_release
-from od_core.flows.parts.work import Threads
+from od_core.flows.parts import Threads
 from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
 from od_core.noise.sources import noise_named

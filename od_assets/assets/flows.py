@@ -30,8 +30,7 @@ from od_core.flows.derived_flows import MOST
 from od_core.flows.estimation.levels import combined_totals, estimate_pieces, published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.measuring import measure_level
-from od_core.flows.parts.release import Band, passed_pieces
-from od_core.flows.parts.work import ATTEMPTS
+from od_core.flows.parts import ATTEMPTS, Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.noise.sources import noise_named

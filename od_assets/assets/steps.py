@@ -23,8 +23,17 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import use_session
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
-from od_core.flows.parts.release import Band, measure_band, refine_bands, refined_pieces, segment_pieces
-from od_core.flows.parts.work import ATTEMPTS, Threads, Work, Workers
+from od_core.flows.parts import (
+    ATTEMPTS,
+    Band,
+    Threads,
+    Work,
+    Workers,
+    measure_band,
+    refine_bands,
+    refined_pieces,
+    segment_pieces,
+)
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.noise.sources import noise_named
 from od_core.records.counting import count_records

@@ -15,7 +15,7 @@ from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.levels import Measurement
-from od_core.flows.parts.release import first_band_counts
+from od_core.flows.parts import first_band_counts
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
 from od_core.flows.step import GaussianStep

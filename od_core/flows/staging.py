@@ -88,7 +88,7 @@ class StagedRelease(StagedFiles):
         return path
 
     def save_attempt(self, facts: Mapping[str, str]) -> None:
-        """Store the facts of :meth:`od_core.flows.parts.work.Work.facts`, by which later steps find the parts."""
+        """Store the facts of :meth:`od_core.flows.parts.Work.facts`, by which later steps find the parts."""
         write_durably(self.folder / _ATTEMPT, lambda file: file.write_text(json.dumps(dict(facts)), encoding="utf-8"))
 
     def attempt(self) -> dict[str, str]:

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from od_core.errors import OdError, public_address, raise_alone
-from od_core.flows.parts.work import Task
+from od_core.flows.parts import Task
 from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.parallel import on_one_thread
 from od_core.registry import require

@@ -16,9 +16,7 @@ from benchmarks.parted_release import run_in_parts
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.measuring import measure_levels
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.release import first_band_counts
-from od_core.flows.parts.rounds import claimed_rounds, granted_rounds
-from od_core.flows.parts.work import Threads, Work
+from od_core.flows.parts import Threads, Work, claimed_rounds, first_band_counts, granted_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, part_digest, part_file

@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from od_core.flows.parts.release import measure_part
-from od_core.flows.parts.work import Threads, on_all
+from od_core.flows.parts import Threads, measure_part, on_all
 from od_core.ledger.object_store import LocalStore, part_digest
 
 

@@ -93,7 +93,7 @@ def test_other_bands_are_another_plan(project: Project) -> None:
 
 def test_a_band_is_whole_or_is_begun_again(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """A part that fails is lost; the run that follows asks for a second round of its level alone."""
-    from od_core.flows.parts import rounds as measurements
+    from od_core.flows import parts as measurements
 
     sound = measurements.write_noisy
     drawn = []

@@ -19,7 +19,7 @@ import pytest
 from benchmarks.parted_release import PartedRelease, run_in_parts
 from od_core.errors import OdError
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.rounds import claimed_rounds
+from od_core.flows.parts import claimed_rounds
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import part_file

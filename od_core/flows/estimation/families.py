@@ -26,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, Pairs, position_of, run_sums
@@ -153,9 +152,7 @@ class Families:
 
         ``places`` has the positions of their children. Each call writes numbers of its own.
         """
-        ends = np.searchsorted(self.offsets, np.arange(_BLOCK, self.offsets[-1], _BLOCK))
-        blocks = pairwise(np.unique([0, *ends.tolist(), len(self.parents)]).tolist())
-        return in_order(lambda block: work(*self._block(*block)), blocks)
+        return in_order(lambda block: work(*self._block(*block)), family_blocks(self.offsets))
 
     def _block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
@@ -172,6 +169,12 @@ class Families:
             v=self.v[kept],
         )
         return block, at
+
+
+def family_blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
+    ends = np.searchsorted(offsets, np.arange(_BLOCK, offsets[-1], _BLOCK))
+    return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
 
 
 class Places(NamedTuple):
@@ -221,7 +224,11 @@ def gravity_shares(families: Families) -> Reals:
         add_to_rows(area, h, rows)
 
     def divide(own: Families, at: Places) -> None:
-        _divide(own.offsets, own.area, own.fitted[0], rows, cells, own.sigma / 2, shares[at.children])
+        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
+        row = np.maximum(rows[own.area] - own.fitted[0], 0.0) + own.sigma / 2 * np.sqrt(cells[own.area] - 1.0)
+        siblings = np.diff(own.offsets)
+        whole, equal = np.repeat(run_sums(row, own.offsets), siblings), np.repeat(1.0 / siblings, siblings)
+        shares[at.children] = np.divide(row, whole, out=equal, where=whole > 0.0)
 
     deque(families.in_blocks(divide), maxlen=0)
     return shares
@@ -299,6 +306,22 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
     return shares
 
 
+def bins(cells: Integers, least: int) -> Integers:
+    """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
+
+    Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
+    also have that many.
+    """
+    bin_of = np.zeros(len(cells), dtype=np.int64)
+    own, rest = 0, int(cells.sum())
+    for size, number in enumerate(cells[:-1].tolist(), start=1):
+        own, rest = own + number, rest - number
+        begins = own >= least and rest >= least
+        bin_of[size] = bin_of[size - 1] + begins
+        own = 0 if begins else own
+    return bin_of
+
+
 def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
     """Return arrays of sums by size, each summed over all sizes that are fitted together; shape (sizes,) each."""
     bin_of = bins(cells, _LEAST_CELLS)
@@ -353,20 +376,6 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
     part = v / siblings
     noise = v - v * part + (part - p) * (part - p) * parent_variance
     return h - p * parent_h, max(noise, _LEAST_NOISE * v)
-
-
-@kernel
-def _divide(offsets, area, h, rows, cells, half_sigma, shares):  # type: ignore[no-untyped-def]  # compiled
-    """Write the gravity shares of the children of every family into ``shares``; see :func:`gravity_shares`."""
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        whole = 0.0
-        for i in range(first, last):
-            # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
-            shares[i] = max(rows[area[i]] - h[i], 0.0) + half_sigma * math.sqrt(cells[area[i]] - 1.0)
-            whole += shares[i]
-        for i in range(first, last):
-            shares[i] = shares[i] / whole if whole > 0.0 else 1.0 / (last - first)
 
 
 @kernel

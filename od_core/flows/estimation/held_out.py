@@ -7,7 +7,7 @@ and the other way round, for each rule (``docs/explanation/estimator.md``).
 The total absolute error of a table s is the sum of E|s - n| over the leaves, where n is the true number of trips.
 Leaves are grouped by their sizes in both tables that are compared. The second measurement is independent of this
 grouping given n. In each group, it gives the distribution of n by expectation-maximisation
-(:mod:`od_core.flows.estimation.count_distribution`), and so E|s - n| and the probability of n = 0.
+(:mod:`od_core.flows.estimation.empirical_bayes`), and so E|s - n| and the probability of n = 0.
 
 If there are more than two million leaves, those of some families are compared, which are drawn by fixed pseudo-random
 words. All tables are estimated from the measurements of all leaves, and nodes above the leaves are compared in full.
@@ -45,8 +45,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import GridNoise, bins, maximised
-from od_core.flows.estimation.families import families_of, return_positions, sums_of_leaves, trips_at, trips_of_nodes
+from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
+from od_core.flows.estimation.families import (
+    bins,
+    families_of,
+    return_positions,
+    sums_of_leaves,
+    trips_at,
+    trips_of_nodes,
+)
 from od_core.flows.estimation.least_squares import MeasuredLevel
 from od_core.flows.estimation.shrinkage import (
     Prediction,
@@ -57,8 +64,7 @@ from od_core.flows.estimation.shrinkage import (
     trips_by_rule,
 )
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
-from od_core.kernels import kernel
+from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.privacy.plan import EARLIER
 
 LEAST_SQUARES = Rule(learns=False)
@@ -340,35 +346,15 @@ def _increase(held_out: MeasuredLevel, base: Integers, table: Integers) -> tuple
 
     Only the cells with the largest differences count, and those with equal ones.
     """
-    increase, squares = _increases(held_out.noisy, base, table, _LARGEST)
-    return increase, 4 * held_out.noise * squares if squares > 0 else 0.0
-
-
-@kernel
-def _increases(noisy, base, table, number):  # type: ignore[no-untyped-def]  # compiled
-    """Return the sums of d (r + b - 2 y) and of d^2 over all cells in which the tables differ most.
-
-    Their differences d are at least the largest but ``number - 1``, or the smallest above 0.
-    """
-    largest = np.zeros(number, dtype=np.int64)  # ascending
-    for i in range(len(table)):
-        size = abs(table[i] - base[i])
-        if size > largest[0]:
-            at = 1
-            while at < number and largest[at] < size:
-                largest[at - 1] = largest[at]
-                at += 1
-            largest[at - 1] = size
-    least = largest[-1]
-    for size in largest[::-1]:
-        least = size if size > 0 else least
-    increase, squares = 0.0, 0.0
-    for i in range(len(table)):
-        difference = float(table[i] - base[i])
-        if abs(difference) >= least > 0:
-            increase += difference * (table[i] + base[i] - 2.0 * noisy[i])
-            squares += difference * difference
-    return increase, squares
+    differences = table - base
+    differ = np.flatnonzero(differences)
+    sizes, rest = np.abs(differences[differ]), len(differ) - _LARGEST
+    if rest > 0:
+        differ = differ[sizes >= np.partition(sizes, rest)[rest]]
+    d, ends = differences[differ].astype(np.float64), np.array([0, len(differ)])
+    (increase,) = run_sums(d * (table[differ] + base[differ] - 2.0 * held_out.noisy[differ]), ends)
+    (squares,) = run_sums(d * d, ends)
+    return float(increase), 4 * held_out.noise * float(squares) if squares > 0 else 0.0
 
 
 @cache
@@ -380,83 +366,50 @@ def normal_quantiles() -> Reals:
 
 def _losses(noise: GridNoise, y: Reals, tables: tuple[Integers, Integers]) -> tuple[list[float], list[float]]:
     """Return the estimated total error of each of two tables, and its estimated share of false discoveries."""
-    edges = np.array(_EDGES) * 1.0
-    grid = edges, noise.sigma, noise.step, noise.low, noise.points
-    cells, known = _tabulate(y, *tables, *grid)
-    group_of = bins(cells, _LEAST_CELLS)
-    counts = np.zeros((int(group_of[-1]) + 1, noise.points), dtype=np.int64)
-    np.add.at(counts, group_of, known)
+    code, point = _places(noise, y, *tables)
+    group = bins(np.bincount(code, minlength=(len(_EDGES) + 1) ** 2), _LEAST_CELLS)[code]
+    known, groups = point < noise.points, int(group.max(initial=0)) + 1
+    counts = np.bincount(group[known] * noise.points + point[known], minlength=groups * noise.points)
+    counts = counts.reshape(groups, noise.points)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     start = maximised(noise, counts.sum(axis=0), None, _ITERATIONS)
-    mass = len(noise.likelihood)
-    loss, zero = np.zeros((len(counts), noise.points, mass)), np.zeros((len(counts), noise.points))
-    for number, own in enumerate(counts):
-        _expect(by_x, maximised(noise, own, start, _ITERATIONS), own, loss[number], zero[number])
-    found = _sums(y, *tables, *grid, group_of, loss, zero)
-    return found[0].tolist(), found[1].tolist()
+    each = (_expect(by_x, maximised(noise, own, start, _ITERATIONS), own) for own in counts)
+    loss, zero = map(np.array, zip(*each, strict=True))
+    errors, false = zip(*(_expected(noise.step, y, trips, group, point, loss, zero) for trips in tables), strict=True)
+    return list(errors), list(false)
 
 
-@kernel
-def _place(y, base, table, edges, sigma, step, low):  # type: ignore[no-untyped-def]  # compiled
-    """Return the class of a cell, by its sizes in two tables, and its point on the grid of noisy values."""
-    code = 0
-    for edge in edges:
-        code += (base / sigma > edge) * (len(edges) + 1) + (table / sigma > edge)
-    return code, max(math.floor((y + step // 2) / step) - low, 0)
+def _places(noise: GridNoise, y: Reals, base: Integers, table: Integers) -> tuple[Integers, Integers]:
+    """Return the class of each cell, by its sizes in two tables, and its point on the grid of noisy values."""
+    by_base, by_table = (np.searchsorted(_EDGES, trips / noise.sigma) for trips in (base, table))
+    point = np.floor((y + noise.step // 2) / noise.step).astype(np.int64) - noise.low
+    return by_base * (len(_EDGES) + 1) + by_table, np.maximum(point, 0)
 
 
-@kernel
-def _tabulate(y, base, table, edges, sigma, step, low, points):  # type: ignore[no-untyped-def]  # compiled
-    """Return the number of cells of each class, and those at each point of the grid; shapes (classes, [points])."""
-    classes = (len(edges) + 1) ** 2
-    cells, known = np.zeros(classes, dtype=np.int64), np.zeros((classes, points), dtype=np.int64)
-    for i in range(len(y)):
-        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
-        cells[code] += 1
-        if point < points:
-            known[code, point] += 1
-    return cells, known
+def _expected(
+    step: int, y: Reals, trips: Integers, group: Integers, point: Integers, loss: Reals, zero: Reals
+) -> tuple[float, float]:
+    """Return the expected total error of a table, and its expected share of false discoveries.
+
+    The error of a cell beyond the grid is its distance from the measurement.
+    """
+    error, false, known = np.abs(trips - y), np.zeros(len(y)), np.flatnonzero(point < zero.shape[1])
+    at, place = (group[known], point[known]), trips[known] / float(step)
+    below = np.minimum(place.astype(np.int64), loss.shape[2] - 2)
+    near = loss[*at, below]
+    error[known] = (near + (place - below) * (loss[*at, below + 1] - near)) * step
+    false[known] = np.where(trips[known] > 0, zero[at], 0.0)
+    ends = np.array([0, len(y)])
+    return float(run_sums(error, ends)[0]), float(run_sums(false, ends)[0]) / max(int(np.count_nonzero(trips > 0)), 1)
 
 
-@kernel
-def _expect(by_x, prior, counts, loss, zero):  # type: ignore[no-untyped-def]  # compiled
-    """Write E|s - n| for every x and s, in steps, into ``loss``, and the probability of n = 0 into ``zero``."""
-    points, mass = by_x.shape
-    weight = np.empty(mass)
-    for x in range(points):
-        whole, mean = 0.0, 0.0
-        for n in range(mass):
-            weight[n] = prior[n] * by_x[x, n]
-            whole += weight[n]
-            mean += n * weight[n]
-        if counts[x] == 0 or not whole > 0.0:
-            continue
-        zero[x] = weight[0] / whole
-        below, error = 0.0, mean
-        for s in range(mass):  # from E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others
-            loss[x, s] = error / whole
-            below += weight[s]
-            error += 2.0 * below - whole
-
-
-@kernel
-def _sums(y, base, table, edges, sigma, step, low, points, group_of, loss, zero):  # type: ignore[no-untyped-def]
-    """Return the expected total errors of both tables, and their expected shares of false discoveries; shape (2,)."""
-    error, false, positive = np.zeros(2), np.zeros(2), np.zeros(2, dtype=np.int64)
-    mass = loss.shape[2]
-    for i in range(len(y)):
-        code, point = _place(y[i], base[i], table[i], edges, sigma, step, low)
-        for k in range(2):
-            trips = base[i] if k == 0 else table[i]
-            if trips > 0:
-                positive[k] += 1
-            if point >= points:
-                error[k] += abs(trips - y[i])
-                continue
-            place = trips / float(step)
-            below = min(int(place), mass - 2)
-            near, far = loss[group_of[code], point, below], loss[group_of[code], point, below + 1]
-            error[k] += (near + (place - below) * (far - near)) * step
-            if trips > 0:
-                false[k] += zero[group_of[code], point]
-    return error, false / np.maximum(positive, 1)
+def _expect(by_x: Reals, prior: Reals, counts: Integers) -> tuple[Reals, Reals]:
+    """Return E|s - n| for every x that was measured and every s, in steps, and the probability of n = 0 for every x."""
+    weight = prior * by_x
+    below = np.cumsum(weight, axis=1)
+    whole, mean = below[:, -1:], np.cumsum(np.arange(len(prior)) * weight, axis=1)[:, -1:]
+    # From E|s - n| to E|s + 1 - n|: + 1 for each n of at most s, - 1 for the others.
+    error = np.cumsum(np.hstack((mean, 2.0 * below[:, :-1] - whole)), axis=1)
+    known = (counts[:, np.newaxis] > 0) & (whole > 0.0)
+    loss = np.divide(error, whole, out=np.zeros_like(error), where=known)
+    return loss, np.divide(weight[:, :1], whole, out=np.zeros_like(whole), where=known)[:, 0]

@@ -32,17 +32,17 @@ Then E moves towards p by the part w / (w + tau^2) of their distance, but by at 
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from itertools import accumulate
-from typing import NamedTuple
 
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.families import SIZES, pooled, size_of
+from od_core.flows.estimation.families import SIZES, family_blocks, pooled, size_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
@@ -376,21 +376,6 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 
 @kernel
-def shift_expansion(noisy, offsets, lacking, shifted):  # type: ignore[no-untyped-def]  # compiled
-    """Write the noisy value of each child, plus an equal part of its parent's ``lacking``, into ``shifted``.
-
-    The parts are equal because all leaves have the same variance; they are rounded to the nearest whole number.
-    ``lacking`` is the parent's trips minus the sum of its noisy children.
-    """
-    for parent in range(len(lacking)):
-        first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
-        size = offsets[parent + 1] - offsets[parent]
-        shift = (2 * lacking[parent] + size) // (2 * size)
-        for i in range(first, last):
-            shifted[i] = noisy[i] + shift
-
-
-@kernel
 def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
     """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
@@ -475,7 +460,17 @@ def _projected(
     if plan.mechanism.segment_profile is not None:
         most = float(plan.mechanism.segment_profile)
         estimates = move_to_profile(estimates, weights, variances, totals, parents, offsets, bits, most)
-    return project_to_margins(estimates, weights, totals, parents, offsets, bits)
+
+    projected = np.empty_like(estimates)
+
+    def project(block: tuple[int, int]) -> None:
+        first, last = block
+        own = slice(offsets[first], offsets[last])
+        of_families = parents[first:last], offsets[first : last + 1] - own.start
+        projected[own] = project_to_margins(estimates[own], weights[own], totals[own], *of_families, bits)
+
+    deque(in_order(project, family_blocks(offsets)), maxlen=0)
+    return projected
 
 
 def _fixed_point(plan: ReleasePlan, noisy: Integers) -> Integers:
@@ -511,70 +506,32 @@ def leaves_with_segments(
         above: Refined trips of the parents.
         of_leaves: Trips of all leaves if they are already estimated; shape (leaves,).
     """
-    leaf, noisy = counts[""][0][-1], _leaf_values(counts)
-    piecewise = leaf.expanded(plan)
+    leaf = counts[""][0][-1]
 
-    def projected(piece: tuple[Expansion, Integers]) -> _Leaves:
-        expansion, counts = piece
+    def projected(piece: tuple[Expansion, Integers]) -> tuple[Nodes, Integers, Integers]:
+        expansion, noisy = piece
         parents, totals = expansion.parents, above[""][expansion.parents]
         if of_leaves is None:
-            shifted = np.empty_like(counts)
-            shift_expansion(counts, expansion.offsets, totals - sums[parents], shifted)
+            siblings = np.diff(expansion.offsets)  # parts are equal, because all leaves have the same variance
+            shifted = np.repeat((2 * (totals - sums[parents]) + siblings) // (2 * siblings), siblings)
+            shifted += noisy
             trips = plan.mechanism.project(shifted, totals, expansion.offsets)
         else:
-            trips = of_leaves[expansion.first : expansion.first + len(counts)]
-        kept = np.flatnonzero(trips)
-        leaves = at_step(leaf.step, expansion.with_trips(trips))
-        offsets = np.searchsorted(kept, expansion.offsets)
-        estimates = {
-            name: _fixed_point(plan, np.stack([values[expansion.first + kept] for values in own], axis=1))
-            for name, own in noisy.items()
-        }
-        return _Leaves(leaves, offsets, estimates, {name: above[name][parents] for name in noisy})
+            trips = of_leaves[expansion.first : expansion.first + len(noisy)]
+        leaves, kept = at_step(leaf.step, expansion.with_trips(trips)), np.empty(0, dtype=np.int64)
+        if plan.breakdowns:
+            kept = np.flatnonzero(trips)
+        return leaves, kept + expansion.first, np.diff(np.searchsorted(kept, expansion.offsets))
 
-    def divided(leaves: _Leaves) -> tuple[Nodes, Trips]:
-        variances = np.full(len(leaves.nodes), float(leaf.step.variance))
-        margins = variances, float(leaf.step.variance), leaves.nodes.trips
-        return leaves.nodes, {
-            name: _projected(plan, estimates, *margins, leaves.above[name], leaves.offsets)
-            for name, estimates in leaves.estimates.items()
-        }
-
-    if plan.mechanism.segment_profile is None:
-        pieces = list(in_order(lambda piece: divided(projected(piece)), piecewise))
-    else:  # profiles are learned from the whole level
-        level = list(in_order(projected, piecewise))
-        pieces = [divided(_Leaves.joined(level))] if level else []
-    return Nodes.joined(leaf.step.level, [nodes for nodes, _ in pieces]), {
-        name: np.concatenate([np.empty((0, len(own)), dtype=np.int64), *(segments[name] for _, segments in pieces)])
-        for name, own in noisy.items()
-    }
-
-
-class _Leaves(NamedTuple):
-    """Consecutive leaves with their offsets below each parent, before their trips are divided among categories.
-
-    Attributes:
-        estimates: estimates in fixed point, by breakdown; shape (leaves, categories).
-        above: trips of the parents by breakdown.
-    """
-
-    nodes: Nodes
-    offsets: Integers
-    estimates: dict[str, Integers]
-    above: Trips
-
-    @classmethod
-    def joined(cls, pieces: Sequence[_Leaves]) -> _Leaves:
-        """Return all leaves of consecutive pieces, at least one."""
-        ends = np.cumsum([0, *(piece.offsets[-1] for piece in pieces)])
-        offsets = [piece.offsets[1:] + end for piece, end in zip(pieces, ends, strict=False)]
-        nodes = Nodes.joined(pieces[0].nodes.level, [piece.nodes for piece in pieces])
-        estimates, above = (
-            {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
-            for tables in zip(*((piece.estimates, piece.above) for piece in pieces), strict=True)
-        )
-        return cls(nodes, np.concatenate([[0], *offsets]), estimates, above)
+    pieces = list(in_order(projected, leaf.expanded(plan)))
+    leaves, segments = Nodes.joined(leaf.step.level, [nodes for nodes, _, _ in pieces]), Trips()
+    kept, fan_out = (np.concatenate([np.empty(0, dtype=np.int64), *(piece[k] for piece in pieces)]) for k in (1, 2))
+    variance, offsets = float(leaf.step.variance), np.append(0, np.cumsum(fan_out))
+    for name, noisy in _leaf_values(counts).items():
+        estimates = np.stack([_fixed_point(plan, values[kept]) for values in noisy], axis=1)
+        variances = np.full(len(leaves), variance)
+        segments[name] = _projected(plan, estimates, variances, variance, leaves.trips, above[name], offsets)
+    return leaves, segments
 
 
 def move_to_profile(

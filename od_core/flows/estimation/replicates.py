@@ -33,7 +33,6 @@ from od_core.flows.estimation.intervals import Intervals, dropped_bound
 from od_core.flows.estimation.least_squares import combined, descend
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
-from od_core.kernels import kernel
 from od_core.parallel import in_order, memory
 
 _IN_A_STEP = 16
@@ -113,7 +112,8 @@ class Replicates:
             begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
             counter = np.array([begin, at, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
-            _look_up(words, first - _IN_A_STEP * begin, self._quantiles, math.sqrt(level.noise), noise)
+            bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
+            np.multiply(self._quantiles.take(bits), math.sqrt(level.noise), out=noise)
         return noise
 
     def _shortfall(self, r: int) -> Reals:
@@ -138,23 +138,7 @@ class Replicates:
         rows, leaf = self._noise(r, len(self._levels) - 1, first, last), self._leaf
         if self._are_fitted:
             begin, end = np.searchsorted(leaf.offsets, [first, last])
-            _correct(leaf.offsets[begin : end + 1] - first, shortfall[begin:end], rows)
+            siblings = np.diff(leaf.offsets[begin : end + 1])
+            rows += np.repeat(shortfall[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
-
-
-@kernel
-def _look_up(words, skipped, quantiles, deviation, noise):  # type: ignore[no-untyped-def]  # compiled
-    """Write quantiles times a standard deviation to ``noise``: by each 16 bits, lowest first, after some skipped."""
-    for i in range(len(noise)):
-        place = skipped + i
-        bits = (words[place >> 2] >> np.uint64(16 * (place & 3))) & np.uint64(65535)
-        noise[i] = quantiles[bits] * deviation
-
-
-@kernel
-def _correct(offsets, shortfall, noise):  # type: ignore[no-untyped-def]  # compiled
-    """Divide what lacks to the fit of each parent among its leaves: in equal parts, as all have the same variance."""
-    for parent in range(len(shortfall)):
-        for i in range(offsets[parent], offsets[parent + 1]):
-            noise[i] += shortfall[parent] / (offsets[parent + 1] - offsets[parent])

@@ -73,11 +73,11 @@ from functools import cache, cached_property, partial
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.count_distribution import bins
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
     Places,
+    bins,
     blended_shares,
     deviation,
     families_of,
@@ -142,7 +142,8 @@ def deviation_mixture(families: Families, p: Reals) -> Mixture:
     part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
     for number in range(len(kept)):
         own = cells[bin_of == number].sum(axis=0)
-        _average(at_points, _weights(at_centres, own), part, kept[number])
+        each = at_points * _weights(at_centres, own)
+        kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
     return Mixture(bin_of, kept)
 
 
@@ -198,18 +199,6 @@ def _weights(densities, cells):  # type: ignore[no-untyped-def]  # compiled
         for j in range(components):
             weights[j] = sums[j] / whole
     return weights
-
-
-@kernel
-def _average(densities, weights, part, kept):  # type: ignore[no-untyped-def]  # compiled
-    """Write g at every point, the mean of ``part`` over the components given t, into ``kept``."""
-    points, components = densities.shape
-    for k in range(points):
-        top, whole = 0.0, 0.0
-        for j in range(components):
-            top += densities[k, j] * weights[j] * part[j]
-            whole += densities[k, j] * weights[j]
-        kept[k] = top / whole
 
 
 @kernel

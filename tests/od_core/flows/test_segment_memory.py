@@ -9,7 +9,7 @@ import pytest
 from od_core import Budget, Geography, InfTDARefined, OdError, PrivacyUnit, plan_release
 from od_core.errors import STAYS_CHARGED
 from od_core.flows.estimation import levels as noisy_levels
-from od_core.flows.parts.release import measure_band
+from od_core.flows.parts import measure_band
 from od_core.flows.plan import Bands
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes

@@ -14,9 +14,16 @@ from scipy.optimize import brentq, minimize
 from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows.estimation import count_distribution
-from od_core.flows.estimation.count_distribution import GridNoise, _maximised, _moments, bins
-from od_core.flows.estimation.empirical_bayes import _prior_means, _share_out, leaf_rows
+from od_core.flows.estimation import empirical_bayes
+from od_core.flows.estimation.empirical_bayes import (
+    GridNoise,
+    _maximised,
+    _moments,
+    _prior_means,
+    _share_out,
+    leaf_rows,
+)
+from od_core.flows.estimation.families import bins
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
@@ -200,7 +207,7 @@ def leaves_of_the_rule(plan, measurement, totals):
         point = max(math.floor(families[key][area] / noise.step + 0.5) - noise.low, 0)
         if len(families[key]) > 1 and point < noise.points:
             counts[octave, point] += 1
-    bin_of = bins(counts.sum(axis=1), count_distribution._LEAST_CELLS)
+    bin_of = bins(counts.sum(axis=1), empirical_bayes._LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     assert bin_of[-1] >= 3
     start = np.full(len(noise.likelihood), 0.5 / (len(noise.likelihood) - 1))
@@ -209,7 +216,7 @@ def leaves_of_the_rule(plan, measurement, totals):
     mean, deviation = np.empty((2, bin_of[-1] + 1, noise.points))
     for at in range(bin_of[-1] + 1):
         prior = _maximised(noise.likelihood, by_x, counts[bin_of == at].sum(axis=0), start, 150)
-        _moments(by_x, prior, noise.low, mean[at], deviation[at])
+        mean[at], deviation[at] = _moments(by_x, prior, noise.low)
     grid = noise.step * (noise.low + np.arange(noise.points))
     found = {}
     for key, family in families.items():
@@ -241,7 +248,7 @@ def leaves_of_the_rule(plan, measurement, totals):
 )
 def test_leaves_are_those_of_the_rule(monkeypatch, tree, cap, epsilon, u):
     """Real numbers found in another way: some may be rounded to another side, and which of two equal cells is first."""
-    monkeypatch.setattr(count_distribution, "_LEAST_CELLS", 40)
+    monkeypatch.setattr(empirical_bayes, "_LEAST_CELLS", 40)
     plan = plan_of(GRID, tree, u, epsilon, cap)
     counts = counts_of(plan, GRID)
     sigma = float(plan.steps[-1].variance) ** 0.5
@@ -362,8 +369,7 @@ def test_expectation_maximisation_is_the_textbooks(seed, variance, iterations):
     by_x = np.ascontiguousarray(noise.likelihood.T)
     found = _maximised(noise.likelihood, by_x, counts, start, iterations)
     assert np.allclose(found, prior, rtol=1e-6, atol=1e-15)
-    mean, deviation = np.empty(noise.points), np.empty(noise.points)
-    _moments(by_x, found, noise.low, mean, deviation)
+    mean, deviation = _moments(by_x, found, noise.low)
     n = np.arange(len(found))
     chances = found[:, None] * noise.likelihood / (found @ noise.likelihood)
     assert np.allclose(mean, n @ chances)

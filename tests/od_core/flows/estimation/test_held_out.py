@@ -13,19 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core.flows.estimation import families, held_out
-from od_core.flows.estimation.count_distribution import GridNoise, maximised
+from od_core.flows.estimation.empirical_bayes import GridNoise, maximised
 from od_core.flows.estimation.families import families_of
 from od_core.flows.estimation.held_out import (
     _EDGES,
     LEAST_SQUARES,
     RULES,
     _expect,
+    _expected,
     _halves,
     _held_out,
     _increase,
     _losses,
-    _sums,
-    _tabulate,
+    _places,
     chosen_rule,
     normal_quantiles,
 )
@@ -125,8 +125,7 @@ def test_the_expected_error_and_the_probability_of_none_are_those_of_bayes_rule(
     noise = GridNoise.of(Fraction(9))
     prior = np.zeros(len(noise.likelihood))
     prior[: len(law)] = np.array(law) / sum(law)
-    counts, loss, zero = np.ones(noise.points, np.int64), np.zeros((noise.points, len(prior))), np.zeros(noise.points)
-    _expect(np.ascontiguousarray(noise.likelihood.T), prior, counts, loss, zero)
+    loss, zero = _expect(np.ascontiguousarray(noise.likelihood.T), prior, np.ones(noise.points, np.int64))
     weight = np.array([prior[n] * math.exp(-((x - n) ** 2) / 18) for n in range(len(prior))])
     expected = [(weight * abs(s - np.arange(len(prior)))).sum() / weight.sum() for s in range(len(prior))]
     assert np.allclose(loss[x - noise.low], expected, rtol=1e-9, atol=1e-12)
@@ -139,11 +138,12 @@ def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_b
     loss[0] = [[0, 1, 2], [5, 3, 4]]
     table, y = np.array([0, 3, 5, 100]), np.array([0.0, 2.0, 2.9, 90.0])
     better = np.array([2, 3, 5, 99])
-    classes = np.zeros((len(_EDGES) + 1) ** 2, np.int64)
-    grid = np.array(_EDGES), 1.0, 2, 0, 2
-    errors, false = _sums(y, table, better, *grid, classes, loss, zero)
-    assert errors.tolist() == pytest.approx([2 * 0 + 2 * 3.5 + 2 * 4.5 + 10, 2 * 1 + 2 * 3.5 + 2 * 4.5 + 9])
-    assert false.tolist() == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
+    noise = SimpleNamespace(sigma=1.0, step=2, low=0)
+    _, point = _places(noise, y, table, better)
+    group = np.zeros(4, dtype=np.int64)
+    errors, false = zip(*(_expected(2, y, trips, group, point, loss, zero) for trips in (table, better)), strict=True)
+    assert errors == pytest.approx([2 * 0 + 2 * 3.5 + 2 * 4.5 + 10, 2 * 1 + 2 * 3.5 + 2 * 4.5 + 9])
+    assert false == pytest.approx([(0.25 + 0.25) / 3, (0.5 + 0.25 + 0.25) / 4])
 
 
 @given(
@@ -152,20 +152,13 @@ def test_errors_are_interpolated_between_points_and_taken_from_the_measurement_b
     ),
     step=st.integers(1, 5),
     low=st.integers(-9, -1),
-    points=st.integers(1, 12),
 )
-def test_cells_are_counted_by_their_sizes_in_both_tables_and_their_measurement(cells, step, low, points):
+def test_cells_are_placed_by_their_sizes_in_both_tables_and_their_measurement(cells, step, low):
     y, base, table = np.array(cells).T
-    number, known = _tabulate(y.astype(float), base, table, np.array(_EDGES), 7.0, step, low, points)
-    expected, on_grid = np.zeros_like(number), np.zeros_like(known)
-    for own, b, t in cells:
-        code = 5 * sum(b > 7 * edge for edge in _EDGES) + sum(t > 7 * edge for edge in _EDGES)
-        point = max((own + step // 2) // step - low, 0)
-        expected[code] += 1
-        if point < points:
-            on_grid[code, point] += 1
-    assert np.array_equal(number, expected)
-    assert np.array_equal(known, on_grid)
+    codes, points = _places(SimpleNamespace(sigma=7.0, step=step, low=low), y.astype(float), base, table)
+    for (own, b, t), code, point in zip(cells, codes, points, strict=True):
+        assert code == 5 * sum(b > 7 * edge for edge in _EDGES) + sum(t > 7 * edge for edge in _EDGES)
+        assert point == max((own + step // 2) // step - low, 0)
 
 
 @pytest.mark.parametrize("world", [EVEN, SMOOTH], ids=["even", "smooth"])

@@ -14,7 +14,7 @@ from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, italy
 from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.parts.work import Threads, Workers
+from od_core.flows.parts import Threads, Workers
 from od_core.flows.plan import Bands
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes

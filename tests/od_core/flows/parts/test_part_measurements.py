@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
-from od_core.flows.parts.rounds import PartMeasurements, claimed_rounds
+from od_core.flows.parts import PartMeasurements, claimed_rounds
 from od_core.ledger.object_store import LocalStore, kept_digest, part_digest, part_file, part_files
 from tests.od_core.ledger.ledger_rows import small_plan
 
@@ -125,7 +125,7 @@ import json, os, sys
 from pathlib import Path
 import numpy as np
 import od_core.ledger.object_store as archive
-from od_core.flows.parts.rounds import PartMeasurements
+from od_core.flows.parts import PartMeasurements
 from od_core.ledger.object_store import LocalStore
 from tests.od_core.ledger.ledger_rows import small_plan
 

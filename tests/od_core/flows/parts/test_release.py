@@ -16,8 +16,7 @@ from od_core import Budget, Geography, PrivacyUnit
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SyntheticFlows
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.flows.parts.release import descend_part
-from od_core.flows.parts.work import Threads, Work, on_all
+from od_core.flows.parts import Threads, Work, descend_part, on_all
 from od_core.flows.plan import Bands, ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
-from od_core.flows.parts.rounds import PartMeasurements, granted_rounds, record_measured
+from od_core.flows.parts import PartMeasurements, granted_rounds, record_measured
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.object_store import LocalStore, part_file

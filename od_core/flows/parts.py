@@ -1,0 +1,726 @@
+"""Run a release in parts: the driver, which writes to the ledger and gives tasks to the workers, and the tasks.
+
+The driver measures and refines the levels of the first band, as in any release. Workers process each band below, one
+task per part: they measure it from the top down, combine it with the bands below from the bottom up, and refine it from
+the top down. For these bands, the driver reads noisy values and estimates only, and no true counts.
+
+The functions with names in ``_part`` are tasks for :func:`on_all`. Only :func:`measure_part` reads true counts. The
+results of the other tasks depend on noisy values alone, so a part that is processed again has the same result.
+
+Tasks read and write files of these kinds, one per part:
+
+- ``frontier``: the released nodes of the level above the band that belong to the part.
+- ``passed``: the nodes of the part's levels after the top-down pass.
+- ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
+- ``below_<breakdown>_<category>``: sums over the bands below, for the last level of the part. There is one such file
+  for each table of :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+- ``risen_...``: the bottom-up estimates of the part's nodes, and ``sums_...``: their sums for the nodes of
+  ``frontier``; for each table, too.
+- ``above``: the refined trips of the nodes of ``frontier``; ``refined``: the totals of each level of the part; and
+  ``last``: the refined trips of its last level above the leaves. The first and the last also have the trips by
+  breakdown.
+- ``leaves``: the part's released leaves, and ``segments``: their trips by breakdown.
+
+All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` (row sums of all leaves)
+and ``posterior``.
+
+A task is a function from a descriptor to an outcome, short texts with numbers of parts, codes and digests. All other
+data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
+that repeats or loses a task does not change stored data (``docs/explanation/parts.md``).
+
+Each part is measured once, in rounds that the ledger grants. A round is one draw of any parts of a step, each at most
+once. Parts are disjoint, so a round is one vector query with the sensitivity of the step. A step is charged its rho
+once per round, however many of its parts were lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pickle
+import secrets
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from od_core.errors import STAYS_CHARGED, OdError
+from od_core.flows.arrays import Integers
+from od_core.flows.estimation.empirical_bayes import (
+    GridNoise,
+    Posterior,
+    Rows,
+    leaf_histogram,
+    leaf_rows,
+    posterior_leaves,
+    posterior_of,
+)
+from od_core.flows.estimation.levels import Measurement, NoisyCounts, Tables, refuse_beyond_memory, tables_of
+from od_core.flows.estimation.refinement import (
+    ChildSums,
+    RisenLevel,
+    Trips,
+    descend_segments,
+    leaf_sums,
+    leaves_with_segments,
+    refine_above,
+    rise,
+    trips_by_level,
+    with_trips,
+)
+from od_core.flows.measuring import measure_levels
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import Nodes, Pairs
+from od_core.ledger.chain import MEASURED, RESERVED
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
+from od_core.ledger.object_store import Store, keep_detail, kept_digest, part_file, part_files, read_details
+from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.sources import NoiseSource, backend_name
+from od_core.parallel import finished_first, in_order
+from od_core.privacy.plan import Step
+from od_core.records.counts import CountFiles, TripCounts
+
+ATTEMPTS = "attempts"
+"""Folder of the attempts in the store. What it contains is computed again if it is absent."""
+
+Arrays = dict[str, Any]
+"""Arrays and numbers by name, through which tasks pass data to other tasks and to the driver. All are public."""
+
+_SHAPES, _OF_NODES = b"shapes", ("origin", "destination", "trips")
+
+Part = Mapping[str, Any]
+"""A parsed descriptor of a task: the numbers ``band`` and ``part``, and further arguments of the task by name."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One attempt to run a release in parts. It is sent to every task.
+
+    Attributes:
+        store: Store of all files of the release in parts.
+        attempt: Folder in the store for files that are computed from the measurements, anew in each attempt.
+        plan_digest: SHA-256 of the file of the plan.
+        counts: Folder of the count files in the store.
+    """
+
+    store: Store
+    attempt: str
+    plan_digest: str
+    counts: str
+    noise: NoiseSource
+
+    @classmethod
+    def begun(cls, plan: ReleasePlan, store: Store, counts: str, noise: NoiseSource) -> Work:
+        """Start a new attempt: store the plan, and remove the folders of older attempts, but no measurements."""
+        store.remove(ATTEMPTS)
+        content = pickle.dumps(plan)
+        digest = hashlib.sha256(content).hexdigest()
+        store.create_if_absent(_plan_file(digest), content)
+        return cls(store, f"{ATTEMPTS}/{secrets.token_hex(8)}", digest, counts, noise)
+
+    def facts(self) -> dict[str, str]:
+        """Return ``attempt``, ``plan_digest`` and ``counts`` as a dictionary for JSON, for a later step."""
+        return {"attempt": self.attempt, "plan_digest": self.plan_digest, "counts": self.counts}
+
+    @property
+    def plan(self) -> ReleasePlan:
+        """The plan of the release, read from the store once per process. Raises OdError if its digest differs."""
+        return _read_plan(self.store, self.plan_digest)  # type: ignore[arg-type]  # stores are frozen, so hashable
+
+    def save(self, kind: str, part: Part, arrays: Arrays) -> None:
+        """Store arrays of a part, by name; do nothing if the file exists, which has the same content.
+
+        ``kind`` is the kind of file, listed in the docstring of this module.
+        """
+        values = {name: np.asarray(array) for name, array in arrays.items()}
+        columns = [pa.LargeListArray.from_arrays([0, one.size], pa.array(one.ravel())) for one in values.values()]
+        shapes = json.dumps([one.shape for one in values.values()])
+        batch = pa.record_batch(columns, names=list(values), metadata={_SHAPES: shapes})
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_file(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        self.store.create_if_absent(self._name(kind, part), sink.getvalue(), durable=False)
+
+    def load(self, kind: str, part: Part) -> Arrays:
+        """Return the arrays that :meth:`save` stored, read-only. Raises OdError if the file is absent or incomplete."""
+        name = self._name(kind, part)
+        try:
+            batch = pa.ipc.open_file(self.store.read(name)).get_batch(0)
+        except (pa.ArrowInvalid, OSError):
+            raise OdError(
+                "OD-STORE-CUT",
+                f"{name} in the store is incomplete",
+                next_step="run the whole release again; it reads its measurements back and draws nothing twice",
+                spent=STAYS_CHARGED,
+            ) from None
+        shapes = json.loads(batch.schema.metadata[_SHAPES])
+        columns = zip(batch.schema.names, batch.columns, shapes, strict=True)
+        return {name: column.flatten().to_numpy().reshape(shape) for name, column, shape in columns}
+
+    def save_nodes(self, kind: str, part: Part, levels: Sequence[Nodes]) -> None:
+        """Store the nodes of several levels of a part, with their trips, in one file; see :meth:`save`."""
+        arrays: dict[str, Any] = {"levels": [nodes.level for nodes in levels]}
+        for nodes in levels:
+            arrays |= {f"{name}_{nodes.level}": getattr(nodes, name) for name in _OF_NODES}
+        self.save(kind, part, arrays)
+
+    def load_nodes(self, kind: str, part: Part) -> list[Nodes]:
+        """Return the nodes that :meth:`save_nodes` stored, level by level. Raises OdError as :meth:`load` does."""
+        arrays = self.load(kind, part)
+        return [Nodes(level, *(arrays[f"{name}_{level}"] for name in _OF_NODES)) for level in arrays["levels"].tolist()]
+
+    def _name(self, kind: str, part: Part) -> str:
+        return f"{self.attempt}/{kind}_{part['band']}.part_{part['part']:05d}"
+
+
+def on_all(workers: Workers, task: Callable[[Work, Part], None], work: Work, parts: Sequence[Part]) -> None:
+    """Run a task on every part, and wait until all are done.
+
+    Raises OdError if a task failed. The other tasks have run, and their stored results remain.
+    """
+    outcomes = workers.map(_Guarded(task, work), [json.dumps(dict(part)) for part in parts])
+    failed = [
+        f"{outcome} part {part['part']}" for part, outcome in zip(parts, outcomes, strict=True) if outcome != _DONE
+    ]
+    if failed:
+        raise OdError(
+            "OD-PARTS-FAILED",
+            f"{len(failed)} of {len(parts)} parts failed: {', '.join(failed[:_SAID])}",
+            next_step=f"{read_details(work.store)}, then run the release again; it reads stored measurements back",
+            spent=STAYS_CHARGED,
+        )
+
+
+_DONE, _SAID = "done", 5
+
+
+@dataclass(frozen=True)
+class _Guarded:
+    """A function from a descriptor to an outcome, which runs a task and never raises an error.
+
+    The outcome is ``done`` or the code of the error, whose text may be confidential and is written to the store only.
+    """
+
+    task: Callable[[Work, Part], None]
+    work: Work
+
+    def __call__(self, descriptor: str) -> str:
+        """Run the task on the part of the descriptor, and return the outcome."""
+        try:
+            self.task(self.work, json.loads(descriptor))
+        except OdError as error:
+            keep_detail(self.work.store, f"{error}\n{error.confidential_detail or ''}\n")
+            return error.code
+        except Exception:  # noqa: BLE001  # the text may contain a confidential value
+            keep_detail(self.work.store, traceback.format_exc())
+            return "OD-PART-FAILED"
+        return _DONE
+
+
+@lru_cache(maxsize=1)
+def _read_plan(store: Store, digest: str) -> ReleasePlan:
+    content = store.read(_plan_file(digest)).read_buffer()
+    if hashlib.sha256(content).hexdigest() != digest:
+        raise OdError(
+            "OD-PART-PLAN",
+            "the plan in the store differs from the plan of the driver",
+            next_step="run the release again",
+        )
+    plan: ReleasePlan = pickle.loads(content)  # noqa: S301  # written by the driver, checked by its digest
+    return plan
+
+
+def _plan_file(digest: str) -> str:
+    return f"plans/{digest}.pickle"
+
+
+Task = Callable[[str], str]
+"""A function from the descriptor of a task to its outcome, both short texts. It must be picklable and never raise."""
+
+
+class Workers(Protocol):
+    """An engine that runs tasks: the threads of this process, or the executors of Spark."""
+
+    def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
+        """Run the task on every descriptor, and return the outcomes in order. Raises OdError if a task was lost."""
+        ...
+
+
+class Threads:
+    """An engine that runs tasks on ``OD_THREADS`` threads of this process or, by default, on one per processor."""
+
+    def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
+        """Run the task on every descriptor, and return the outcomes in order; see :meth:`Workers.map`."""
+        return list(in_order(task, descriptors))
+
+
+_CLAIMS = "claims/"
+
+
+@dataclass(frozen=True)
+class PartMeasurements:
+    """The measurements of the steps of one part. Each step is claimed before it is drawn, and stored once.
+
+    A claim is a file that is created exclusively and is durable before the first random bit is drawn. A part can be
+    claimed once per round that the step was charged for. Only values that were read back from the store are used: of
+    two processes that draw the same part, because one of them was presumed dead, only the first one stores its values.
+
+    Attributes:
+        store: Store of the claims and the measurements.
+        part: Number of the part in its band.
+        rounds: By number of the step, the rounds that it was charged for; 0 if all parts of it are measured.
+    """
+
+    store: Store
+    part: int
+    rounds: Mapping[int, int]
+
+    def once(self, step: Step, draw: Draw) -> NoisyVector:
+        """Return the stored noisy values of a step. If there are none, claim the part, and draw and store them first.
+
+        Raises:
+            OdError: If the part was already claimed in every round but is not stored, or if the level is recorded as
+                measured but the file of the part is missing.
+        """
+        name = part_file(step.number, self.part)
+        if not self.store.has(name):
+            if self.rounds[step.number] == 0:
+                raise OdError(
+                    "OD-MEASUREMENT-ABSENT",
+                    f"step {step.number}, level {step.level}, of part {self.part} was measured, but its measurement is"
+                    " missing",
+                    next_step="restore the measurements of the parts from a backup",
+                    spent=STAYS_CHARGED,
+                )
+            with finished_first():
+                self._claim(step)
+                sink = pa.BufferOutputStream()
+                write_noisy(sink, draw())
+                self.store.create_if_absent(name, sink.getvalue())
+        return NoisyVector(partial(self.store.read, name))
+
+    def _claim(self, step: Step) -> None:
+        mine = str(os.getpid()).encode()
+        for number in range(1, self.rounds[step.number] + 1):
+            if self.store.create_if_absent(f"{_CLAIMS}{step.number}.{self.part:05d}.{number}", mine):
+                return
+        raise OdError(
+            "OD-LOST-DRAW",
+            f"step {step.number}, level {step.level}, of part {self.part} was being drawn when its process ended, or"
+            " is still being drawn",
+            next_step="run the release again, which requests another round from the ledger",
+            spent="the level stays charged",
+        )
+
+
+def claimed_rounds(store: Store, step: int) -> dict[int, int]:
+    """Return the last round in which each claimed part of a step was claimed, by number of the part."""
+    rounds: dict[int, int] = {}
+    for name in store.list(f"{_CLAIMS}{step}."):
+        _, part, number = name.removeprefix(_CLAIMS).split(".")
+        rounds[int(part)] = max(rounds.get(int(part), 0), int(number))
+    return rounds
+
+
+_MARK = "claims/begun"
+"""File that marks a store as the one in which the release was begun."""
+
+
+def granted_rounds(
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, noise: str | None
+) -> dict[int, int]:
+    """Return how many rounds each step of a band is charged for, by number of the step; 0 for a measured step.
+
+    Call this function before any task of the band starts. For each step that was never drawn, it starts the first
+    round, which the reservation has charged. For each step with a part that was claimed in the newest round but is not
+    stored, it starts and charges another round. A measured step gets no further round.
+
+    Raises:
+        OdError: If the cap does not allow another round; if the ledger does not record the draw of a claimed or stored
+            part; if the release was begun in another store; or if the store does not create files exclusively.
+    """
+    rounds = {}
+    states = {step.number: ledger.level_state(key, step.number) for step in steps}
+    _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
+    for step in steps:
+        number, state = step.number, states[step.number]
+        claimed, kept = claimed_rounds(store, number), {*part_files(store, number)}
+        if (state is None or state.kind == RESERVED) and (claimed or kept):
+            raise OdError(
+                "OD-LEDGER-ROLLED-BACK",
+                f"level {step.level} of {key} has measurements of parts that the ledger does not record",
+                next_step="restore the newest ledger; an older one does not record all that was spent",
+                spent=STAYS_CHARGED,
+            )
+        if state is None or state.kind == RESERVED:
+            rounds[number] = ledger.start_draw(key, number, noise)
+            continue
+        if state.kind == MEASURED:
+            rounds[number] = 0
+            continue
+        missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - kept
+        is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
+        rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
+    return rounds
+
+
+def _mark_or_find(store: Store, key: ReleaseKey, *, begun: bool) -> None:
+    """Mark the store of a release that has not begun, or check the mark if the release has ``begun``.
+
+    The claims in one store do not prevent a draw into another store, so a release must use a single store.
+    """
+    if begun and not store.has(_MARK):
+        raise OdError(
+            "OD-STORE-OTHER",
+            f"the store of parts is not the store in which {key} began, or it was emptied",
+            next_step="restore the store, or declare the store in which the release began",
+            spent=STAYS_CHARGED,
+        )
+    store.create_if_absent(_MARK, b"begun")
+    if store.create_if_absent(_MARK, b"again"):
+        raise OdError(
+            "OD-STORE-UNSAFE",
+            "the store of parts replaces an existing file, so two draws could both be kept",
+            next_step="use a folder, or a newer driver for this storage",
+        )
+
+
+def _refuse_late_list(store: Store, step: int, parts: int) -> None:
+    """Raise OdError if the store has a part of a step that it does not list yet, which the digest would not cover."""
+    unlisted = {part_file(step, part) for part in range(parts)} - {*part_files(store, step)}
+    late = [name for name in sorted(unlisted) if store.has(name)]
+    if late:
+        raise OdError(
+            "OD-STORE-LISTING",
+            f"the store of parts does not list all files that it has: {late[0]} is one of {len(late)}",
+            next_step="run the release again after a while; nothing is drawn again",
+            spent=STAYS_CHARGED,
+        )
+
+
+def record_measured(
+    ledger: Ledger, key: ReleaseKey, steps: Sequence[Step], store: Store, rounds: Mapping[int, int], parts: int
+) -> None:
+    """Record in the ledger that each step of a band is measured, with a digest of its stored parts, or check this one.
+
+    ``rounds`` is the result of :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
+
+    Raises:
+        OdError: If the stored parts of a measured step differ from those recorded, or if the store does not list all
+            files that it has.
+    """
+    for step in steps:
+        _refuse_late_list(store, step.number, parts)
+        state, digest = ledger.level_state(key, step.number), kept_digest(store, step.number)
+        if state is None or state.kind != MEASURED:
+            ledger.finish_draw(key, step.number, rounds[step.number], digest)
+        elif state.digest != digest:
+            raise OdError(
+                "OD-MEASUREMENT-CHANGED",
+                f"the measurement of level {step.level} of {key} has changed",
+                next_step="restore the measurements of the parts from a backup",
+                spent=STAYS_CHARGED,
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """A band that is measured in parts, which means any band except the first.
+
+    Attributes:
+        number: Number of the band. The first band of the plan, which is measured as a whole, has number 0.
+        parts: One slice per part: the range, among the released nodes of the level above the band, of those nodes
+            whose descendants the part contains.
+    """
+
+    number: int
+    parts: tuple[slice, ...]
+
+    @classmethod
+    def below(cls, plan: ReleasePlan, number: int, frontier: Nodes) -> Band:
+        """Return the band of a number, at least 1. ``frontier`` is the released nodes of the last level above it."""
+        return cls(number, () if plan.bands is None else tuple(plan.bands.parts(frontier)))
+
+    @property
+    def tasks(self) -> list[Part]:
+        """One descriptor per part: the numbers of the band and of the part."""
+        return [{"band": self.number, "part": part} for part in range(len(self.parts))]
+
+
+_ALL: Part = {"band": 0, "part": 0}
+"""Descriptor of the files that all parts read."""
+
+
+def first_band_counts(plan: ReleasePlan, counts: CountFiles) -> TripCounts:
+    """Return the confidential counts from which the first band is measured; all counts if the plan has no bands."""
+    if plan.bands is None:
+        return counts.whole()
+    return counts.at_level(plan.tree, plan.step_bands[0][-1].level)
+
+
+def measure_band(
+    plan: ReleasePlan, number: int, frontier: Nodes, work: Work, workers: Workers, measurements: DurableMeasurements
+) -> Band:
+    """Measure all levels of a band, each once, estimate them from the top down, store both, and return the band.
+
+    Args:
+        plan: The plan of the release, with bands.
+        number: Number of the band, at least 1.
+        frontier: The released nodes of the last level above the band.
+        work: The attempt in whose folder the parts are stored.
+        workers: Engine that runs the tasks of the parts.
+        measurements: Provides the ledger and the key of the release.
+
+    Raises:
+        OdError: If a draw was lost and the cap does not allow another, if a part failed, or if the mechanism learns
+            from whole levels and the first level of the band does not fit into memory.
+    """
+    steps, band = plan.step_bands[number], Band.below(plan, number, frontier)
+    refuse_beyond_memory(plan, steps[0].level, frontier)
+    ledger, key = measurements.ledger, measurements.key
+    rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
+    for task, nodes in zip(band.tasks, band.parts, strict=True):
+        own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+        work.save_nodes("frontier", task, [own])
+    on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
+    record_measured(ledger, key, steps, work.store, rounds, len(band.parts))
+    return band
+
+
+def refine_bands(
+    plan: ReleasePlan,
+    root: Nodes | None,
+    measured: Sequence[Measurement],
+    frontier: Nodes,
+    bands: Sequence[Band],
+    work: Work,
+    workers: Workers,
+) -> list[Nodes]:
+    """Refine all bands. The result equals that of :func:`od_core.flows.estimation.refinement.refine`.
+
+    Args:
+        plan: The plan of the release, with bands.
+        root: The root with its exact trips if the total is an invariant; otherwise None.
+        measured: The measurements of the first band, top level first.
+        frontier: The released nodes of the last level of the first band.
+        bands: The bands below, which must be measured.
+        work, workers: See :func:`measure_band`.
+
+    Returns:
+        The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
+        stored; :func:`refined_pieces` reads them.
+    """
+    counts = tables_of(plan, measured)
+    sums, largest = _risen_bands(counts, bands, work, workers)
+    work.save("largest", _ALL, largest)
+    nodes, trips = refine_above(plan, root, counts, frontier, lambda name, k: sums[f"{name}_{k}"])
+    last = bands[-1]
+    if plan.mechanism.leaf_dial is not None:
+        rows = Rows.joined(plan, (Rows(**work.load("rows", task)) for task in last.tasks))
+        rows.refuse_large()
+        work.save("all_rows", _ALL, vars(rows))
+    for band in bands:
+        for task, above in zip(band.tasks, band.parts, strict=True):
+            work.save("above", task, {name: own[above] for name, own in trips.items()})
+        on_all(workers, descend_part, work, band.tasks)
+        if band is not last:
+            parts = [work.load("last", task) for task in band.tasks]
+            trips = {name: _joined([own[name] for own in parts], empty[:0]) for name, empty in trips.items()}
+    if plan.mechanism.leaf_dial is not None and last.parts:
+        leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
+        posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
+        work.save("posterior", _ALL, vars(posterior))
+        on_all(workers, leaves_part, work, last.tasks)
+    return nodes
+
+
+def passed_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """Yield the nodes of a level of a band that the top-down pass released, one piece per part."""
+    for task in band.tasks:
+        yield from (nodes for nodes in work.load_nodes("passed", task) if nodes.level == level)
+
+
+def refined_pieces(band: Band, work: Work, level: int) -> Iterator[Nodes]:
+    """Yield the refined nodes of a level of a band, which may be the leaf level, one piece per part."""
+    for task in band.tasks:
+        if level == work.plan.tree.depth:
+            yield from work.load_nodes("leaves", task)
+            continue
+        refined = work.load("refined", task)
+        for nodes in work.load_nodes("passed", task):
+            if nodes.level == level:
+                yield with_trips(nodes, refined[str(level)])
+
+
+def segment_pieces(band: Band, work: Work) -> Iterator[tuple[Nodes, Trips]]:
+    """Yield the released leaves of the last band in tree order, one piece per part, and their trips by breakdown."""
+    for task in band.tasks:
+        (leaves,) = work.load_nodes("leaves", task)
+        yield leaves, work.load("segments", task)
+
+
+_TOTALS = "_0"
+"""Name of the files of the totals."""
+
+
+def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
+    """Yield each table, by the name that its files have."""
+    for name, tables in counts.items():
+        for k, own in enumerate(tables):
+            yield f"{name}_{k}", own
+
+
+def _risen_bands(
+    counts: Tables, bands: Sequence[Band], work: Work, workers: Workers
+) -> tuple[dict[str, ChildSums], Arrays]:
+    """Combine the measured levels from the bottom up, through all bands below the first.
+
+    Return the sums of each table over the first of these levels, and the largest variances by ``<table>_<level>``.
+    """
+    largest: Arrays = {}
+    sums: dict[str, ChildSums] = {}
+    for band in reversed(bands):
+        if band is not bands[-1]:
+            _save_below(band, work, sums)
+            on_all(workers, rise_part, work, band.tasks)
+        for table, _ in _each(counts):
+            said = [work.load(f"sums_{table}", task) for task in band.tasks]
+            for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
+            names = ("noisy", "difference", "variance")
+            sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in names))
+    return sums, largest
+
+
+def _save_below(band: Band, work: Work, sums: Mapping[str, ChildSums]) -> None:
+    """Store, for each part of a band, the sums over the band below for the part's last level."""
+    first = 0
+    for task in band.tasks:
+        end = first + len(work.load_nodes("passed", task)[-1])
+        for table, own in sums.items():
+            work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(own).items()})
+        first = end
+
+
+_NONE = np.empty(0, dtype=np.int64)
+
+
+def _joined(arrays: Sequence[NDArray[Any]], none: Integers = _NONE) -> NDArray[Any]:
+    return np.concatenate([none, *arrays])
+
+
+def measure_part(work: Work, part: Part) -> None:
+    """Measure the levels of a part, each once, estimate them from the top down, and store the results.
+
+    The true counts are confidential; the stored results are public. If the part contains leaves and is refined as a
+    part, also combine the levels of the part from the bottom up, and store the sums for the nodes above.
+    """
+    plan, band, number = work.plan, part["band"], part["part"]
+    (frontier,) = work.load_nodes("frontier", part)
+    counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
+    steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
+    trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
+    kept = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
+    del trips
+    _, *above = {m.step.level: m.parents for m in measured}.values()
+    below = [nodes for nodes in above if isinstance(nodes, Nodes)]
+    work.save_nodes("passed", part, below if last is None else [*below, last])
+    if last is not None or plan.mechanism.learns_from_levels:
+        return
+    tables = tables_of(plan, measured)
+    for table, (*inner, leaf) in _each(tables):
+        sums = leaf_sums(plan, leaf)
+        _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+        if table == _TOTALS:
+            work.save("leaf_sums", part, {"noisy": sums.noisy})
+    if plan.mechanism.leaf_dial is not None:
+        work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).trimmed()))
+
+
+def rise_part(work: Work, part: Part) -> None:
+    """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
+    kept = work.load_nodes("passed", part)[-1]
+    for table, counts in _each(_measured(work, part)):
+        _rise(work, part, table, counts, kept, ChildSums(**work.load(f"below_{table}", part)))
+
+
+def descend_part(work: Work, part: Part) -> None:
+    """Refine the nodes of a part, from the refined trips of the nodes above, and store ``refined`` and ``last``.
+
+    In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
+    """
+    plan, variances = work.plan, work.load("largest", _ALL)
+    totals, *by_breakdown = work.load("above", part).items()
+
+    def risen(table: str) -> list[RisenLevel]:
+        arrays, levels = work.load(f"risen_{table}", part), []
+        for nodes in work.load_nodes("passed", part):
+            own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
+            levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
+        return levels
+
+    levels = risen(_TOTALS)
+    trips = trips_by_level(plan, totals[1], levels)
+    work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
+    last: Trips = {"": trips[-1]}
+    for name, segments in by_breakdown:
+        categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
+        last[name] = descend_segments(plan, categories, trips[1:], segments)
+    work.save("last", part, last)
+    if part["band"] < len(plan.step_bands) - 1:
+        return
+    counts = _measured(work, part)
+    leaf = counts[""][0][-1]
+    if plan.mechanism.leaf_dial is not None:
+        histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
+        work.save("histogram", part, {"counts": histogram})
+        return
+    leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
+    work.save_nodes("leaves", part, [leaves])
+    if plan.breakdowns:
+        work.save("segments", part, segments_of_leaves)
+
+
+def leaves_part(work: Work, part: Part) -> None:
+    """Estimate the leaves of a part by empirical Bayes, and store them. Raises OdError if the plan does not."""
+    plan, leaf = work.plan, _measured(work, part)[""][0][-1]
+    if plan.mechanism.leaf_dial is None:
+        raise OdError("OD-PART-ORDER", "these leaves are projected, not estimated", next_step="report this defect")
+    rows, posterior = Rows(**work.load("all_rows", _ALL)), Posterior(**work.load("posterior", _ALL))
+    trips = work.load("last", part)[""]
+    leaves = posterior_leaves(plan, leaf, trips, plan.mechanism.leaf_dial, rows, posterior)
+    work.save_nodes("leaves", part, [Nodes.joined(leaf.step.level, leaves)])
+
+
+def _measured(work: Work, part: Part) -> Tables:
+    """Return the tables of the stored measurements of a part."""
+    plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
+    nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
+    above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
+    measured = [
+        Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
+        for step in steps
+    ]
+    return tables_of(plan, measured)
+
+
+_RISEN = ("runs", "noisy", "difference", "variance")
+
+
+def _rise(work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+    """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
+    levels, above = rise(work.plan, counts, kept, sums)
+    risen: Arrays = {}
+    for level in levels:
+        risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
+    work.save(f"risen_{table}", part, risen)
+    largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
+    work.save(f"sums_{table}", part, largest | vars(above))
