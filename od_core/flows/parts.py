@@ -132,7 +132,7 @@ class Work:
     @property
     def plan(self) -> ReleasePlan:
         """The plan of the release, read from the store once per process. Raises OdError if its digest differs."""
-        return _read_plan(self.store, self.plan_digest)  # type: ignore[arg-type]  # stores are frozen, so hashable
+        return _read_plan(self.store, self.plan_digest)
 
     def save(self, kind: str, part: Part, arrays: Arrays) -> None:
         """Store arrays of a part, by name; do nothing if the file exists, which has the same content.
