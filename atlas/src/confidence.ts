@@ -85,7 +85,7 @@ export function meanBounds(
   return outwards([low * part, high * part + most * (1 - part)], 3);
 }
 
-/** The interval of part / whole, from 0 to `most`; see `fieller` in `od_core/flows/estimation/weighted_sums.py`. */
+/** The interval of part / whole, from 0 to `most`; see `fieller` in `od_core/flows/estimation/intervals.py`. */
 function fieller(part: Estimate, whole: Estimate, covariance: number, most: number): [lower: number, upper: number] {
   const square = DEVIATIONS ** 2;
   const a = whole.estimate * whole.estimate - square * whole.variance;

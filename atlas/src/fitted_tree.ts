@@ -1,6 +1,6 @@
 /** A measured flow tree with the estimates of all nodes, and the estimates of sums of them.
  *
- * The formulas are those of `od_core/flows/estimation/least_squares.py`, `node_sums.py` and `fitted_tree.py`. Every
+ * The formulas are those of `od_core/flows/estimation/least_squares.py` and `fitted_tree.py`. Every
  * operation is done in the same order as there, so that the page and `trips_between` give the same numbers.
  */
 
@@ -61,7 +61,7 @@ interface Unseen {
   doubt: Float64Array;
 }
 
-/** What is known of a sum of nodes below a node; see the module docstring of `node_sums.py`. */
+/** What is known of a sum of nodes below a node; see the module docstring of `fitted_tree.py`. */
 interface NodeSum {
   factor: number;
   residual: number;
@@ -353,7 +353,7 @@ function runSums(values: Float64Array, offsets: Int32Array): Float64Array {
   return sums;
 }
 
-/** What each node of a level says of the trips of dropped nodes; see `dropped_trips` in `node_sums.py`. */
+/** What each node of a level says of the trips of dropped nodes; see `dropped_trips` in `fitted_tree.py`. */
 function unseenTrips(level: Level): Unseen {
   const around = Math.max(1, Math.ceil(Math.sqrt(level.noise) / 2));
   const weight = nearThreshold(level, around);

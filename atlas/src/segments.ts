@@ -1,4 +1,4 @@
-/** Trips by category, with their intervals, as `od_core/flows/estimation/segment_intervals.py` computes them. */
+/** Trips by category, with their intervals, as `od_core/flows/estimation/intervals.py` computes them. */
 
 import type { BreakdownData, Data, SegmentData, SegmentLevelData } from "./columns";
 import { added, upperBound, type Estimate } from "./confidence";

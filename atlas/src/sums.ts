@@ -1,4 +1,4 @@
-/** Several sums of nodes at once; the formulas are those of `od_core/flows/estimation/node_sums.py`. */
+/** Several sums of nodes at once; the formulas are those of `od_core/flows/estimation/fitted_tree.py`. */
 
 /** What is known of the sums of nodes below a node, such as one for each band of distance. */
 export class Sums {
