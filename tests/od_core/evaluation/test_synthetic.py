@@ -196,9 +196,8 @@ def test_codes_are_those_of_a_statistical_office():
 
 
 def test_trips_between_sections_stay_near():
-    flows = italy_sections(1, scale=0.1)
-    assert len(flows.geography.zones) == 35_771
-    assert (len(flows.trips), flows.trips.sum()) == (2_314_000, 2_880_000)
+    flows = italy_sections(1, scale=0.02)
+    assert (len(flows.trips), flows.trips.sum()) == (462_800, 576_000)
     assert 0.4 < share_within(flows, 3) < 0.7
     assert 0.7 < share_within(flows, 2) < share_within(flows, 1) < 0.97
 

@@ -182,10 +182,11 @@ def test_counts_at_a_level_have_the_trips_of_each_category(folder):
 
 
 def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks: tuple[int, int]) -> None:
+    nodes = tree.first_rank(tree.ancestors_of(tree.pairs_at(leaves.rank), level))  # each once
+    of_leaf = nodes[np.searchsorted(nodes, leaves.rank, side="right") - 1]
     expected: dict[int, int] = {}
-    for rank, own in zip(leaves.rank.tolist(), np.diff(leaves.before).tolist(), strict=True):
+    for rank, node, own in zip(leaves.rank.tolist(), of_leaf.tolist(), np.diff(leaves.before).tolist(), strict=True):
         if ranks[0] <= rank < ranks[1]:
-            (node,) = tree.first_rank(tree.ancestors_of(tree.pairs_at(np.array([rank])), level)).tolist()
             expected[node] = expected.get(node, 0) + own
     assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
 
