@@ -191,12 +191,7 @@ def of_system(error: OSError) -> OdError:
 
 @dataclass(frozen=True)
 class Written:
-    """The digest and size of the bytes that were written to a file.
-
-    Attributes:
-        digest: SHA-256 of the bytes.
-        size: number of bytes.
-    """
+    """The SHA-256 and the number of the bytes that were written to a file."""
 
     digest: str
     size: int
@@ -205,12 +200,10 @@ class Written:
 def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int, from_disk: bool = False) -> Written:
     """Call ``write`` with a new open file, make the content of the file durable, read it back and compare it.
 
-    Args:
-        path: path of the file. An existing file is overwritten. The caller must make the name of the file durable.
-        write: function that writes the content from beginning to end.
-        mode: mode of the file. The umask does not change it.
-        from_disk: True to read the file back from the disk instead of the system's cache, which takes longer. Use it
-            for published files, so that damage is found before readers find it.
+    An existing file is overwritten. ``write`` writes the content from beginning to end. The umask does not change the
+    mode. The caller must make the name of the file durable. With ``from_disk``, the file is read back from the disk
+    instead of the system's cache, which takes longer. Use it for published files, so that damage is found before
+    readers find it.
 
     Raises:
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.

@@ -301,13 +301,8 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
 
     On small trees, the result is nearest to the noisy histograms; on large trees, almost nearest.
 
-    Args:
-        frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each, as the result, whose integers are
-            at least 0.
-
-    Raises:
-        OdError: a value is 2^40 or more, or the solver fails on a small tree.
+    ``noisy`` has the histograms of every level, top first; shape (areas, K + 1) each, as the result, whose integers are
+    at least 0. Raises OdError if a value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
     near = apportioned(frame, noisy, relaxed_prices(frame, noisy))

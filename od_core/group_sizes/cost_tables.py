@@ -154,11 +154,9 @@ def _empty_tables(first_child, nodes, cut, total):  # type: ignore[no-untyped-de
 def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-def]  # compiled
     """Return the root's cost table for each column: its first value, its number of slopes, and its slopes.
 
-    Args:
-        first_child: children of each node, as in :func:`tree_below`.
-        columns: noisy values of all nodes for one size each; shape (columns, nodes).
-        cut: largest number of stored values on either side of a table's minimum.
-        total: number of groups of the top area, the largest value of a node.
+    ``columns`` are noisy values of all nodes of the tree of :func:`tree_below` for one size each; shape (columns,
+    nodes). ``cut`` is the largest number of stored values on either side of a table's minimum, and ``total`` the number
+    of groups of the top area, the largest value of a node.
     """
     low, size, slopes, merged = _empty_tables(first_child, columns.shape[1], cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
@@ -232,18 +230,10 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
 
     Areas below the top may have other numbers of groups.
 
-    Args:
-        frame: the areas and their numbers of groups.
-        noisy: noisy histograms of every level, top first; shape (areas, K + 1) each.
-        cut: initial number of stored values on either side of a table's minimum, at least 1. The cost of the result
-            does not depend on it, but the choice among several optimal results may.
-
-    Returns:
-        Histograms of every level, top first; integers of at least 0, shape (areas, K + 1) each. Every histogram is the
-        sum of the children's.
-
-    Raises:
-        OdError: a value is 2^40 or more.
+    ``noisy`` has the histograms of every level, top first; shape (areas, K + 1) each, as the result, whose integers are
+    at least 0. ``cut`` is the initial number of stored values on either side of a table's minimum, at least 1. The cost
+    of the result does not depend on it, but the choice among several optimal results may. Raises OdError if a value is
+    2^40 or more.
     """
     refuse_too_large(frame, noisy)
     leaves = np.empty((len(frame.groups), frame.top_code + 1), dtype=np.int64)

@@ -145,16 +145,12 @@ class GroupSizes:
     ) -> GroupSizes:
         """Create the groups from a table with one row per group.
 
-        Args:
-            groups: table, or path of a file as in :func:`od_core.records.table_file.read_table`, with columns ``group``
-                (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of members, an integer of at
-                least 0).
-            geography: the public geography.
-            columns: names of the columns in ``groups``, by these names.
+        Its columns are ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of members,
+        an integer of at least 0), or have the names that ``columns`` gives by these. A file is read as in
+        :func:`od_core.records.table_file.read_table`.
 
-        Raises:
-            OdError: a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
-                geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
+        Raises OdError if a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
+        geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
         own = column_names(columns, ("group", "area", "size"))
         needed, numbers = list(own.values()), [own["size"]]

@@ -73,7 +73,7 @@ class GroupSizeRelease(PlannedRelease):
         """
         sizes = np.arange(self.frame.top_code + 1)
         values = ((level, [np.cumsum(self.histograms_of(level), axis=1)]) for level in self.frame.levels)
-        return self._by_size(sizes, ["groups"], values)
+        return self._by_size(sizes, values)
 
     def at_most(self, sizes: ArrayLike | None = None) -> pd.DataFrame:
         """Return the number of groups of at most each of some sizes, with 90 % intervals, for every area.
@@ -91,7 +91,7 @@ class GroupSizeRelease(PlannedRelease):
         """
         listed = _checked_sizes(sizes, self.frame.top_code)
         bounds = ((level, self.bounds_at_most(level, listed)) for level in (0, *self.frame.levels))
-        return self._by_size(listed, ["groups", "lower", "upper"], bounds)
+        return self._by_size(listed, bounds)
 
     def bounds_at_most(self, level: int, sizes: Counts) -> tuple[Counts, Counts, Counts]:
         """Return the released numbers of groups of at most each size, with bounds; shape (areas, sizes) each.
@@ -176,13 +176,11 @@ class GroupSizeRelease(PlannedRelease):
         area, size = np.nonzero(self.histograms_of(level))
         return area, size, self.histograms_of(level)[area, size]
 
-    def _by_size(
-        self, sizes: Counts, names: Sequence[str], values: Iterable[tuple[int, Sequence[Counts]]]
-    ) -> pd.DataFrame:
-        """Return a table of columns with some names, whose values of a level have the shape (areas, sizes) each."""
+    def _by_size(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
+        """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""
         rows = []
         for level, columns in values:
-            flat = dict(zip(names, map(np.ravel, columns), strict=True))
+            flat = dict(zip(("groups", "lower", "upper"), map(np.ravel, columns), strict=False))
             area, size = np.divmod(np.arange(columns[0].size), len(sizes))
             rows.append((level, area, {"size": sizes[size], **flat}))
         return self._table(rows)

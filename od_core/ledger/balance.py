@@ -248,11 +248,8 @@ def check_cap(
     """Raise OdError if the cap does not allow a charge in each of the elementary periods.
 
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
-
-    Args:
-        entries, domain, periods, asked: as in :func:`balances`.
-        in_full: the part of ``asked`` that is for uncounted trips, as rho.
-        lost_draw: True if the charge is for drawing a lost level again; it only changes the message.
+    ``in_full`` is the part of the charge that is for uncounted trips, as rho. ``lost_draw`` states whether the charge
+    is for drawing a lost level again; it only changes the message.
     """
     found = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
     balance = min(found, key=lambda balance: balance.left - balance.asked)

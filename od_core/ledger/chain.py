@@ -54,9 +54,7 @@ KINDS = frozenset({DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED})
 class EntryName(NamedTuple):
     """The number and hash of a ledger entry. Together they identify the entry among the entries of all ledgers.
 
-    Attributes:
-        number: position of the entry, from 1.
-        hash: SHA-256 of the entry, which depends on all entries before it.
+    The numbers begin with 1. The hash is a SHA-256, which depends on all entries before it.
     """
 
     number: int
@@ -615,11 +613,8 @@ _SNAPSHOT = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_p
 def schema(writer: str) -> str:
     """Return the SQL statements that create the table of a ledger, its trigger and the grants of the writing role.
 
-    Args:
-        writer: role of the releases, which must exist.
-
-    Raises:
-        OdError: the name is not that of a role in lowercase letters, digits, ``_``, ``-`` and ``$``.
+    ``writer`` is the role of the releases, which must exist. Raises OdError if the name is not that of a role in
+    lowercase letters, digits, ``_``, ``-`` and ``$``.
     """
     if not _ROLE.fullmatch(writer):
         raise OdError(

@@ -323,13 +323,11 @@ class Ledger:
         self.path = Path(path)
         self._chain = chain_of(self.path, server)
         self._look: Entries | None = None
-        if whole or not self._chain.exists():
+        whole = whole or not self._chain.exists()
+        if whole:
             make_folder(self.path.parent)
-            with self._transaction():
-                pass
-        else:
-            with self._read():
-                pass
+        with self._transaction() if whole else self._read():
+            pass
 
     def _transaction(self) -> AbstractContextManager[Entries]:
         return self._chain.transaction()

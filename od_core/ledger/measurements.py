@@ -76,16 +76,10 @@ def begin_release(
     so if the cap does not allow it, no file is written. If the plan measures the number of uncounted trips, it is drawn
     here, because it follows from the counters alone.
 
-    Args:
-        confidential: confidential folder, in which the folder of the release is created.
-        ledger, key, domain, plan, trips: the ledger, the release, its data set and plan, and its counted input.
-        noise: name of the backend that draws the levels that are not measured yet.
-        store: store of levels that are measured in parts; by default the folder of the release.
-        counters: for unit ``user_year``, the counters of users that were stored with the counted input.
-
-    Raises:
-        OdError: the cap does not allow the release, it was begun with another plan or with other records, or the
-            counters are missing, do not belong to the input, or exceed a bound.
+    ``noise`` is the name of the backend that draws the levels that are not measured yet. ``store`` is that of levels
+    that are measured in parts, by default the folder of the release. ``counters`` are those of users under unit
+    ``user_year``, stored with the counted input. Raises OdError if the cap does not allow the release, it was begun
+    with another plan or with other records, or the counters are missing, do not belong to the input, or exceed a bound.
     """
     if counters is None and plan.unit.kind == "user_year":
         raise OdError(
@@ -193,15 +187,9 @@ def draw_release(
     With a ledger, the release is charged first, and its measurements are stored. A repeated call reads them back.
     Without a ledger, the measurements exist only during this call.
 
-    Args:
-        run: function that measures the levels that are not measured yet, and estimates the release.
-        charged: the ledger and the key of the release.
-        plan, counted, noise: arguments of ``run``. The input must be the same in every call for the same release.
-        counters: result of :meth:`Charged.counters`, with which the input was counted.
-
-    Raises:
-        OdError: :func:`begin_release` or ``run`` raised it. Or there is no ledger, but the
-            plan measures the uncounted trips.
+    The input must be the same in every call for the same release; it was counted with ``counters``, the result of
+    :meth:`Charged.counters`. Raises OdError as :func:`begin_release` and ``run`` do, or if there is no ledger, but the
+    plan measures the uncounted trips.
     """
     if charged is None:
         if plan.uncounted_step is not None:

@@ -49,15 +49,9 @@ def hold_to_input(
     """Store a fingerprint (keyed hash) of a release's input, or check the input against the stored fingerprint.
 
     Until the first draw begins, the input may change, and its fingerprint is stored. After that, the input is checked.
+    ``counters`` is the fingerprint of the counters of users that belong to the input, for unit ``user_year``.
 
-    Args:
-        confidential: folder in which the fingerprint is stored.
-        key, trips: the release and its counted input.
-        drawn: True if a draw of the release has begun.
-        counters: fingerprint of the counters of users that belong to the input, for unit ``user_year``.
-
-    Raises:
-        OdError: a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
+    Raises OdError if a draw has begun, and the input has changed, or the fingerprint or the key that made it is lost.
     """
     now = identity_of(confidential, trips, counters)
     then = stored_identity(confidential, key)

@@ -110,7 +110,7 @@ class UserCounters:
             path = self._path(self.key)
             self.confidential.subfolder(path.parent)
             write_durably(path, lambda file: write_batches(file, schema, batches, compression="snappy"))
-        elif self._fingerprint(batches) != self._stated(self.key):
+        elif self.confidential.fingerprint(_columns(batches)) != self._stated(self.key):
             raise OdError(
                 "OD-REPLAY-INPUT-CHANGED",
                 f"the records of {self.key} have other users, or other numbers of their trips, than when it began",
@@ -228,7 +228,7 @@ class UserCounters:
             raise lost(f"the counters of users of {key} are missing", "the confidential folder")
         try:
             with pq.ParquetFile(path) as file:
-                return self._fingerprint(file.iter_batches())
+                return self.confidential.fingerprint(_columns(file.iter_batches()))
         except (pa.ArrowException, OSError):  # Arrow raises OSError for damaged pages
             raise lost(f"the counters of users of {key} are damaged", "the confidential folder") from None
 
@@ -250,9 +250,6 @@ class UserCounters:
             next_step=f"restore {what} from a backup; without it, no further release of the year is counted",
             spent=STAYS_CHARGED if self.ledger.level_kinds(self.key) else NOTHING_SPENT,
         )
-
-    def _fingerprint(self, batches: Iterable[pa.RecordBatch]) -> str:
-        return self.confidential.fingerprint(_columns(batches))
 
     def _asked(self, query: str, files: dict[str, list[Path]]) -> pa.Table:
         """Return the result of a query over files of counters, which need not fit in memory."""

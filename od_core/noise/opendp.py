@@ -35,19 +35,12 @@ MIN_DRAWS = 8_192
 def drawn(distribution: bytes, scale: float, largest_loss: float, size: int) -> tuple[float, NDArray[np.int64]]:
     """Draw independent noise at the smallest scale, from the given one upwards, at which OpenDP allows the loss.
 
-    Args:
-        distribution: GAUSSIAN or LAPLACE.
-        scale: smallest scale to draw with.
-        largest_loss: largest allowed loss at sensitivity 1, which is compared with the loss by OpenDP's own privacy
-            map: rho for Gaussian noise, epsilon for Laplace noise.
-        size: number of draws.
+    ``distribution`` is GAUSSIAN or LAPLACE. ``largest_loss`` is the largest allowed loss at sensitivity 1 by OpenDP's
+    own privacy map: rho for Gaussian noise, epsilon for Laplace noise.
 
-    Returns:
-        The scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
-        drawn, the scale is NaN, and the array has no meaning.
-
-    Raises:
-        OdError: a process could not be started or ended too early, or OpenDP's library is not installed.
+    Returns the scale used, and the draws, shape (size,). If none of the scales tried has an allowed loss, nothing was
+    drawn, the scale is NaN, and the array has no meaning. Raises OdError if a process could not be started or ended too
+    early, or OpenDP's library is not installed.
     """
     noise, first, used = np.empty(size, dtype=np.int64), 0, set()
     counts = draws_by_process(size, threads())

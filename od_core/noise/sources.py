@@ -24,14 +24,11 @@ class NoiseSource(Protocol):
 
         The noise must not come from a generator of which a forked or copied process could have a copy. Real sources do
         not use ``level`` and ``first``. A test double may compute its noise from them, so that its noise does not
-        depend on how the work is cut into pieces.
+        depend on how the work is cut into pieces: ``level`` is the number of the step or, for the totals of a flow
+        tree, the level of the cells, and ``first`` the position of the first cell in the measured vector.
 
-        Args:
-            variance: planned variance. The noise may have up to 1 + ``opendp.VARIANCE_SLACK`` times the planned
-                variance, which the exact accounting covers.
-            level: number of the step; for the totals of a flow tree, the level of the cells.
-            first: position of the first cell in the measured vector.
-            size: number of cells.
+        The noise may have up to 1 + ``opendp.VARIANCE_SLACK`` times the planned ``variance``, which the exact
+        accounting covers.
         """
         ...
 

@@ -140,13 +140,9 @@ class Budget:
     ) -> Fraction:
         """Return the rho of the whole release. It is converted from epsilon if the budget has an epsilon.
 
-        Args:
-            conversion: default conversion of the mechanism.
-            shares: shares of the measured levels, used by the conversion ``exact`` only.
-            shifted_cells: as for :class:`Spent`.
-
-        Raises:
-            OdError: delta is 0, but Gaussian noise needs a positive delta; epsilon is too small for any noise.
+        ``conversion`` is the default of the mechanism. The conversion ``exact`` alone uses ``shares``, those of the
+        measured levels, and ``shifted_cells``, as for :class:`Spent`. Raises OdError if delta is 0, but Gaussian noise
+        needs a positive delta; or epsilon is too small for any noise.
         """
         if self.delta == 0:
             raise _fault("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
@@ -373,12 +369,8 @@ def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     as facts ``scale_of_...``, and the cost of these must be at most the charge. The delta of a charge is not checked
     here, because the plan derives a threshold from it.
 
-    Args:
-        noise: sensitivity, and variance or scales, as in :attr:`od_core.privacy.plan.Step.noise_facts`.
-        stated: the charge.
-
-    Raises:
-        OdError: the charge is not the cost of the noise, or the noise is not stated.
+    ``noise`` is as in :attr:`od_core.privacy.plan.Step.noise_facts`. Raises OdError if the charge is not the cost of
+    the noise, or the noise is not stated.
     """
     sensitivity = Fraction(noise.get("sensitivity_squared", noise.get("sensitivity", 0)))
     if "variance" in noise:

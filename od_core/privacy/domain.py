@@ -176,13 +176,9 @@ def most_in_a_year(period: Period) -> int:
 def year_of(period: Period, elementary: Length, year: str) -> tuple[Period, ...]:
     """Return the elementary periods of the year that contains an elementary period.
 
-    Args:
-        period, elementary: an elementary period and its length.
-        year: ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years before
-            and after the span have the same number of elementary periods.
-
-    Raises:
-        OdError: a year does not consist of whole elementary periods, or of only one.
+    ``year`` is ``calendar``, or the text of a span of elementary periods, such as ``2001-09--2002-08``. The years
+    before and after the span have the same number of elementary periods. Raises OdError if a year does not consist of
+    whole elementary periods, or of only one.
     """
     if year == CALENDAR:
         return _parts(Period.around(period.first, "year"), elementary)

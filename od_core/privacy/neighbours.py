@@ -178,11 +178,9 @@ class Neighbours:
     def are(self, removed: Sequence[Standing], added: Sequence[Standing]) -> bool:
         """Return whether two accepted inputs that differ only in these records are neighbours.
 
-        Args:
-            removed: standing of each record that only the first input has.
-            added: standing of each record that only the second input has. If the unit is a user, ``removed`` are all
-                records of one user, and ``added`` are all records of one user, who may be another one under bounded
-                neighbours.
+        ``removed`` has the standing of each record that only the first input has, and ``added`` that of each that only
+        the second has. If the unit is a user, each of the two are all records of one user. Under bounded neighbours,
+        these may be two users.
         """
         if not all(map(self.may_have, (*removed, *added))):
             return False

@@ -89,9 +89,7 @@ class Guarantee:
         a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
         but some of probability d.
 
-        Args:
-            cap: the cap.
-            delta: for a cap in rho, the delta at which epsilon is stated; if it is 0, :data:`DELTA_OF_CAP`.
+        For a cap in rho, epsilon is stated at ``delta`` or, if that is 0, at :data:`DELTA_OF_CAP`.
         """
         if cap.epsilon is None:
             return cls.of_rho(cap.allowed_rho(), delta or DELTA_OF_CAP)

@@ -71,15 +71,10 @@ def is_defined(delta: Fraction) -> bool:
 def delta_exact(variances: Sequence[Fraction], epsilon: Fraction) -> float:
     """Return an upper bound of delta at an epsilon, if neighbours differ by one in one cell per variance.
 
-    The bound also holds if each variance is larger than planned by its own factor of at most 1 + ``VARIANCE_SLACK``.
+    The bound also holds if each variance is larger than planned by its own factor of at most 1 + ``VARIANCE_SLACK``. If
+    two cells of a level differ, as under bounded neighbours, the planned variance of this level is given twice.
 
-    Args:
-        variances: planned variance of each cell that differs. If two cells of a level differ, as under bounded
-            neighbours, the variance of this level is given twice.
-        epsilon: at least 0.
-
-    Raises:
-        OdError: there is no variance, a variance is not between 1e-30 and 1e60, or epsilon is below 0.
+    Raises OdError if there is no variance, a variance is not between 1e-30 and 1e60, or epsilon is below 0.
     """
     if epsilon < 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon must be at least 0", next_step="correct the budget")
@@ -112,13 +107,9 @@ def rho_for_epsilon_exact(
     The rho is a multiple of 2^-64. A level with share s is measured with variance c / (2 rho s), and neighbours differ
     by one in at most c of its cells. :func:`delta_exact` is at most delta for these variances.
 
-    Args:
-        epsilon, delta: the promise.
-        shares: share of rho of each measured level. They are above 0 and sum to 1.
-        cells: c of each measured level: 2 for bounded neighbours, 1 for unbounded neighbours and for the root.
-
-    Raises:
-        OdError: :func:`od_core.privacy.accounting.rho_for_epsilon` refuses epsilon or delta, or delta is below 1e-12.
+    The ``shares`` are above 0 and sum to 1. In ``cells``, c is 2 for bounded neighbours, and 1 for unbounded neighbours
+    and for the root. Raises OdError if :func:`od_core.privacy.accounting.rho_for_epsilon` refuses epsilon or delta, or
+    delta is below 1e-12.
     """
     _check_delta(delta)
     tight = accounting.rho_for_epsilon(epsilon, delta, "tight")

@@ -337,13 +337,10 @@ class Nodes:
     def divided(self, rows: Rows, dimensions: Counts, parts: Counts, begins: NDArray[np.int32]) -> Nodes:
         """Cut each node into parts along one dimension, and return the parts as nodes, those of the first node first.
 
-        Args:
-            rows: filled cells, as in :data:`od_core.stops.geometry.Rows`. They are sorted in place, so that the
-                rows of each part are contiguous.
-            dimensions: dimension in which each node is cut; shape (nodes,).
-            parts: number of parts of each node, at least 1; shape (nodes,).
-            begins: first cell of every part in the cut dimension, ascending within a node; shape (sum of parts,). The
-                first part of a node begins at the first cell of the node.
+        The ``rows`` are sorted in place, so that those of each part are contiguous. ``dimensions`` and ``parts`` have
+        the dimension in which each node is cut, and its number of parts, at least 1. ``begins`` has the first cell of
+        every part in the cut dimension, ascending within a node; shape (sum of parts,). The first part of a node begins
+        at the first cell of the node.
         """
         lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
         children, along = np.arange(len(lower)), np.repeat(dimensions, parts)

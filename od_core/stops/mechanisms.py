@@ -172,12 +172,8 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
     the entropy of the noise on m^d parts equals the information that the cut into m^d parts loses (equation 18). m is
     rounded and clipped to the range from 1 to ``length``. If N <= 1, m is 1.
 
-    Args:
-        noisy: N; shape (boxes,).
-        epsilon: inverse of the scale of the noise that the parts will have.
-        dimensions: d, the number of dimensions still to be cut.
-        length: number of cells of the dimension.
-        rounding: rounding of m, see :data:`Rounding`.
+    ``noisy`` has the N of the boxes, and ``epsilon`` is the inverse of the scale of the noise that the parts will have.
+    d is ``dimensions``, the number of those still to be cut, and ``length`` the number of cells of this one.
     """
     exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
@@ -271,12 +267,7 @@ def draw_equal_boxes(points: Points, grid: Grid, parts: Parts, path: Path) -> Dr
     """Measure one box for each combination of parts with the whole remaining budget. The result is public.
 
     Part k of a dimension with n cells and m parts begins at cell floor(k n / m).
-
-    Args:
-        points: confidential cells of the trips.
-        grid: the public grid.
-        parts: number of parts of each dimension, from 1 to its number of cells. The product is at most ``MAX_BOXES``.
-        path: path to the boxes before they are measured.
+    ``parts`` has the numbers of parts, from 1 to the number of cells. Their product is at most ``MAX_BOXES``.
     """
     counts = np.zeros(math.prod(parts), dtype=np.int64)
     _count(points, np.array(grid.sizes, dtype=np.int64), np.array(parts, dtype=np.int64), counts)
@@ -374,8 +365,7 @@ class MKM(EqualGrid):
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
-        m: float = (total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2))
-        return m
+        return float((total / math.sqrt(math.log(total))) ** (2 / (dimensions + 2)))
 
 
 # Where to cut the nodes of a density tree: a score of each candidate, and noise on the scores.
@@ -418,12 +408,8 @@ def heterogeneity(
     changes by at most 2. Then floor(O) changes by at most 2 as well, because O <= O' + 2 implies floor(O) <=
     floor(O') + 2. Rounding to integers loses little, because the noise is about a hundred times as wide.
 
-    Args:
-        rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
-        nodes: nodes that are not yet cut in the dimension.
-        dimension: dimension to cut.
-        parts: number of parts of each node; shape (nodes,).
-        candidates: first cell of every part in each candidate cut; shape (candidates, sum of parts).
+    The nodes are not yet cut in the dimension. ``parts`` has the number of parts of each node, and ``candidates`` the
+    first cell of every part in each candidate cut; shape (candidates, sum of parts).
     """
     sides = nodes.upper.astype(np.int64) - nodes.lower + 1
     sides[:, dimension] = 1
@@ -622,14 +608,8 @@ class DAFEntropy(StopsMechanism):
 
         The parts of the first node come first. By default, the parts of a node are nearly equal.
 
-        Args:
-            rows: cells with trips, as in :data:`od_core.stops.geometry.Rows`.
-            nodes: nodes of this depth, which are not yet cut in this dimension.
-            depth: depth of the nodes, which is also the number of the dimension to cut, from 0.
-            parts: number of parts of each node; shape (nodes,).
-            length: number of cells of the dimension.
-            choosing: epsilon of the choice of cuts, which the path was charged unless ``length`` is 1.
-            path: path of the nodes after this charge.
+        ``parts`` has the number of parts of each node, and ``length`` is the number of cells of the dimension.
+        ``choosing`` is the epsilon of the choice of cuts, which the ``path`` was charged unless ``length`` is 1.
         """
         return equal_parts(parts, length)
 
@@ -826,11 +806,9 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
     where a = exp(-1 / scale) and rho(x) = ln((1 + a - a^(x+1)) / (1 + a - a^x)). Replacing a trip adds one on one path
     and removes one on another, so the two bounds are added. The proof is in ``docs/explanation/stops.md``.
 
-    Args:
-        scale: lambda, the scale of the noise. Noise backends may draw with a scale of up to (1 + 2^-30) lambda. The
-            bound holds for all scales in this range.
-        decay: delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least scale ln 2.
-        sensitivity: 1, or 2 if a trip may be replaced.
+    Noise backends may draw with up to (1 + 2^-30) times the ``scale`` lambda. The bound holds for all scales in this
+    range. ``decay`` is delta, an integer of at least 1; the theorem of [zhang2016privtree] requires at least lambda
+    ln 2. ``sensitivity`` is 1, or 2 if a trip may be replaced.
     """
     with at_precision(_BITS):
         rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))

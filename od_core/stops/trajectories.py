@@ -282,17 +282,10 @@ class PlaceList:
     ) -> PlaceList:
         """Create the list from a table with one row per place.
 
-        Args:
-            places: the public table.
-            columns: names of the columns of ``places``.
-            side: number of cells on each side of the map.
-            stages: names of the places of a trip in order, such as ``origin``, ``stop``, ``destination``.
-            edges: west, east, south and north edge of the map, in degrees. By default, the map is the smallest one that
-                contains all places.
-
-        Raises:
-            OdError: a column is missing, a code is listed twice or is not text, a place has no coordinates or is not on
-                the map, or the map is invalid (see :class:`MapGrid`).
+        ``side``, ``edges`` and ``stages`` are those of :class:`MapGrid`, where stages are the names of the places of a
+        trip, such as ``origin``, ``stop``, ``destination``. By default, the map is the smallest one that contains all
+        places. Raises OdError if a column is missing, a code is listed twice or is not text, a place has no coordinates
+        or is not on the map, or the map is invalid.
         """
         for name in columns:
             if name not in places.columns:
@@ -341,14 +334,9 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     A record is faulty if one of its places is not listed, or if its date is outside the period of the file. Faulty
     records are dropped. Whether a record is faulty does not depend on other records.
 
-    Args:
-        records: Parquet file written by :func:`od_core.records.load.load_records`. Its records have an origin, a
-            destination, and one stop for each further place of a trip.
-        places: the public list of places.
-        fault_threshold: largest accepted share of faulty records.
-
-    Raises:
-        OdError: too many records are faulty, or the records cannot be read.
+    :func:`od_core.records.load.load_records` wrote the file. Its records have an origin, a destination, and one stop
+    for each further place of a trip. Raises OdError if the share of faulty records exceeds ``fault_threshold``, or the
+    records cannot be read.
     """
     stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
     stages = ["origin", *stops, "destination"]
