@@ -71,7 +71,6 @@ def sentences() -> Environment:
 
 
 def _if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
-    """Return a number in a form; None if it is missing, or no number."""
     return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
 
 
