@@ -20,7 +20,6 @@ from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.mechanisms import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.domain import alike
-from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
@@ -193,6 +192,8 @@ def _print_errors(plan: ReleasePlan) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
+    from od_core.publication.bundle import REPORT  # imports pandas
+
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
     if kind is None:
         refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."
