@@ -156,10 +156,7 @@ def _current(path: Path) -> Iterator[None]:
 
 @contextmanager
 def _without_schemas() -> Iterator[None]:
-    """Load definitions without the JSON Schemas of all installed components, which only Dagster's UI reads.
-
-    To make them takes half a second, longer than the definitions of most projects.
-    """
+    """Load definitions without the JSON Schemas of all components, which take half a second, for Dagster's UI."""
     made = load_defs.get_library_json_enriched_defs
     load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
     try:
@@ -185,6 +182,5 @@ def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:
 
 
 def _as_one(faults: Iterable[OdError]) -> OdError:
-    """Return one error that says all faults."""
     first, *further = faults
     return first.changed(message="; ".join(dict.fromkeys(fault.message for fault in (first, *further))))

@@ -111,43 +111,12 @@ def cell_columns(dimensions: int) -> list[Column]:
 
 ALLOWED = frozenset(
     {
-        "address",
-        "areas",
-        "atlas",
-        "bundle",
-        "cap_rho",
-        "dagster/row_count",
-        "delta",
-        "destination_level",
-        "epsilon",
-        "files_written",
-        "first_page",
-        "groups",
-        "guarantee",
-        "largest_changes",
-        "largest_flows",
-        "left_rho",
-        "level",
-        "levels",
-        "measured_cells",
-        "mechanism",
-        "origin_level",
-        "pictures",
-        "plan",
-        "public_cells",
-        "release",
-        "releases",
-        "report",
-        "rho",
-        "sensitivity_squared",
-        "series",
-        "spent_rho",
-        "standard_deviation",
-        "top_code",
-        "trips",
-        "unit",
-        "variance",
-        "violations",
+        *("release", "releases", "series", "unit", "mechanism", "guarantee", "epsilon", "delta", "rho"),
+        *("cap_rho", "spent_rho", "left_rho", "plan", "violations", "areas", "public_cells", "dagster/row_count"),
+        *("level", "levels", "origin_level", "destination_level", "measured_cells"),
+        *("sensitivity_squared", "variance", "standard_deviation"),
+        *("trips", "groups", "top_code", "largest_flows", "largest_changes"),
+        *("address", "atlas", "bundle", "files_written", "first_page", "pictures", "report"),
     }
 )
 """Allowed names of metadata: public data, noisy values and numbers of violations, but no counts of true records."""
@@ -223,7 +192,6 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 
 
 def _content(release: Any) -> dict[str, Any]:
-    """Return metadata on the content of a release."""
     if isinstance(release, Release):
         largest = labelled(release.tree, release.flows.nlargest(10, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": table(largest)}

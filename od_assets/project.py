@@ -104,7 +104,6 @@ def project_at(root: Path) -> Project | None:
 
 
 def _dg_settings(root: Path) -> dict[str, Any]:
-    """Return the settings of ``dg`` in a folder; an empty dict if there are none or the file cannot be read."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
             settings = _parsed(root / name, (root / name).stat().st_mtime_ns)

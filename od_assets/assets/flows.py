@@ -57,7 +57,6 @@ def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets geography, raw trips and trip counts of a series of flows; see :func:`source_assets`."""
     geography, raw_trips = source_assets(series)
     zones = columns_of(geography.key, series.placing_columns)
     sources = {
@@ -86,7 +85,6 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets of a series' levels, coarse to fine."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
     levels = [_measurement_asset(series, level) for level in above]
@@ -96,15 +94,11 @@ def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
-    """Return the column of noisy values of every measurement, as sources of what is computed from all of them."""
     return [dg.TableColumnDep(series.measurement_key(level), NOISY.name) for level in series.measurement_levels]
 
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
-    """Return the key, the upstream assets and the columns of a level's measurement.
-
-    Its pairs of areas are the children of pairs with estimated trips.
-    """
+    """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
     zones = columns_of([series.name, "geography"], series.placing_columns)
     counted, above = [series.name, "trip_counts"], _estimate_above(series, level)
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
@@ -117,7 +111,7 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 
 
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
-    """Return the key, the upstream assets and the columns of a level's estimate. It sums to the level above."""
+    """Return the definition of a level's estimate, which sums to the level above."""
     measured = series.measurement_key(level)
     above = (dg.TableColumnDep(key, TRIPS.name) for key in _estimate_above(series, level))
     trips = [dg.TableColumnDep(measured, NOISY.name), *above]
@@ -127,7 +121,6 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
 
 
 def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:
-    """Return the key of the estimate of the level above; empty for the first level."""
     return [series.estimate_key(level - 1)] if level > series.measured_levels[0] else []
 
 
@@ -167,7 +160,6 @@ def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
 
 
 def _estimated(plan: ReleasePlan, level: int, digest: str, trips: pa.ChunkedArray) -> dg.MaterializeResult:
-    """Return the result for the estimate of a level, given the digest of its file and its column of trips."""
     total = pc.sum(trips, min_count=0).as_py()
     return made(digest, level=level, public_cells=plan.tree.cells(level), trips=total, dagster__row_count=len(trips))
 
@@ -214,11 +206,7 @@ def _refine(work: FlowWork) -> None:
 
 
 def _band_asset(series: FlowSeries, number: int) -> dg.AssetsDefinition:
-    """Return one multi-asset with the noisy measurements and the estimates of all levels of a band below the first.
-
-    One step of a run measures and estimates all of these levels, part by part. If the mechanism refines, the leaf level
-    has no estimate here.
-    """
+    """Return one asset of all levels of a band below the first: one step measures and estimates them by parts."""
     levels = series.level_bands[number]
     estimated = [level for level in levels if level in series.estimated_levels]
     specs = [_measurement(series, level, "noisy_measurement_in_parts") for level in levels]
@@ -256,7 +244,6 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
 
 
 def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets flows and bundle of a series."""
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
     sources = same_columns(leaves, columns)
 
@@ -284,10 +271,7 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    """Return the asset of the model-assisted flows of a series.
-
-    The asset depends on the bundles of its period and of the periods before, so a backfill publishes those first.
-    """
+    """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     own, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None

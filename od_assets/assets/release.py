@@ -31,7 +31,7 @@ from od_assets.resources.release_work import ReleaseWork, work_on
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
-from od_assets.series.series import Freshness, G, P, Series
+from od_assets.series.series import G, P, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
@@ -143,10 +143,7 @@ def bundle_asset(
 ) -> dg.AssetsDefinition:
     """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
 
-    Args:
-        table: key of the asset that the bundle is made from.
-        columns: columns of the main table of the bundle.
-        sources: upstream columns of each of them.
+    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream.
     """
     kind: Kind[Any] = series.kind
 
@@ -197,17 +194,14 @@ def bundle_asset(
 
     if series.freshness is None:
         return bundle
-    policy = _deadlines(series.freshness, series.periods.clock)
-    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))
-
-
-def _deadlines(freshness: Freshness, time_zone: str) -> dg.FreshnessPolicy:
+    deadline, clock = series.freshness.deadline, series.periods.clock
     try:
-        within = datetime.timedelta(days=freshness.within_days)
-        return dg.FreshnessPolicy.cron(deadline_cron=freshness.deadline, lower_bound_delta=within, timezone=time_zone)
+        within = datetime.timedelta(days=series.freshness.within_days)
+        policy = dg.FreshnessPolicy.cron(deadline_cron=deadline, lower_bound_delta=within, timezone=clock)
     except (CheckError, OverflowError) as error:
         is_too_large = isinstance(error, OverflowError)
         reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
         raise OdError(
             "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
         ) from None
+    return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))

@@ -40,7 +40,6 @@ def _table_assets(
         tables: columns, each with its upstream columns, of three assets by their names: the confidential counted input,
             the noisy measurements, and the table that will be published.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
-        rows: function that returns the number of rows of a release.
     """
     counted_input, measurements, table_of_release = (
         stated(series, name, with_columns(*columns, sources=sources)) for name, (columns, sources) in tables.items()

@@ -56,7 +56,6 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
 
 
 def _categories_of(breakdown: Breakdown) -> str:
-    """Return the name of the SQL table that lists the categories of a breakdown."""
     return f"categories_of_{breakdown.name}"
 
 

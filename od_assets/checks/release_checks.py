@@ -5,7 +5,7 @@ What each check requires is in ``requirements.yaml``.
 
 import secrets
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from importlib.resources import files
@@ -39,7 +39,6 @@ from od_core.group_sizes.release import frame_of
 from od_core.ledger.confidential import exclusive
 from od_core.publication.certificate import CheckResult
 from od_core.records.zone_lists import read_zones
-from od_core.stops.trajectories import PlaceList
 
 _PRIME = (1 << 61) - 1
 """Modulus of the random weights of grid cells. A product of two weights has at most 122 bits."""
@@ -98,20 +97,6 @@ def _ancestors(geography: Geography, level: int, above: int) -> pa.Table:
     return pa.table({"area": areas, "parent": geography.ancestors_at(level, above)})
 
 
-def segment_violations(tree: FlowTree, levels: Mapping[int, pa.Table], segments: pa.Table) -> dict[str, int]:
-    """Return the number of violations in the flows by category, by name of the check.
-
-    Args:
-        levels: estimate of the totals of each level (origin, destination, trips), by level.
-        segments: numbers of the origin and destination zones, number of the category, and trips.
-    """
-    differing = (flow_violations(tree, level, nodes, segments) for level, nodes in levels.items())
-    return {
-        "segments_are_counts": _count("segments_are_counts", segments=segments),
-        "segments_sum_to_totals": sum(differing),
-    }
-
-
 def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
     """Return the number of areas of a zone list that occur twice in a level, or lack a parent or children."""
     above = [WHOLE_SPACE] * len(zones)
@@ -126,9 +111,7 @@ def geography_violations(zones: pd.DataFrame, levels: Sequence[str]) -> int:
 def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
     """Return the number of violations in a group-size table, by name of the check.
 
-    Args:
-        frame: the public areas, numbers of groups and top code.
-        histograms: columns level, area (both numbers), size and groups, as read from their file.
+    ``histograms`` has the columns level, area (both numbers), size and groups, as read from their file.
     """
     parents = frame.geography.parents
     areas = pd.DataFrame(
@@ -143,22 +126,10 @@ def group_size_violations(frame: Frame, histograms: pa.Table) -> dict[str, int]:
     return {check: _count(f"histograms_{check}", **tables) for check in ("are_counts", "sum_to_totals", "add_up")}
 
 
-def place_violations(places: PlaceList) -> int:
-    """Return the number of places that are listed twice, have no code, or are not on the map."""
-    listed, columns = places.to_frame(), places.columns
-    degrees = {
-        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
-    }
-    edges = dict(zip(("west", "east", "south", "north"), ([edge] for edge in places.map.edges), strict=True))
-    placed = pd.DataFrame({"code": listed[columns.code], **degrees})
-    return _count("places_are_on_the_map", places=placed, map=pa.table(edges))
-
-
 def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
     """Return the number of violations in the boxes of a release, by name of the check.
 
-    Args:
-        boxes: columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
+    ``boxes`` has the columns lower_1, lower_2, ..., upper_1, upper_2, ..., count and noisy, as read from their file.
     """
     ends, cuts = [], []
     for number, size in enumerate(grid.sizes, start=1):
@@ -273,7 +244,14 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
-    return {"are_on_the_map": place_violations(work.series.kept_geography(work.warehouse.geographies))}
+    places = work.series.kept_geography(work.warehouse.geographies)
+    listed, columns = places.to_frame(), places.columns
+    degrees = {
+        name: pd.to_numeric(listed[getattr(columns, name)], errors="coerce") for name in ("longitude", "latitude")
+    }
+    edges = dict(zip(("west", "east", "south", "north"), ([edge] for edge in places.map.edges), strict=True))
+    placed = pd.DataFrame({"code": listed[columns.code], **degrees})
+    return {"are_on_the_map": _count("places_are_on_the_map", places=placed, map=pa.table(edges))}
 
 
 def record_checks(series: Series[Any, Any]) -> AssetChecks:
@@ -362,12 +340,18 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     total = work.counts.total if plan.publishes_total else int(root.trips.sum())
     docs = warehouse.data_docs(work.key)
     unmet = partial(_unmet, flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
+
+    def differing(leaves: pa.Table) -> int:
+        return sum(flow_violations(tree, level, nodes, leaves) for level, nodes in levels.items())
+
     segments: Counter[str] = Counter()
     for breakdown in plan.breakdowns:
-        segments.update(segment_violations(tree, levels, staged.segments_by_category(breakdown)))
+        trips = staged.segments_by_category(breakdown)
+        segments["segments_are_counts"] += _count("segments_are_counts", segments=trips)
+        segments["segments_sum_to_totals"] += differing(trips)
     return {
         "meets_expectations": warehouse.once((str(docs), plan.digest, file_digest(staged.flows)), unmet),
-        "same_at_every_level": sum(flow_violations(tree, level, nodes, flows) for level, nodes in levels.items()),
+        "same_at_every_level": differing(flows),
         **segments,
         "total_is_n": abs(int(table["trips"].sum()) - total),
         "spend_is_plan": spend_violations(warehouse, plan, work.key),

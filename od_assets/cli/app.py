@@ -133,8 +133,6 @@ def _known(error: BaseException) -> OdError | None:
     """Return the error to print for an exception. Return None if the exception is a defect of the program."""
     if isinstance(error, Interrupted):
         return error.to_error()
-    if isinstance(error, OdError):
-        return error
     if isinstance(error, OSError):
         return of_system(error)
-    return None
+    return error if isinstance(error, OdError) else None

@@ -410,7 +410,6 @@ def code_location() -> Finding:
 
 
 def _some(texts: list[str]) -> str:
-    """Return the first five of some texts, and the number of the others."""
     return ", ".join(texts[:5]) + (f" and {len(texts) - 5} more" if len(texts) > 5 else "")
 
 
@@ -544,7 +543,6 @@ def _kinds(
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
-    """Count the records as a release does. Raises OdError if a release would refuse them."""
     series, period = work.series, work.key.period
     counted: Counted
     if isinstance(series, TableSeries):
@@ -628,7 +626,6 @@ def of_declaration(name: str) -> list[Finding]:
 
 
 def _planned(series: Series[Any, Any], geography: Any) -> str:
-    """Return what a plan of a series costs. Raises OdError if it is refused."""
     plan = series.plan(geography, planned_period(series, None))
     Warehouse.of(series.project).hold_to_declared(series.domain)
     return f"rho {text_above(plan.charge.as_rho)} of a cap of {text_above(series.domain.cap.allowed_rho())}"

@@ -205,10 +205,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
 
 
 def _opened(answers: Answers, fields: Fields) -> _Records | None:
-    """Return the newest file of records, or None if there is none or the fields do not fit the component.
-
-    Fields that do not fit are refused when the declaration is written. Raises OdError if the file cannot be opened.
-    """
+    """Return the newest file of records; None if there is none or the fields, refused later, do not fit."""
     source = newest_file(answers["records"])
     if source is None:
         return None
@@ -355,7 +352,6 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
 
 
 def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
-    """Return a check of an answer that must be one of some names."""
     step = "choose one of them"
     return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
 
@@ -509,7 +505,6 @@ def answered(
 
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
-    """Raise OdError if the answer to a question is missing or does not fit the files."""
     if question.required and not answers[question.flag].strip():
         option = question.option
         raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
@@ -641,10 +636,7 @@ def cap_above(rho: Fraction) -> str:
 
 
 def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``stated`` that are also in ``fitting``, with the values in ``fitting``.
-
-    ``fitting`` has the validated values, without values that equal the default.
-    """
+    """Return the fields of ``stated`` that ``fitting``, without defaults, has too, with its validated values."""
     return {
         name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
         for name, value in stated.items()

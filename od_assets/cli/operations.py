@@ -97,9 +97,7 @@ def _balance_facts(balance: Balance) -> dict[str, Any]:
     return {
         "domain": balance.domain,
         "period": balance.period,
-        "cap": amount(balance.cap),
-        "spent": amount(balance.spent),
-        "left": amount(balance.left),
+        **{name: amount(getattr(balance, name)) for name in ("cap", "spent", "left")},
         "releases": balance.releases,
         "lost_draws": balance.lost_draws,
         **({"periods": {period: amount(rho) for period, rho in balance.parts.items()}} if balance.parts else {}),

@@ -20,7 +20,6 @@ from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.mechanisms import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.domain import alike
-from od_core.publication.bundle import REPORT
 from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
@@ -71,7 +70,6 @@ def sentences() -> Environment:
 
 
 def _if_known(form: Callable[..., str], value: Any, *more: Any) -> str | None:
-    """Return a number in a form; None if it is missing, or no number."""
     return None if value is None or is_undefined(value) or math.isnan(value) else form(value, *more)
 
 
@@ -194,6 +192,8 @@ def _print_errors(plan: ReleasePlan) -> None:
 
 def print_outcome(outcome: Outcome) -> None:
     """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
+    from od_core.publication.bundle import REPORT  # imports pandas
+
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
     if kind is None:
         refused = "stays as it was published; this run was refused." if facts.get("was_public") else "is not published."

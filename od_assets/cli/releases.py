@@ -66,7 +66,15 @@ def plan(
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
 
-    _refuse_options(target, table, to, page)
+    if not target and (table is not None or to is not None):
+        name = "--to" if table is None else "--table"
+        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
+    if target and page is not None:
+        raise OdError(
+            "OD-TARGET",
+            "a planning page begins with the declared budget, and not with that for targets",
+            next_step="declare the budget for the targets with --to, and make the page after that",
+        )
     series = declaration(release)
     period = planned_period(series, period)
     planned = series.plan(series.read_geography(), period)
@@ -115,19 +123,6 @@ def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path)
     step = "name a file in a folder that exists and may be written"
     with written_as(f"the planning page {str(path)!r}", step, code="OD-FORECAST-PAGE"):
         write_text(path, page)
-
-
-def _refuse_options(target: list[str] | None, table: str | None, to: Path | None, page: Path | None) -> None:
-    """Raise OdError if options are given that have no effect with, or without, targets."""
-    if not target and (table is not None or to is not None):
-        name = "--to" if table is None else "--table"
-        raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
-    if target and page is not None:
-        raise OdError(
-            "OD-TARGET",
-            "a planning page begins with the declared budget, and not with that for targets",
-            next_step="declare the budget for the targets with --to, and make the page after that",
-        )
 
 
 def forecast(

@@ -273,7 +273,6 @@ def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -
 
 
 def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    """Return mean absolute errors with one row per level and one column per value of ``column``."""
     place = [name for name in _PLACE if name in errors]
     wide = errors.pivot_table(index=place, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)
@@ -484,7 +483,6 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
 
 
 def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
-    """Return the names and values of a section of a YAML document; empty if there is none."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     section = next((value for key, value in pairs if key.value == name), None)
     return list(section.value) if isinstance(section, yaml.MappingNode) else []
@@ -515,7 +513,6 @@ def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
 
 
 def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> ReleasePlan:
-    """Return a plan with another budget and with the share of the breakdowns that was found."""
     if plan.segments is None or found.segment_share is None:
         return with_budget(plan, budget)
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))

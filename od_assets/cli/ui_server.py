@@ -106,10 +106,7 @@ def _refusal(asked: HTTPConnection, token: str, cookie: str) -> Response | None:
 
 
 def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
-    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``.
-
-    The UI sends both queries and changes there.
-    """
+    """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
     if asked.scope["path"] != "/graphql":
         return asked.scope["method"] in ("GET", "HEAD")
     kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()

@@ -90,7 +90,6 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
 
 
 def _assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
-    """Return the assets of a series of any kind."""
     if isinstance(series, FlowSeries):
         return flow_assets(series)
     if isinstance(series, GroupSizeSeries):

@@ -37,7 +37,9 @@ def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
     if "execute_step" in sys.argv:
         process = _ELSEWHERE
     else:
-        process = _process_name(os.getppid() if _is_step_process() else os.getpid())
+        target = getattr(multiprocessing.current_process(), "_target", None)  # the parent of a run may be a code server
+        is_of_a_step = getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
+        process = _process_name(os.getppid() if is_of_a_step else os.getpid())
     instance.add_run_tags(run_id, {HOST_TAG: socket.gethostname(), PROCESS_TAG: process})
 
 
@@ -47,15 +49,6 @@ def public_step(context: dg.AssetExecutionContext) -> Iterator[None]:
     mark_process(context.instance, context.run.run_id)
     with public_failures():
         yield
-
-
-def _is_step_process() -> bool:
-    """Return whether Dagster's multiprocess executor started this process for one step.
-
-    The process of a run may be a child of a code server, which says nothing about the run.
-    """
-    target = getattr(multiprocessing.current_process(), "_target", None)
-    return getattr(target, "__module__", "") == "dagster._core.executor.child_process_executor"
 
 
 def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
@@ -109,10 +102,7 @@ def _marks_itself(run: dg.DagsterRun) -> bool:
 
 
 def _process_name(pid: int) -> str:
-    """Return a text that identifies a process: on Linux, its id and its start time, which no later process has.
-
-    On other systems, the text is the id and whether the id is in use.
-    """
+    """Return a text that identifies a process: its id and, on Linux, its start time, which no later process has."""
     try:
         if Path("/proc/self/stat").exists():
             start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
@@ -126,11 +116,7 @@ def _process_name(pid: int) -> str:
 
 
 def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Write the period of a run into its tags.
-
-    If the run executes assets of one series without the release job, it has no tag of the series. Then write the series
-    too.
-    """
+    """Write the period of a run into its tags and, if it executes assets of a series without its job, the series."""
     marks = {}
     series = chosen_series(run)
     if RELEASE_TAG not in run.tags and len(series) == 1:

@@ -104,11 +104,7 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return the evidence with which the release is reserved.
-
-        Before it is reserved, return that of the newest published release of an earlier period or revision that has the
-        same plan; None if there is none.
-        """
+        """Return the evidence of the reserved plan; before, of the newest earlier release that has the same plan."""
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)
@@ -209,10 +205,7 @@ class ReleaseWork(Generic[P, G]):
         return begun
 
     def _refuse_older_ledger(self) -> None:
-        """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is missing.
-
-        After a loss of the ledger, no new one may be used.
-        """
+        """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is lost."""
         warehouse, key = self.warehouse, self.key
         if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
             raise OdError(

@@ -111,10 +111,7 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
 
 
 def _plans(series: Series[Any, Any]) -> Callable[[Period], Plan | None]:
-    """Return a function that plans a period, or returns None if a file is missing or a setting cannot be planned.
-
-    Each plan is made once; periods with as many days have the same one.
-    """
+    """Return a function that plans periods, once for as many days; it returns None if they cannot be planned."""
     geography, plans = cache(series.read_geography), dict[int, Plan | None]()
 
     def planned(period: Period) -> Plan | None:

@@ -127,10 +127,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
 
 @contextmanager
 def _taken() -> Iterator[None]:
-    """Raise OdError for an exception of a channel of notices, whose text may hold the address of a webhook.
-
-    The notice is given again, since the evaluation fails.
-    """
+    """Raise OdError for an exception of a channel of notices, whose text may hold the address of a webhook."""
     try:
         yield
     except OdError:

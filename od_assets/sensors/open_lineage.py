@@ -224,7 +224,6 @@ class _Translation:
         }
 
     def _sources(self, key: dg.AssetKey) -> Mapping[str, Sequence[dg.TableColumnDep]]:
-        """Return the upstream columns of each column of an asset."""
         lineage = self._metadata(key).get("dagster/column_lineage")
         return {} if lineage is None else lineage.deps_by_column
 

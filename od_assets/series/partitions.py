@@ -145,7 +145,6 @@ def period_of(partition: str, every: str) -> Period:
 
 
 def _length_of(every: str) -> Length | None:
-    """Return the length of a series' periods; None for a single period."""
     return next((length for length in LENGTHS if length == every), None)
 
 

@@ -52,13 +52,9 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
 
 
 def yaml_documents(path: Path, where: str) -> list[Any]:
-    """Return the YAML documents of a file.
+    """Return the YAML documents of a file, which messages name ``where``.
 
-    Args:
-        where: name of the file in messages.
-
-    Raises:
-        OdError: the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
+    Raises OdError if the file cannot be opened, is not UTF-8 text or is not valid YAML; the message names the line.
     """
     try:
         return deepcopy(_documents(path.read_text(encoding="utf-8")))
@@ -233,7 +229,6 @@ def _has_sections(annotation: Any) -> bool:
 
 
 def _part_of(section: Any, name: str) -> Any:
-    """Return the section, or the mapping of sections, that is declared under a name; None if there is none."""
     return get_args(section)[1] if get_origin(section) is dict else _section_of(annotations_of(section).get(name))
 
 
