@@ -312,9 +312,9 @@ READ_AS: dict[str, Callable[[Path], object]] = {
     "areas of two parents": listed(parents=("origin", "number")),
     "areas of unlisted parents": listed(parents=("number", "user")),
     "areas of unequal depth": listed(parents=("number", "chain")),
-    "groups": lambda path: ListedGroups(path, "origin", "destination").codes(UNLIKE),
-    "groups that are listed once": lambda path: ListedGroups(path, "number", "user").codes(UNLIKE),
-    "groups without their columns": lambda path: ListedGroups(path).codes(UNLIKE),
+    "groups": lambda path: ListedGroups(path, "origin", "destination").listed(UNLIKE),
+    "groups that are listed once": lambda path: ListedGroups(path, "number", "user").listed(UNLIKE),
+    "groups without their columns": lambda path: ListedGroups(path).listed(UNLIKE),
     "places": lambda path: PlaceList.from_frame(
         read_zones(path), PlaceColumns("origin", "user", "user"), side=4, stages=("origin", "destination")
     ),
