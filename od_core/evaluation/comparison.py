@@ -465,8 +465,6 @@ SETTINGS: Any = {
     "svg.hashsalt": "od-release",
 }
 
-BOUND_COLOUR = "#222222"
-
 LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
 """Smallest width of a figure, and width of the longest legend entry, in inches."""
 
@@ -528,7 +526,7 @@ def figure_by_level(table: pd.DataFrame, wanted: Sequence[str], metric: str) -> 
 
     It has one row per wanted data set in the table of :func:`draw_figures`, and one column per epsilon.
     """
-    names, panel = _listed(table, wanted), partial(_by_level, metric)
+    names, panel = [name for name in wanted if name in set(table["data_set"])], partial(_by_level, metric)
     return _by_epsilon([(f"{name}\n{TITLES[metric]}", table[table["data_set"] == name], panel) for name in names])
 
 
@@ -536,7 +534,7 @@ def figure_6(table: pd.DataFrame) -> Figure:
     """Return a figure of release times by epsilon for synthetic data sets in the table of :func:`draw_figures`."""
     from matplotlib.figure import Figure
 
-    names = _listed(table, SYNTHETIC)
+    names = [name for name in SYNTHETIC if name in set(table["data_set"])]
     styles, columns = _styles(table[table["data_set"].isin(names)]), min(3, len(names))
     lines = -(-len(names) // columns)
     figure = Figure(figsize=(max(2.8 * columns + 0.5, LEAST_WIDTH), 2.2 * lines + 0.8), layout="constrained")
@@ -545,15 +543,20 @@ def figure_6(table: pd.DataFrame) -> Figure:
         axes.set_visible(False)
     for axes, name in zip(grid.flat, names, strict=False):
         axes.set_title(name)
-        _times_by_epsilon(axes, table[table["data_set"] == name], styles)
+        rows = table[table["data_set"] == name]
+        epsilons = sorted(set(rows["epsilon"]), key=Fraction)
+        for label, shift in _shifts(styles):
+            some = rows[rows["contender"] == label].drop_duplicates("epsilon")
+            if len(some):
+                place = some["epsilon"].map(epsilons.index) + 1.5 * shift
+                _mark(axes, styles[label], some, SECONDS, place, linestyle="none")
+        axes.set_yscale("log")
+        axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
+        axes.grid(visible=False, axis="x")
     for line in grid:
         line[0].set_ylabel(TITLES[SECONDS])
     _legend(figure, styles)
     return figure
-
-
-def _listed(table: pd.DataFrame, wanted: Sequence[str]) -> list[str]:
-    return [name for name in wanted if name in set(table["data_set"])]
 
 
 def _by_epsilon(lines: Sequence[tuple[str, pd.DataFrame, Panel]]) -> Figure:
@@ -611,19 +614,6 @@ def _times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFra
     axes.set_xlabel(TITLES[SECONDS])
 
 
-def _times_by_epsilon(axes: Axes, rows: pd.DataFrame, styles: Styles) -> None:
-    """Draw the times of releases of one data set by epsilon on ``axes``."""
-    epsilons = sorted(set(rows["epsilon"]), key=Fraction)
-    for label, shift in _shifts(styles):
-        some = rows[rows["contender"] == label].drop_duplicates("epsilon")
-        if len(some):
-            place = some["epsilon"].map(epsilons.index) + 1.5 * shift
-            _mark(axes, styles[label], some, SECONDS, place, linestyle="none")
-    axes.set_yscale("log")
-    axes.set_xticks(range(len(epsilons)), [f"ε = {epsilon}" for epsilon in epsilons])
-    axes.grid(visible=False, axis="x")
-
-
 def _mark(
     axes: Axes,
     style: tuple[str, str],
@@ -658,7 +648,7 @@ def _legend(figure: Figure, styles: Styles) -> None:
         for label, (colour, marker) in styles.items()
     ]
     if any(line.get_linestyle() == "--" and np.size(line.get_xdata()) for axes in figure.axes for line in axes.lines):
-        handles.append(Line2D([], [], color=BOUND_COLOUR, linestyle="--", linewidth=1.1, label=BOUND_LABEL))
+        handles.append(Line2D([], [], color="#222222", linestyle="--", linewidth=1.1, label=BOUND_LABEL))
     figure.legend(handles=handles, loc="outside lower center", ncols=min(3, int(figure.get_figwidth() // LEGEND_ENTRY)))
 
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -30,7 +31,7 @@ import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.evaluation.comparison import SETTINGS
+from od_core.evaluation.comparison import NOISE, SETTINGS
 from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
 from od_core.evaluation.metrics import Level, Truth, aligned, category_trips, leaves_of, sums_by_level
 from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
@@ -199,7 +200,6 @@ def _errors(sums: NDArray[np.float64]) -> pd.DataFrame:
     return every[every["cells"] > 0]
 
 
-NOISE = "table"
 TOO_WIDE = "OD-FORECAST-NOISE"
 """Error code for noise whose variance is too large for the backend of simulations."""
 
@@ -368,7 +368,6 @@ class TargetClass:
     """The flows of a table to which a target applies.
 
     Attributes:
-        target: the target.
         keys: number of each flow among all flows of the quantity, ascending; shape (flows,).
         sizes: trips of each flow in the table; shape (flows,).
         cells: areas of each flow; see :meth:`VarianceModel.of_cells`.
@@ -487,7 +486,6 @@ class TargetCost:
     """The cost of one target.
 
     Attributes:
-        target: the target.
         flows: number of flows of the table to which it applies.
         rho: rho of a release that meets this target with the shares of the solution.
         alone: rho that it would need if it were the only target.
@@ -774,11 +772,9 @@ def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetC
         tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
         return _Problem.of(plan, tried, classes).solved(range(len(classes))).rho
 
-    low, high = 1, _SEGMENT_GRAIN - 1
-    while high > low:
-        middle = (low + high) // 2
-        low, high = (low, middle) if rho(middle) <= rho(middle + 1) else (middle + 1, high)
-    return replace(segments, share=Fraction(low, _SEGMENT_GRAIN))
+    grains = range(1, _SEGMENT_GRAIN - 1)
+    best = 1 + bisect_left(grains, True, key=lambda twentieths: rho(twentieths) <= rho(twentieths + 1))
+    return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
 
 
 def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:

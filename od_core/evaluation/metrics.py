@@ -157,7 +157,6 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     because at theta = d the sum of the projection is at most that of z, and at theta = -d at least that. So an x_i
     above theta moves by |theta| <= d. Any other x_i lies between z_i - d >= -d and theta, and moves to 0, by at most d.
     For whole x and d, rounding theta up or down does not change this.
-
     """
     part = beta / len(plan.steps)
     maxima = [_largest(plan.tree.cells(step.level), step.variance, part) for step in plan.steps]

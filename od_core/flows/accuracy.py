@@ -81,15 +81,6 @@ class Step:
         mean: Reals = values @ self.whole if self.splits_origin else self.whole @ values
         return mean
 
-    def to_children(self, values: Reals) -> Reals:
-        """Return, for each shape below on the divided side, the mean of ``values`` over the parents of its areas.
-
-        ``values`` has one entry per shape above on the divided side. The result broadcasts against values per pair of
-        shapes below.
-        """
-        below: Reals = values @ self.parents
-        return below[:, np.newaxis] if self.splits_origin else below
-
 
 @dataclass(frozen=True, eq=False)
 class Shapes:
@@ -258,7 +249,8 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
         lacking = step.fan_out / 12 if refined else step.over_whole(estimate + s)
         uneven = _shift_error(step.fan_out, lacking)
-        return step.to_children(uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0))
+        below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
+        return below[:, np.newaxis] if step.splits_origin else below
 
     nodes = NodeVariances.of(ShapedTree.of(tree), variances, refined=refined)
     if refined and 0 in variances:  # a least-squares root is rounded, a measured one is whole

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import DEVIATIONS, lower_bound
+from od_core.flows.confidence import DEVIATIONS, highest, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
-from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
@@ -135,7 +135,7 @@ def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:
     balance = areas.inflow.estimate - areas.outflow.estimate
     raised = replace(areas.inflow, estimate=balance, variance=variance)
     lowered = replace(areas.outflow, estimate=-balance, variance=variance)
-    return -upper_end(lowered), upper_end(raised)
+    return -upper_end(lowered, highest), upper_end(raised, highest)
 
 
 def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -> Reals:
@@ -186,10 +186,8 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     def far(origin: Numbers, destination: Numbers) -> Reals:
         return np.nan_to_num(distance(origin, destination))
 
-    def both(origin: Numbers, destination: Numbers) -> Reals:
-        return np.nan_to_num(distance(origin, destination) + scale)
-
-    (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in (known, far, both))
+    weights: tuple[ZoneFunction, ...] = known, far, lambda *pairs: far(*pairs) + scale * known(*pairs)
+    (trips,), (total,), (mixed,) = (intervals.begun(level, weight) for weight in weights)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = _ratios(total, trips, covariance, farthest)
     unseen = dropped_bound(trips)

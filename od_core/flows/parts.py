@@ -48,10 +48,8 @@ from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
-from od_core.flows.arrays import Integers
 from od_core.flows.estimation.empirical_bayes import (
     GridNoise,
     Posterior,
@@ -352,22 +350,21 @@ def granted_rounds(
     for step in steps:
         number, state = step.number, states[step.number]
         claimed, kept = claimed_rounds(store, number), {*part_files(store, number)}
-        if (state is None or state.kind == RESERVED) and (claimed or kept):
-            raise OdError(
-                "OD-LEDGER-ROLLED-BACK",
-                f"level {step.level} of {key} has measurements of parts that the ledger does not record",
-                next_step="restore the newest ledger; an older one does not record all that was spent",
-                spent=STAYS_CHARGED,
-            )
         if state is None or state.kind == RESERVED:
+            if claimed or kept:
+                raise OdError(
+                    "OD-LEDGER-ROLLED-BACK",
+                    f"level {step.level} of {key} has measurements of parts that the ledger does not record",
+                    next_step="restore the newest ledger; an older one does not record all that was spent",
+                    spent=STAYS_CHARGED,
+                )
             rounds[number] = ledger.start_draw(key, number, noise)
-            continue
-        if state.kind == MEASURED:
+        elif state.kind == MEASURED:
             rounds[number] = 0
-            continue
-        missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - kept
-        is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
-        rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
+        else:
+            missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - kept
+            is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
+            rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
     return rounds
 
 
@@ -470,13 +467,7 @@ def measure_band(
 ) -> Band:
     """Measure all levels of a band, each once, estimate them from the top down, store both, and return the band.
 
-    Args:
-        plan: The plan of the release, with bands.
-        number: Number of the band, at least 1.
-        frontier: The released nodes of the last level above the band.
-        work: The attempt in whose folder the parts are stored.
-        workers: Engine that runs the tasks of the parts.
-        measurements: Provides the ledger and the key of the release.
+    ``number`` is that of the band, at least 1, and ``frontier`` are the released nodes of the last level above it.
 
     Raises:
         OdError: If a draw was lost and the cap does not allow another, if a part failed, or if the mechanism learns
@@ -506,12 +497,10 @@ def refine_bands(
     """Refine all bands. The result equals that of :func:`od_core.flows.estimation.refinement.refine`.
 
     Args:
-        plan: The plan of the release, with bands.
         root: The root with its exact trips if the total is an invariant; otherwise None.
         measured: The measurements of the first band, top level first.
         frontier: The released nodes of the last level of the first band.
         bands: The bands below, which must be measured.
-        work, workers: See :func:`measure_band`.
 
     Returns:
         The refined nodes of the root and of each level of the first band, top first. Those of the bands below are
@@ -532,7 +521,7 @@ def refine_bands(
         on_all(workers, descend_part, work, band.tasks)
         if band is not last:
             parts = [work.load("last", task) for task in band.tasks]
-            trips = {name: _joined([own[name] for own in parts], empty[:0]) for name, empty in trips.items()}
+            trips = {name: np.concatenate([own[:0], *(last[name] for last in parts)]) for name, own in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
         posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
@@ -588,32 +577,20 @@ def _risen_bands(
     sums: dict[str, ChildSums] = {}
     for band in reversed(bands):
         if band is not bands[-1]:
-            _save_below(band, work, sums)
+            first = 0
+            for task in band.tasks:  # the sums over the band below, for the part's last level
+                end = first + len(work.load_nodes("passed", task)[-1])
+                for table, own in sums.items():
+                    work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(own).items()})
+                first = end
             on_all(workers, rise_part, work, band.tasks)
         for table, _ in _each(counts):
             said = [work.load(f"sums_{table}", task) for task in band.tasks]
             for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
                 largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
-            names = ("noisy", "difference", "variance")
-            sums[table] = ChildSums(*(_joined([arrays[name] for arrays in said]) for name in names))
+            names, none = ("noisy", "difference", "variance"), np.empty(0, dtype=np.int64)
+            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in said)]) for name in names))
     return sums, largest
-
-
-def _save_below(band: Band, work: Work, sums: Mapping[str, ChildSums]) -> None:
-    """Store, for each part of a band, the sums over the band below for the part's last level."""
-    first = 0
-    for task in band.tasks:
-        end = first + len(work.load_nodes("passed", task)[-1])
-        for table, own in sums.items():
-            work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(own).items()})
-        first = end
-
-
-_NONE = np.empty(0, dtype=np.int64)
-
-
-def _joined(arrays: Sequence[NDArray[Any]], none: Integers = _NONE) -> NDArray[Any]:
-    return np.concatenate([none, *arrays])
 
 
 def measure_part(work: Work, part: Part) -> None:

@@ -187,22 +187,21 @@ class ReleasePlan(Plan):
         for total in (step for step in self.steps if not step.by_segment):
             own = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
             combined.append(
-                CombinedTotals.of(total, [(step, len(self._breakdown(step.breakdown).categories)) for step in own])
+                CombinedTotals.of(
+                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in own]
+                )
             )
         return tuple(combined)
 
     def segment_steps(self, breakdown: str) -> tuple[SegmentStep, ...]:
         """Return the steps that count trips by a breakdown, top level first. Raises OdError if it is not declared."""
-        name = self._breakdown(breakdown).name
+        name = find(self.breakdowns, breakdown).name
         return tuple(step for step in self.steps if isinstance(step, SegmentStep) and step.breakdown == name)
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns by which trips are also counted; empty if there are none."""
         return () if self.segments is None else self.segments.breakdowns
-
-    def _breakdown(self, name: str) -> Breakdown:
-        return find(self.breakdowns, name)
 
     @property
     def neighbours(self) -> Neighbours:
@@ -243,7 +242,7 @@ class ReleasePlan(Plan):
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
         """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
-        categories = len(self._breakdown(breakdown).categories)
+        categories = len(find(self.breakdowns, breakdown).categories)
         pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
 
@@ -278,7 +277,7 @@ class ReleasePlan(Plan):
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
         """Return upper bounds of the same for one category of a breakdown. Raises OdError if it is not declared."""
-        categories, steps = len(self._breakdown(breakdown).categories), self.segment_steps(breakdown)
+        categories, steps = len(find(self.breakdowns, breakdown).categories), self.segment_steps(breakdown)
         pairs = zip(self._largest_variances(self.totals), self._largest_variances(steps), strict=True)
         return _half_widths([segment_variance(v, w, categories) for v, w in pairs])
 
@@ -334,7 +333,11 @@ class ReleasePlan(Plan):
         Each node of such a level has one child, so the level below measures the same counts.
         """
         measured = {step.level for step in self.totals}
-        return [level for level in self._shared_levels if level not in measured]
+        return [
+            level
+            for level in measured_levels(self.neighbours, self.mechanism, self.tree.depth)
+            if level not in measured
+        ]
 
     @property
     def step_bands(self) -> list[tuple[GaussianStep, ...]]:
@@ -342,10 +345,6 @@ class ReleasePlan(Plan):
         if self.bands is None:
             return [self.steps]
         return [self.steps[band] for band in self.bands.split([step.level for step in self.steps])]
-
-    @property
-    def _shared_levels(self) -> list[int]:
-        return measured_levels(self.neighbours, self.mechanism, self.tree.depth)
 
     @property
     def _cells(self) -> tuple[int, ...] | None:
@@ -386,13 +385,12 @@ class ReleasePlan(Plan):
             standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
         """
         names = self.tree.level_names
-        errors = {"": self.expected_errors}
-        for breakdown in self.breakdowns:
-            errors[breakdown.name] = self.expected_segment_errors(breakdown.name)
+        by_breakdown = {one.name: self.expected_segment_errors(one.name) for one in self.breakdowns}
+        errors = {"": self.expected_errors} | by_breakdown
         rows = []
         for step in self.steps:
             by = step.breakdown if isinstance(step, SegmentStep) else ""
-            categories = len(self._breakdown(by).categories) if by else 1
+            categories = len(find(self.breakdowns, by).categories) if by else 1
             rows.append(
                 {
                     "level": step.level,

@@ -152,7 +152,7 @@ class _Choices:
             "promised": float_above(_epsilon(budget)),
             "declared": declared,
             "exact": _exact_text(stated),
-            "rho": _rho(rho),
+            "rho": [float(rho), text_above(rho)],
         }
 
     @cached_property
@@ -243,7 +243,7 @@ class _Choices:
                 else:
                     spent.append(None)
             promise = [one and [float_above(one.epsilon), float_above(Guarantee.of(one).best_guess())] for one in spent]
-            rho = [_rho(one.rho) for one in spent if one] if is_exact else None
+            rho = [[float(one.rho), text_above(one.rho)] for one in spent if one] if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
         return {"shares": listed, "fits": fits, "rho": rho, "promise": promise}
 
@@ -289,10 +289,6 @@ def _shape_facts(geography: Geography) -> dict[str, Any]:
 
 def _epsilon(budget: Budget) -> Fraction:
     return Fraction(budget.epsilon or 0) if budget.rho is None else epsilon_tight(budget.rho, budget.delta)
-
-
-def _rho(rho: Fraction) -> list[float | str]:
-    return [float(rho), text_above(rho)]
 
 
 def _exact_text(value: Fraction) -> str:

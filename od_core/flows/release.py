@@ -135,7 +135,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
     def segment_fit(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""
-        name = self._breakdown(segment).name
+        name = find(self.breakdowns, segment).name
         return self.once(("segment_fit", name), lambda: SegmentFit(self.plan, self.fitted, self.measured, name))
 
     def measurements_at(self, level: int) -> pd.DataFrame:

@@ -293,7 +293,7 @@ class ReleasedFlows(ABC):
             OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
                 :attr:`intervals`.
         """
-        tree, breakdown = self.tree, None if segment is None else self._breakdown(segment)
+        tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
         levels = self._levels(origin_level, destination_level)
         if segment is None:
             origin, destination, trips = tree.sums_at(self.leaves, *levels)
@@ -321,9 +321,6 @@ class ReleasedFlows(ABC):
     def _levels(self, origin_level: str, destination_level: str) -> tuple[int, int]:
         """Return the numbers of two levels. Raises OdError if there is no level of this name."""
         return self.tree.origin.level_number(origin_level), self.tree.destination.level_number(destination_level)
-
-    def _breakdown(self, segment: str) -> Breakdown:
-        return find(self.breakdowns, segment)
 
     def zero_bound(self, origin_level: str, destination_level: str) -> int:
         """Return the largest upper bound of an interval among the pairs of two levels, by name, that are released as 0.
@@ -376,7 +373,7 @@ class ReleasedFlows(ABC):
             trips = int(self.leaves.trips[inside].sum())
             lower, upper = self.intervals.of_sum(*meant)
         else:
-            k = self._breakdown(str(segment)).position(str(category))
+            k = find(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
             lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
@@ -419,7 +416,7 @@ class ReleasedFlows(ABC):
         leaves: Nodes = self.leaves
         estimate: Estimator = self.intervals.weighted
         if segment is not None or category is not None:
-            k = self._breakdown(str(segment)).position(str(category))
+            k = find(self.breakdowns, str(segment)).position(str(category))
             leaves = replace(leaves, trips=self.segments[str(segment)][:, k])
             estimate = partial(self.segment_intervals(str(segment)).weighted, category=k)
 

@@ -138,10 +138,9 @@ class StagedRelease(StagedFiles):
 
     def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
-        tables = {one.name: self._wide_segments(one) for one in plan.breakdowns}
         return {
-            name: np.column_stack([table[column].to_numpy() for column in table.column_names[2:]])
-            for name, table in tables.items()
+            one.name: np.column_stack([column.to_numpy() for column in self._wide_segments(one).columns[2:]])
+            for one in plan.breakdowns
         }
 
     def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:

@@ -161,13 +161,9 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
 def posterior_leaves(
     plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """Return an iterator of the estimated leaves in tree order, in consecutive pieces. Leaves of 0 are left out.
+    """Return what :func:`leaves_by_empirical_bayes` does, for all or some of the leaves.
 
-    Args:
-        leaf: The measurement of all or some of the leaves.
-        totals, u: See :func:`leaves_by_empirical_bayes`.
-        rows: The rows of all leaves.
-        posterior: The posterior from the histogram of all leaves.
+    ``rows`` and ``posterior`` are those of all leaves.
     """
     noise = GridNoise.of(leaf.step.variance)
     least, lump = float(u) * noise.sigma, max(1, math.isqrt(int(u * u * leaf.step.variance)))
@@ -347,11 +343,8 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
     The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
-
-    Args:
-        noise: The noise and its grid.
-        counts: Number of cells with a prior mean in each octave and a noisy value x at each point; shape (octaves,
-            points of x).
+    ``counts`` has the number of cells with a prior mean in each octave and a noisy value x at each point; shape
+    (octaves, points of x).
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
@@ -370,11 +363,8 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
 def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iterations: int) -> Reals:
     """Return the distribution of true counts n after iterations of expectation-maximisation; shape (points of n,).
 
-    Args:
-        noise: The noise and its grid.
-        counts: Number of cells with a noisy value x at each point; shape (points of x,).
-        start: Distribution to start from; None for 1/2 at 0 and uniform on the other points.
-        iterations: Number of iterations.
+    ``counts`` has the number of cells with a noisy value x at each point; shape (points of x,). ``start`` is the
+    distribution to start from; None for 1/2 at 0 and uniform on the other points.
     """
     most = len(noise.likelihood) - 1
     first = np.append(0.5, np.full(most, 0.5 / most)) if start is None else start

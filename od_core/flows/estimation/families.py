@@ -255,9 +255,8 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
 
     def find(first: int) -> None:
         own = slice(first, first + _BLOCK)
-        find_ranks(
-            plan.tree.first_rank(Pairs(wanted.level, wanted.origin[own], wanted.destination[own])), ranks, at[own]
-        )
+        pairs = Pairs(wanted.level, wanted.origin[own], wanted.destination[own])
+        find_ranks(plan.tree.first_rank(pairs), ranks, at[own])
 
     deque(in_order(find, range(0, len(at), _BLOCK)), maxlen=0)
     return at

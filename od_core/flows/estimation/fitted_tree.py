@@ -280,7 +280,6 @@ class FittedTree:
     """A measured flow tree with the estimates of all nodes.
 
     Attributes:
-        tree: The flow tree.
         levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
         by_noise: Whether the noise of these measurements determined which nodes were dropped.
         nothing_dropped: True if no node was dropped.
@@ -299,7 +298,6 @@ class FittedTree:
         A cell below a node that the top-down pass dropped is left out. The trips of dropped nodes have no weight.
 
         Args:
-            origin_level, destination_level: The pair of levels.
             weights: Weights of the pairs of areas that are summed. If they have groups, the estimates of a cell in all
                 groups follow each other.
             level: Number of the level of both geographies to which these areas belong; by default, the coarsest pair

@@ -262,13 +262,10 @@ def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nod
 def _losses_by_rule(
     plan: ReleasePlan, levels: Sequence[MeasuredLevel], base: Rule, others: list[Reals] | None
 ) -> _Losses:
-    """Return what held-out noise shows of each rule.
+    """Return what held-out noise shows of each rule, compared with the rule ``base``.
 
-    Args:
-        levels: All levels, top level first.
-        base: The rule with which all others are compared.
-        others: Trips of an earlier table at the nodes of each level below the root, from which every rule learns; None
-            if there is none.
+    ``others`` are the trips of an earlier table at the nodes of each level below the root, from which every rule
+    learns; None if there is none.
     """
     errors, false = np.zeros((2, len(RULES), 2))
     increase = np.zeros((2, len(RULES), len(levels)))

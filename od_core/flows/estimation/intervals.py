@@ -52,7 +52,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import DEVIATIONS, highest, lower_bound, upper_bound
+from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
 from od_core.flows.estimation.fitted_tree import (
     FACTOR,
     MEASURED_ROWS,
@@ -97,13 +97,9 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
 
 
 def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the one node of a level that is above leaves of both sums of each area, and the product c d there.
+    """Return the one node of the level ``fit.levels[k]`` that is above leaves of both sums of each area, and c d there.
 
-    Args:
-        fit: The fitted tree.
-        k: Position of the level of the nodes in ``fit.levels``.
-        level: Number of the level of the areas.
-        sides: The sums of the outflow and of the inflow below each node.
+    ``sides`` are the sums of the outflow and of the inflow below each node.
     """
     at, tree = fit.levels[k], fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
@@ -141,11 +137,7 @@ class AreaEstimates(NamedTuple):
 
 
 class Intervals:
-    """The 90 % intervals of the flows of one release, or of the sum of several, computed on request.
-
-    Args:
-        fits: The fitted tree of each release, over the same areas. Their noise must be independent.
-    """
+    """The 90 % intervals of the flows of one release, or of the sum of several with independent noise."""
 
     def __init__(self, fits: Sequence[FittedTree]) -> None:
         self.fits = fits
@@ -219,7 +211,7 @@ class Intervals:
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
-        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
+        lower, upper = bounds_of(reduce(add, [fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
     def weighted(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
@@ -234,7 +226,7 @@ class Intervals:
         for fit, (origins, destinations, estimates) in zip(self.fits, estimated, strict=True):
             place = find_pairs(origins, destinations, origin, destination, width)
             sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
-        return added(sums)
+        return reduce(add, sums)
 
 
 def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:
@@ -276,11 +268,6 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
         )
 
 
-def added(each: Sequence[Estimates]) -> Estimates:
-    """Return the estimates of the sums of independent releases, given those of each release, in their order."""
-    return reduce(add, each)
-
-
 def bounds_of(sums: Estimates) -> tuple[Integers, Integers]:
     """Return the lower and upper bounds of sums; shape (sums,) each.
 
@@ -288,7 +275,7 @@ def bounds_of(sums: Estimates) -> tuple[Integers, Integers]:
     the sum without dropped nodes, plus the upper bound of each dropped node; and the upper bound of the sum plus the
     estimated trips of all dropped nodes together. The upper bounds of cells of which nothing was measured are added.
     """
-    return lower_bound(sums.estimate, sums.variance), _upper(sums, upper_bound)
+    return lower_bound(sums.estimate, sums.variance), upper_end(sums, upper_bound)
 
 
 def dropped_bound(sums: Estimates) -> Integers:
@@ -297,12 +284,7 @@ def dropped_bound(sums: Estimates) -> Integers:
     return bounds_of(replace(sums, estimate=nothing, variance=nothing))[1]
 
 
-def upper_end(sums: Estimates) -> Integers:
-    """Return the upper bounds of sums that may be negative, such as a balance; shape (sums,)."""
-    return _upper(sums, highest)
-
-
-def _upper(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
+def upper_end(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
     """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
     alone = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
@@ -311,13 +293,7 @@ def _upper(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers
 
 
 class SegmentFit:
-    """The estimates of the flows of one release in each category of a breakdown.
-
-    Args:
-        plan: The plan of the release, which has the breakdown.
-        totals: The fitted totals of the release.
-        measured: The measurements of all steps.
-        breakdown: Name of the breakdown.
+    """The estimates of the flows of one release in each category of a breakdown, from the measurements of all steps.
 
     Attributes:
         categories: For each category, the tree fitted to its own measurements.
@@ -387,7 +363,7 @@ class SegmentIntervals:
 
 def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
-    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    lower, upper = zip(*(bounds_of(reduce(add, of_category)) for of_category in zip(*each, strict=True)), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 

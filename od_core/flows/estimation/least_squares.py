@@ -161,9 +161,7 @@ def up(
 def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
     """Return z and v of each node of a level; shape (nodes,) each.
 
-    Args:
-        level: The level.
-        sums, spread: What the level below says of each divided node, and its variance; shape (divided,) each.
+    ``sums`` and ``spread`` are what the level below says of each divided node, and its variance; shape (divided,) each.
     """
     z, v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
     if np.isinf(level.noise):

@@ -249,11 +249,9 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
 
 
 def next_parents(plan: ReleasePlan, measured: Sequence[Measurement], parents: Nodes | None) -> Nodes | None:
-    """Return the estimated nodes of a level, whose children are measured next.
+    """Return the estimated nodes of a level, whose children are measured next, given all measurements of the level.
 
-    Args:
-        measured: All measurements of the level.
-        parents: The estimated nodes of the level above. They are returned if the level is an exact root.
+    ``parents`` are the estimated nodes of the level above. They are returned if the level is an exact root.
     """
     totals = combined_totals(plan, measured)
     if not totals:
@@ -313,10 +311,6 @@ def combined_totals(
 
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
     and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.
-
-    Args:
-        measured: The measurements of all steps of some levels.
-        values: Returns the values of a measurement by segment.
     """
     if plan.segments is None:
         return list(measured)

@@ -173,7 +173,7 @@ def refine_above(
     """Return the refined root and levels above some nodes, top first, and the trips of all kept nodes of the last one.
 
     Args:
-        root: The root with its exact trips if the total is an invariant; otherwise None.
+        root: See :func:`refine`.
         counts: What every table is estimated from at these levels, top level first.
         kept: The nodes of the last of these levels that the top-down pass did not drop.
         sums: Returns the sums of a table, by breakdown and category, over the measured children of ``kept``.
@@ -296,7 +296,6 @@ def _read(
     """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
 
     Args:
-        measurement: Noisy counts of the children.
         divided: Area numbers of the kept children, on the side that the step to the level refines.
         runs: The kept children of parent ``p`` are ``runs[p]:runs[p + 1]``; shape (parents + 1,).
     """

@@ -45,9 +45,6 @@ _BLOCK = 1 << 21
 class Replicates:
     """The replicates of a release.
 
-    Args:
-        fitted: The fitted flow tree of the release.
-
     Attributes:
         ends: Origins and destinations of the measured leaves, the rows of all replicates, in tree order.
         estimate: The estimate h of each leaf, around which the replicates spread; shape (leaves,).

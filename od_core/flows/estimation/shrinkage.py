@@ -423,11 +423,7 @@ def shrink(
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
-
-    Args:
-        levels: All levels, top level first.
-        rule: How deviations are estimated.
-        earlier: Leaves of an earlier release with their trips, in tree order; None or empty if there is none.
+    ``earlier`` are the leaves of an earlier release with their trips, in tree order; None or empty if there is none.
     """
     families = list(families_of(plan, levels))
     if not rule.learns:
@@ -482,9 +478,7 @@ class Prediction:
     def of_some_leaves(self, chosen: Integers, *, mixes: bool) -> Prediction:
         """Return the prediction for the leaves of some families only; their distributions are those of all leaves.
 
-        Args:
-            chosen: Numbers of the families of leaves, ascending.
-            mixes: Whether deviations follow a mixture.
+        ``chosen`` are the numbers of the families, ascending, and ``mixes`` says whether deviations follow a mixture.
         """
         last = self.families[-1]
         if len(chosen) == len(last.parents):

@@ -99,24 +99,17 @@ def repair_columns(values, column_sums, bits, rounded):  # type: ignore[no-untyp
         if np.abs(surplus).sum() > 4 * len(surplus):
             moved = min(surplus[giver], -surplus[taker])
             _spread(rounded[giver], rounded[taker], slack >> bits, moved)
-        else:
-            moved = np.int64(1)
-            _move_unit(rounded[giver], rounded[taker], slack)
+        else:  # in the row of largest slack that has a unit to give
+            moved, best = np.int64(1), -1
+            for i in range(len(slack)):
+                if rounded[giver, i] > 0 and (best < 0 or slack[i] > slack[best]):
+                    best = i
+            rounded[giver, best] -= moved
+            rounded[taker, best] += moved
         surplus[giver] -= moved
         surplus[taker] += moved
         moves += 1
     return moves
-
-
-@kernel
-def _move_unit(giver, taker, slack):  # type: ignore[no-untyped-def]  # compiled
-    """Move one unit from the column ``giver`` to ``taker``, in the row of largest slack that has a unit to give."""
-    best = -1
-    for i in range(len(slack)):
-        if giver[i] > 0 and (best < 0 or slack[i] > slack[best]):
-            best = i
-    giver[best] -= 1
-    taker[best] += 1
 
 
 @kernel
