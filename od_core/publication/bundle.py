@@ -218,7 +218,6 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
 
     Args:
         write: function that writes the files of the bundle into an empty folder.
-        target: the public folder.
         published: digest of the published certificate, from the ledger; None if the ledger has none. Without it, a
             damaged bundle is replaced only if its own certificate equals the prepared one.
 
@@ -354,11 +353,7 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
 
 @contextmanager
 def _zipped(folder: Path, target: Path) -> Iterator[None]:
-    """Write the zip file of the bundle in ``folder`` during the context, and publish it beside ``target`` at its end.
-
-    Raises:
-        OdError: the zip file does not match the bundle.
-    """
+    """Write the zip file of a bundle's ``folder`` during the context, and publish it beside ``target`` at its end."""
     staged = target.with_name(f".{target.name}.zip.staged")
     try:
         with meanwhile(partial(write_zip, folder, _release(folder), staged)):
@@ -407,9 +402,7 @@ def write_bundle(
     are the same for any number of threads.
 
     Args:
-        kind, release, certificate: the release of any kind.
         report: text of ``report.html``.
-        folder: an empty folder.
         tell: called after each file is written, with the number of the file from 1, the number of listed files, and
             the name of the file; the data package and the checksums are not listed.
 
@@ -443,11 +436,10 @@ def write_bundle(
             refuse_unreadable(folder / file.name)
         return content
 
-    contents = in_order(write, listed)
-    for number, (file, content) in enumerate(zip(listed, contents, strict=True), start=1):
+    for file, content in zip(listed, in_order(write, listed), strict=True):
         written[file.name] = content
         if tell is not None:
-            tell(number, len(listed), file.name)
+            tell(len(written), len(listed), file.name)
     refuse_holes(folder, tables)
     package = json_text(filled_data("datapackage.json", **given, written=written))
     written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))

@@ -66,7 +66,6 @@ def certificate(
     """Return the certificate of a release of any kind, JSON-ready and of public values alone.
 
     Args:
-        kind, release, key: the release.
         data_set: name of the privacy domain that was charged.
         checks: outcomes of all blocking checks.
         record: the ledger's record of the release.

@@ -159,7 +159,7 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
     config = CLOSED | {"storage_compatibility_version": STORAGE, "threads": 1}
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
-        connection.execute(filled("database/shared.sql", format=FORMAT) + kind.tables_schema(release))
+        connection.execute(filled("database/shared.sql", format=FORMAT) + filled(kind.schema, release=release))
         describe(connection)
         for geography in kind.geographies(release):
             _store_areas(connection, geography)

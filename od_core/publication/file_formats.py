@@ -41,11 +41,7 @@ if TYPE_CHECKING:
 
 
 def refuse_unreadable(path: Path) -> None:
-    """Raise OdError if a file cannot be read in the format of its file extension.
-
-    A Parquet file is read by row groups, a CSV file by blocks of lines, and a file of matrices by matrices. Other files
-    are read as a whole.
-    """
+    """Raise OdError if a file cannot be read in the format of its file extension."""
     if not opens(path):
         raise OdError(
             "OD-FILE-DAMAGED",
@@ -309,14 +305,10 @@ _CELL = re.compile(rb"<c(?: [^>]*)?(?:/>|>(?:<v>|<is><t>)([^<]*)(?:</v>|</t></is
 def _read_workbook(path: Path) -> pa.Table:
     """Return the rows of all sheets but the first, which explains the others, with a column of the sheets' names."""
     with ZipFile(path) as archive:
-        names = [
-            unescape(name.decode()) for name in re.findall(b'<sheet name="([^"]*)"', archive.read("xl/workbook.xml"))
-        ]
-        sheets = [
-            _sheet_rows(name, archive.read(f"xl/worksheets/sheet{number}.xml"))
-            for number, name in enumerate(names[1:], start=2)
-        ]
-    return pa.concat_tables(sheets)
+        names = re.findall('<sheet name="([^"]*)"', archive.read("xl/workbook.xml").decode())
+        numbered = enumerate(map(unescape, names[1:]), start=2)
+        parts = ((name, archive.read(f"xl/worksheets/sheet{number}.xml")) for number, name in numbered)
+        return pa.concat_tables([_sheet_rows(name, part) for name, part in parts])
 
 
 def _sheet_rows(name: str, part: bytes) -> pa.Table:
@@ -330,9 +322,8 @@ def _sheet_rows(name: str, part: bytes) -> pa.Table:
     for code, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         texts = pc.replace_substring(texts, code, sign)
     if b"_x" in part:
-        texts = pa.array(
-            [re.sub("_x([0-9A-Fa-f]{4})_", lambda found: chr(int(found[1], 16)), one) for one in texts.to_pylist()]
-        )
+        coded = re.compile("_x([0-9A-Fa-f]{4})_")
+        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), one) for one in texts.to_pylist()])
     sides = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
     return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
 
@@ -350,12 +341,9 @@ def _read_features(path: Path) -> pa.Table:
 
 def _read_geopackage(path: Path) -> pa.Table:
     with _geopackage(path) as connection:
-        ((layer, geometry),) = connection.execute(
-            "SELECT table_name, column_name FROM gpkg_geometry_columns"
-        ).fetchall()
-        found = connection.execute(f"SELECT * FROM {quoted_name(layer)}")  # noqa: S608  # a name of the file itself
-        names = [name for name, *_ in found.description]
-        rows = [dict(zip(names, row, strict=True)) for row in found.fetchall()]
+        connection.row_factory = sqlite3.Row
+        ((layer, geometry),) = connection.execute("SELECT table_name, column_name FROM gpkg_geometry_columns")
+        rows = [dict(row) for row in connection.execute(f"SELECT * FROM {quoted_name(layer)}")]  # noqa: S608  # its own
     for row in rows:
         row |= zip(LINE, struct.unpack_from("<4d", row.pop(geometry), 17), strict=True)
         row.pop("fid")

@@ -26,7 +26,6 @@ from od_core.publication import database
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import Rows
 from od_core.publication.tables import BundleFile
-from od_core.publication.templates import filled
 
 P = TypeVar("P", bound=Plan)
 C = TypeVar("C", bound=Counted)
@@ -99,8 +98,6 @@ class Kind(BundleKind[R]):
     schema: ClassVar[str]
     facts_table: ClassVar[str]
 
-    # Certificate and summaries.
-
     @abstractmethod
     def guarantee(self, plan: Any, spent: Spent) -> dict[str, str]:
         """Return the sentences on the guarantee of a plan for the spent budget, by name. Numbers are rounded up."""
@@ -113,8 +110,6 @@ class Kind(BundleKind[R]):
     def summary(self, release: R) -> pd.DataFrame:
         """Return a short table of a release: its levels and their noise."""
 
-    # Bundle.
-
     @abstractmethod
     def report(self, release: R, certificate: Certificate, context: ReleaseContext[R]) -> str:
         """Return the HTML text of the page that presents a release to its readers."""
@@ -123,32 +118,20 @@ class Kind(BundleKind[R]):
     def pictures(self, release: R, certificate: Certificate) -> Mapping[str, Markup]:
         """Return the pictures of the report that are also shown outside it, as SVG by title."""
 
-    # Verification.
-
     @abstractmethod
     def measured(self, release: R) -> Sequence[tuple[Step, NoisyVector]]:
         """Return each step of a release with its noisy values."""
 
     def recomputed(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
-        """Return a release recomputed from its measurements, and further checks of this kind by name.
-
-        By default, the release is returned unchanged, because :meth:`open` has recomputed it and refuses a release that
-        differs.
-        """
+        """Return a release recomputed from its measurements, by default by :meth:`open`, and further checks by name."""
         return release, {"invariants": lambda: self.invariants(release)}
 
     @abstractmethod
     def invariants(self, release: R) -> Iterator[str]:
         """Yield one line for each guaranteed property that the published numbers do not have."""
 
-    # Release database.
-
     store = database.store
     differing = database.differing
-
-    def tables_schema(self, release: R) -> str:
-        """Return the SQL that creates the tables of a release if they are missing."""
-        return filled(self.schema, release=release)
 
     @abstractmethod
     def row(self, release: R) -> dict[str, Any]:
@@ -168,11 +151,7 @@ class Kind(BundleKind[R]):
 
 
 class TableKind(Kind[R], Generic[P, C, R]):
-    """A kind whose releases are measured in one call and estimated as one table.
-
-    Attributes:
-        staging: class of the files that store a release between its steps.
-    """
+    """A kind whose releases are measured in one call, staged in files, and estimated as one table."""
 
     staging: type[StagedTable[P, C, R]]
 

@@ -53,13 +53,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
     """Publish flows that are derived from releases as a bundle, or return them if they are published already.
 
     Flows from the same releases, with the same certificates, keep their revision. Others, such as those after a new
-    revision of a month, are the next revision. In all functions, ``releases`` is the folder of all public bundles.
-
-    Args:
-        kind: what is derived.
-        releases: the folder.
-        keys: the releases of one series, in the order of :meth:`DerivedKind.in_sequence`.
-        period: period of the flows.
+    revision of a month, are the next revision. The keys are of one series, in the order of
+    :meth:`DerivedKind.in_sequence`. In all functions, ``releases`` is the folder of all public bundles.
 
     Raises:
         OdError: a release is of another series, not published, damaged or not of flows; the flows cannot be derived
@@ -114,7 +109,6 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     """Return the release that a user names: by its key, or the newest revision of a release of a series.
 
     Args:
-        releases: the folder.
         name: key of a release, such as us_flights/2001-06/r1, or name of a series.
         period: with a series, the period; by default the last one that is published.
 
@@ -162,11 +156,7 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
 
 
 def newest_releases(releases: Path, series: str, period: Period) -> list[ReleaseKey]:
-    """Return the newest revision of each published release of a series within a period, by their periods.
-
-    Raises:
-        OdError: a part of the period has no published release, or two releases overlap.
-    """
+    """Return the newest revisions of a series within a period, by period. Raises OdError if they do not fill it."""
     spans = {key: Period(key.period) for key in newest_revisions(releases, series)}
     inside = [key for key, span in spans.items() if period.first <= span.first and span.end <= period.end]
     return SUMS.in_sequence(inside, period.text)
@@ -175,10 +165,8 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
-    Args:
-        releases: the folder.
-        keys: the releases; their periods must follow each other.
-        period: period of the sum; by default the span from the first to the last day of the releases.
+    The periods of the releases must follow each other. That of the sum is, by default, the span from the first to the
+    last day of the releases.
 
     Raises:
         OdError: the periods overlap or leave a gap, or as in :func:`publish_derived`.

@@ -88,9 +88,7 @@ class Facts:
                 return cls(key, certificate, tuple(package["resources"]), losses_of(certificate))
         except (ValueError, TypeError, ZeroDivisionError):
             raise OdError(
-                "OD-BUNDLE-CHANGED",
-                f"the certificate of {key} states numbers that are none",
-                next_step=REPAIR,
+                "OD-BUNDLE-CHANGED", f"the certificate of {key} states numbers that are none", next_step=REPAIR
             ) from None
 
     @property
@@ -293,19 +291,14 @@ class Disclosure:
 
     def facts(self) -> dict[str, Any]:
         """Return what was written, ready for JSON."""
-        return {
-            "release": str(self.key),
-            "folder": str(self.folder),
-            "files": DESCRIPTIONS,
-            "changed": list(self.changed),
-        }
+        stated = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
+        return stated | {"changed": [*self.changed]}
 
 
 def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]]:
     """Return the key of a published release, and the text of each of its disclosure documents by file name.
 
-    Args:
-        bundle: its folder or .zip file. Only its certificate and its data package are read.
+    Of its bundle, which is a folder or a .zip file, only the certificate and the data package are read.
 
     Raises:
         OdError: the bundle does not exist, or its certificate or data package is damaged or incomplete.

@@ -74,12 +74,9 @@ def open_release(
 def open_bundle(
     place: Path, asked: Asked | None = None
 ) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
-    """Return the key and the release of a bundle, which is a folder or a .zip file.
+    """Return the key and the release of a bundle, a folder or a .zip file; for errors, see :func:`open_release`.
 
     ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
-
-    Raises:
-        OdError: as in :func:`open_release`.
     """
     with bundle_folder(place) as folder:
         certificate = certificate_of(folder)
@@ -90,11 +87,7 @@ def open_bundle(
 
 @contextmanager
 def bundle_folder(place: Path) -> Iterator[Path]:
-    """Give the folder of a bundle; a .zip file is unpacked for as long as this context lasts.
-
-    Raises:
-        OdError: the .zip file is broken or has no bundle.
-    """
+    """Give the folder of a bundle; a .zip file is unpacked while this context lasts. Raises OdError if it is broken."""
     if not _is_zip(place):
         yield place
         return

@@ -97,9 +97,7 @@ class SiteDescription:
     def address(self, file: str, *, within: str = "") -> str:
         """Return the address of a file of the site: whole if that of the site is known, and otherwise relative.
 
-        Args:
-            file: path of the file in the site.
-            within: folder of the file that states a relative address, with a slash at its end.
+        ``within`` is the folder of the file that states a relative address, with a slash at its end.
         """
         return file.removeprefix(within) if self.base is None else self.base + file
 
@@ -236,11 +234,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     stay, but no page leads to them. Only with its address, the site has a feed and a site map, which must state whole
     addresses.
 
-    Args:
-        releases: folder of all public bundles.
-        folder, site: folder of the site, and what it says of itself.
-        database: the release database. Its releases, and those of which only the zip file is there, are known to be
-            published.
+    The releases in ``database``, and those of which only the zip file is there, are known to be published.
 
     Raises:
         OdError: nothing is published, or all bundles are missing or damaged; the folder is that of the bundles, or lies

@@ -200,7 +200,7 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
             "number": min(level.nodes.level, last),
             "noise": None if math.isinf(level.noise) else level.noise,
             "noisy": columns.add(level.noisy),
-            "divided": _divided(level, columns) if k < above else None,
+            "divided": None if k == above or len(level.divided) == len(level.nodes) else columns.add(_flags(level)),
             "below": None,
         }
         for k, level in enumerate(kept)
@@ -217,12 +217,8 @@ def _kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
     return above, above + 1 < len(levels)
 
 
-def _divided(level: FittedLevel, columns: _Columns) -> dict[str, Any] | None:
-    if len(level.divided) == len(level.nodes):
-        return None
-    flags = np.zeros(len(level.nodes), dtype=np.int8)
-    flags[level.divided] = 1
-    return columns.add(flags)
+def _flags(level: FittedLevel) -> NDArray[np.int8]:
+    return np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
 
 
 def _leaves(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:

@@ -121,10 +121,7 @@ def changes(
 
 
 def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
-    """Return the changes between two tables of flows with intervals; see :func:`changes` for the result.
-
-    ``cell`` has the names of the columns that identify a row.
-    """
+    """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys."""
     both = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
     trips, down, up, reach_down = _ends(both, "old")
     new_trips, new_down, new_up, new_reach_down = _ends(both, "new")

@@ -53,14 +53,12 @@ class Source:
 
     def facts(self) -> dict[str, Any]:
         """Return what the certificate of derived flows states of this release."""
-        spent = self.certificate["spent"]
+        spent = dict(self.certificate["spent"])
         return {
             "release": str(self.key),
             "certificate": certificate_digest(self.certificate),
             "measured_at": self.certificate["measured_at"],
-            "rho_exact": spent["rho_exact"],
-            "epsilon": spent["epsilon"],
-            "delta": spent["delta"],
+            **{name: spent[name] for name in ("rho_exact", "epsilon", "delta")},
         }
 
 
@@ -141,10 +139,7 @@ def derived_certificate(
         if each.rho is not None
     }
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
-
-    def allowed(account: Mapping[str, Any]) -> Fraction:
-        return Cap.from_facts(account["cap"]).allowed_rho()
-
+    widest = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
     intervals = {source.certificate["interval"] for source in sources}
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
     said = filled_data(
@@ -178,7 +173,7 @@ def derived_certificate(
             },
         },
         **({"privacy_loss": losses} if losses else {}),
-        **({"account": max(accounts, key=allowed)} if len(accounts) == len(sources) else {}),
+        **({"account": widest} if len(accounts) == len(sources) else {}),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
@@ -249,14 +244,9 @@ class DerivedKind(BundleKind[D]):
 
     @abstractmethod
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return releases in the order in which these flows are derived from them.
+        """Return releases in the order in which these flows are derived from them. Raises OdError if they do not fit.
 
-        Args:
-            keys: the releases.
-            period: period of the flows; None for the one that follows from the releases.
-
-        Raises:
-            OdError: the periods of the releases do not fit each other or the period.
+        ``period`` is that of the flows; None for the one that follows from the releases.
         """
 
     def report(self, flows: D, certificate: Certificate) -> str:
@@ -281,11 +271,7 @@ class DerivedKind(BundleKind[D]):
         return {}
 
     def open(self, bundle: Path) -> D:
-        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder.
-
-        Raises:
-            OdError: a release is missing or is not the one that was used, or the flows differ from the published ones.
-        """
+        """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
         stated = certificate_of(bundle)
         flows = self.derived(by_name(sources_of(bundle, stated)))
         if stated["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
@@ -330,11 +316,7 @@ class SumKind(DerivedKind[FlowSum]):
     derived = staticmethod(sum_releases)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must follow each other and fill ``period`` if it is given.
-
-        Raises:
-            OdError: two periods overlap, or a part of the period has no release.
-        """
+        """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
         ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         spans, missing = [Period(key.period) for key in ordered], list[str]()
         whole = None if period is None else Period(period)
@@ -379,11 +361,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
     derived = staticmethod(assist_release)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
-        """Return keys in the order of their periods, which must not overlap. Gaps are allowed.
-
-        Raises:
-            OdError: two periods overlap, or the last one is not ``period``.
-        """
+        """Return keys in the order of their periods, which must not overlap, may have gaps, and end with ``period``."""
         ordered = by_period(keys, "OD-ASSIST-OVERLAP")
         if period is not None and ordered[-1].period != period:
             raise OdError(

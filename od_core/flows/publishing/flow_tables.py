@@ -68,13 +68,7 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
 
 @dataclass(frozen=True, eq=False)
 class LevelPair:
-    """The flows of one pair of levels: all trips, or the trips in each category of a breakdown.
-
-    Attributes:
-        tables: the tables of the release.
-        levels: numbers of the levels of origins and of destinations.
-        breakdown: the breakdown; None for all trips.
-    """
+    """The flows of one pair of levels, by their numbers: all trips, or the trips in each category of a breakdown."""
 
     tables: FlowTables
     levels: tuple[int, int]
@@ -144,11 +138,9 @@ class LevelPair:
 
 @dataclass(frozen=True)
 class FlowTables:
-    """The flows of a release at every pair of levels, in ascending order of the levels.
+    """The flows of a release at every pair of levels, in ascending order, with or without the interval of each flow.
 
-    Attributes:
-        interval: whether the tables have the interval of each flow.
-        format: format of the bundle that the tables are for.
+    ``format`` is that of the bundle.
     """
 
     release: ReleasedFlows
@@ -250,10 +242,7 @@ class FlowTables:
 
 
 def write_pairs(pairs: Iterable[LevelPair], schema: pa.Schema, file: BinaryIO) -> None:
-    """Write the flows of pairs of levels as one Parquet table, in which each has row groups of its own.
-
-    Every call writes the same bytes.
-    """
+    """Write the flows of pairs of levels as one Parquet table, in which each has row groups of its own."""
     tables = (pair.table(schema) for pair in pairs)
     first = next(tables)
     with pq.ParquetWriter(file, first.schema, compression="zstd") as writer:
@@ -314,10 +303,7 @@ def flows_table(release: Release) -> pa.Table:
 
 
 def measurement_batches(release: Release, *, by_segment: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the measurements of a release as record batches, in the order of the plan and of the tree.
-
-    They are the totals, with ``MEASUREMENT_SCHEMA``, or those by category, with ``SEGMENT_MEASUREMENT_SCHEMA``.
-    """
+    """Yield the measurements of the totals, or by category, as record batches in the order of the plan and tree."""
     for measurement in release.measured:
         if measurement.step.by_segment == by_segment:
             yield from measured_cells(release.plan, measurement)

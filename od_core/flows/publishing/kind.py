@@ -98,6 +98,7 @@ class FlowKind(Kind[Release]):
     def facts(self, release: Release) -> dict[str, Any]:
         """Return the facts that only certificates of flows have, such as the measured levels and the geographies."""
         plan = release.plan
+        sides = {"origin": plan.tree.origin, "destination": plan.tree.destination}
         return {
             "bundle_format": BUNDLE_FORMAT,
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
@@ -107,12 +108,9 @@ class FlowKind(Kind[Release]):
             **uncounted_facts([release], int(release.leaves.trips.sum())),
             "exact": {"trips": int(release.leaves.trips.sum())} if plan.publishes_total else {},
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
-            "geographies": {"origin": plan.tree.origin.digest, "destination": plan.tree.destination.digest},
-            "geography_versions": {"origin": plan.tree.origin.version, "destination": plan.tree.destination.version},
-            "repeated_levels": {
-                "origin": repeated_levels(plan.tree.origin),
-                "destination": repeated_levels(plan.tree.destination),
-            },
+            "geographies": {side: geography.digest for side, geography in sides.items()},
+            "geography_versions": {side: geography.version for side, geography in sides.items()},
+            "repeated_levels": {side: repeated_levels(geography) for side, geography in sides.items()},
             "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         }
 
@@ -163,8 +161,8 @@ class FlowKind(Kind[Release]):
     def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
         measured: list[tuple[Step, NoisyVector]] = [(one.step, one.noisy) for one in release.measured]
-        if release.plan.uncounted_step is not None:
-            measured.append((release.plan.uncounted_step, NoisyVector.in_memory([np.array([release.uncounted])])))
+        if (step := release.plan.uncounted_step) is not None:
+            measured.append((step, NoisyVector.in_memory([np.array([release.uncounted])])))
         return measured
 
     def recomputed(self, release: Release, certificate: Certificate) -> tuple[Release, Mapping[str, Examination]]:

@@ -58,11 +58,7 @@ _SIDES = ("origin", "destination")
 
 
 def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
-    """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories).
-
-    Raises:
-        OdError: a zone, a leaf or a category is unknown, or the categories of a leaf do not sum to its trips.
-    """
+    """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories)."""
     found = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
@@ -80,12 +76,7 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
 
 
 def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
-    """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step.
-
-    Raises:
-        OdError: the measured cells are not those that the plan and the cells themselves give, or their number is not
-            the stated one.
-    """
+    """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
     for step, stated in zip(plan.steps, levels, strict=True):
         if isinstance(step, SegmentStep):
             rows, cells = _of_segments(plan, step, tables["segment_measurements"])

@@ -113,10 +113,7 @@ def estimation_text(certificate: Certificate) -> str:
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones that are above 0, with their intervals if the certificate states any.
-
-    They are computed once for the report and for the metadata in Dagster.
-    """
+    """Return the released flows between zones above 0, with their intervals if there are any, computed once."""
     zones, interval = (release.tree.origin.levels[-1], release.tree.destination.levels[-1]), has_intervals(certificate)
     name = ("leaf_flows", interval)
     return release.once(name, lambda: release.flows_at(*zones, interval=interval).query("trips > 0"))

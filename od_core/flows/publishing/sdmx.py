@@ -76,10 +76,7 @@ def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
 
 
 def time_period(period: Period) -> str:
-    """Return a period as an SDMX time period.
-
-    The text of the period is unchanged, except for a span of days, which becomes its first day and its duration.
-    """
+    """Return a period as an SDMX time period: its text or, of a span of days, its first day and its duration."""
     return f"{period.first}/P{period.days}D" if period.length is None else period.text
 
 
