@@ -413,8 +413,7 @@ def _spread(row: Any, figure: str) -> str:
     values = [row[f"{figure}_{name}"] for name in ("median", "min", "max")]
     if pd.isna(values[0]):
         return NOTHING
-    is_rate = figure in PERCENT
-    median, least, most = (f"{100 * value:.1f}" if is_rate else _number(value) for value in values)
+    median, least, most = (f"{100 * value:.1f}" if figure in PERCENT else _number(value) for value in values)
     return median if median == least == most else f"{median} ({least}-{most})"
 
 

@@ -211,7 +211,7 @@ class Intervals:
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
-        lower, upper = bounds_of(reduce(add, [fit.sum_between(origins, destinations) for fit in self.fits]))
+        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
     def weighted(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
@@ -226,7 +226,7 @@ class Intervals:
         for fit, (origins, destinations, estimates) in zip(self.fits, estimated, strict=True):
             place = find_pairs(origins, destinations, origin, destination, width)
             sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
-        return reduce(add, sums)
+        return added(sums)
 
 
 def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:
@@ -266,6 +266,11 @@ def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
             f"a level has {largest:,} measured cells, but intervals are computed for at most {MOST_MEASURED:,}",
             next_step="request flows without intervals, or release coarser zones",
         )
+
+
+def added(each: Sequence[Estimates]) -> Estimates:
+    """Return the estimates of the sums of independent releases, given those of each release, in their order."""
+    return reduce(add, each)
 
 
 def bounds_of(sums: Estimates) -> tuple[Integers, Integers]:
@@ -363,7 +368,7 @@ class SegmentIntervals:
 
 def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
-    lower, upper = zip(*(bounds_of(reduce(add, of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 

@@ -487,9 +487,8 @@ def _top_segments(plan: ReleasePlan, estimates: Integers, trips: Integers) -> In
         trips: Refined trips of the node; shape (nodes,), where the number of nodes is 1, or 0 if the node was dropped.
     """
     bits, categories = fraction_bits(plan), len(estimates)
-    half = (1 << bits) >> 1
     lacking = (trips << bits) - estimates.sum()
-    rounded = estimates + (lacking // categories)[:, np.newaxis] + half >> bits
+    rounded = estimates + (lacking // categories)[:, np.newaxis] + ((1 << bits) >> 1) >> bits
     offsets = np.arange(len(trips) + 1) * categories
     return plan.mechanism.project(rounded.ravel(), trips, offsets).reshape(-1, categories)
 
