@@ -50,7 +50,7 @@ def known() -> KnownGroups:
 @pytest.fixture
 def not_widened(monkeypatch):
     """Intervals of the measurements alone: those that are widened to the released numbers hold at least as often."""
-    monkeypatch.setattr(group_sizes, "_widened", lambda bounds, released: bounds)
+    monkeypatch.setattr(group_sizes, "_widened", lambda *released_and_bounds: released_and_bounds)
 
 
 def covered(case: str) -> pd.DataFrame:
