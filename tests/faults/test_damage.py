@@ -217,7 +217,8 @@ def test_a_locked_ledger_is_waited_for_and_named(begun):
 def test_a_database_that_somebody_writes_is_waited_for_and_named(begun):
     """What is to be measured is measured meanwhile; nothing of it is public before the writer is gone."""
     with duckdb.connect(str(begun / "release.duckdb")) as connection:
-        connection.execute(store._SHARED + filled("database/flows.sql", release=SimpleNamespace(breakdowns=())))
+        shared = filled("database/shared.sql", format=store.FORMAT)
+        connection.execute(shared + filled("database/flows.sql", release=SimpleNamespace(breakdowns=())))
     public = all_files(begun, "releases")
     for _ in range(2):
         with database_written(begun), pytest.raises(OdError, match=r"OD-DATABASE-LOCKED: .*; next: close the programs"):
