@@ -19,16 +19,9 @@ import numpy as np
 from benchmarks.estimator import MADE, READ, data_set
 from benchmarks.measuring import machine, printed
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import (
-    Target,
-    classes_of,
-    on_plan,
-    ratios_of,
-    simulated_releases,
-    target_budget,
-    with_budget,
-)
+from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.targets import Target, classes_of, ratios_of, target_budget
 from od_core.privacy.neighbours import NO_FAULTS
 
 DELTA = "1e-8"

@@ -1,9 +1,8 @@
-"""Find objects by name, such as mechanisms and noise backends, and the packages that only an extra installs."""
+"""Find objects by name, such as mechanisms and noise backends."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from importlib.util import find_spec
 from inspect import signature
 from typing import Any, TypeVar
 
@@ -63,26 +62,3 @@ class Registry(dict[str, Callable[..., T]]):
                 f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({known})",
                 next_step="correct the mechanism's options",
             ) from None
-
-
-EXTRAS = {
-    "boundaries": ("pyogrio", "shapely"),
-    "bundle": ("openmatrix", "pysdmx", "matplotlib"),
-    "checks": ("great_expectations",),
-    "dagster": ("dagster", "typer"),
-    "openlineage": ("openlineage",),
-    "postgres": ("psycopg",),
-    "spark": ("pyspark",),
-}
-"""Modules that an extra installs and that are needed at once, by name of the extra."""
-
-
-def require(extra: str) -> None:
-    """Raise OdError if a module of an extra is not installed. Nothing is imported."""
-    for module in EXTRAS[extra]:
-        if find_spec(module) is None:
-            raise OdError(
-                "OD-EXTRA-ABSENT",
-                f"{module} is not installed, which the extra {extra!r} provides",
-                next_step=f"install od-release with this extra, as od-release[{extra}]",
-            )

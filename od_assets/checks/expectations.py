@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 import pandas as pd
 import pyarrow as pa
 
+from od_core.extras import require
 from od_core.files.duckdb_session import parquet_rows, scratch_database
 from od_core.records.faults import IS_USER_ID, IS_WEIGHT, WEIGHT
 from od_core.records.segments import Breakdown, loaded_column
-from od_core.registry import require
 
 ZONES, DESTINATIONS = "zones", "destinations"
 """Names of SQL tables of listed codes: ``destinations`` for destinations, ``zones`` for origins and stops."""

@@ -3,7 +3,7 @@
 import sys
 
 from od_core.errors import OdError
-from od_core.registry import require
+from od_core.extras import require
 
 
 def main() -> None:

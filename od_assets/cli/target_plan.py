@@ -26,23 +26,20 @@ from od_assets.terminal import WRONG, console
 from od_core import OdError, Plan, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
-    CHANCE,
     CLASS_NAMES,
     COLUMNS,
     EPSILONS,
     RUNS,
     TOO_WIDE,
     TOTALS,
-    Target,
-    TargetBudget,
     draw_forecast,
     forecast,
     synthetic_table,
-    target_budget,
     with_budget,
     with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.chain import chain_of

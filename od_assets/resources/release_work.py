@@ -13,6 +13,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
 from od_core import OdError, Release, ReleaseKey, ReleasePlan
+from od_core.extras import require
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.parts import first_band_counts
@@ -32,7 +33,6 @@ from od_core.publication.database import stored_releases
 from od_core.publication.read_back import certificate_of, damaged
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import in_records
-from od_core.registry import require
 
 C = TypeVar("C", bound=Counted)
 

@@ -16,7 +16,7 @@ from od_assets.failures import failure_lines
 from od_assets.metadata import source_of
 from od_assets.resources.dead_runs import PERIOD_TAG, RELEASE_TAG
 from od_core.errors import OdError
-from od_core.registry import require
+from od_core.extras import require
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.metrics import bound_of
+from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
@@ -37,7 +38,6 @@ from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.templates import filled, filled_data
 from od_core.records.counts import TripCounts
-from od_core.registry import require
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_only, raise_alone
+from od_core.extras import require
 from od_core.files.data_frame import Table, data_frame
 from od_core.files.durable import absence
 from od_core.geography.codes import (
@@ -55,7 +56,6 @@ from od_core.geography.codes import (
     positions,
     text_codes,
 )
-from od_core.registry import require
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")

@@ -173,8 +173,9 @@ class GroupSizeRelease(PlannedRelease):
 
     def cells_of(self, level: int) -> tuple[Counts, Counts, Counts]:
         """Return the area number, the size and the number of groups of every histogram entry above 0 of a level."""
-        area, size = np.nonzero(self.histograms_of(level))
-        return area, size, self.histograms_of(level)[area, size]
+        histograms = self.histograms_of(level)
+        area, size = np.nonzero(histograms)
+        return area, size, histograms[area, size]
 
     def _by_size(self, sizes: Counts, values: Iterable[tuple[int, Sequence[Counts]]]) -> pd.DataFrame:
         """Return a table of groups, and of bounds if given, whose values of a level have the shape (areas, sizes)."""

@@ -31,6 +31,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.extras import require
 from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
@@ -42,7 +43,6 @@ from od_core.files.durable import (
 from od_core.ledger.confidential import LOCK_SECONDS, exclusive
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Charge
-from od_core.registry import require
 
 DOMAIN, CAP, RESERVED, DRAWING, MEASURED, PUBLISHED = "DOMAIN", "CAP", "RESERVED", "DRAWING", "MEASURED", "PUBLISHED"
 """Kinds of entries: for a domain and its cap, for the states of a level, and for the publication of a release."""

@@ -31,10 +31,10 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.extras import require
 from od_core.files.duckdb_session import file_name, parquet_rows, quoted_name, quoted_text, reading_database
 from od_core.parallel import in_order
 from od_core.publication.tables import BundleFile
-from od_core.registry import require
 
 if TYPE_CHECKING:
     import duckdb

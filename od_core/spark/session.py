@@ -27,10 +27,10 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from od_core.errors import OdError, public_address, raise_alone
+from od_core.extras import require
 from od_core.flows.parts import Task
 from od_core.ledger.confidential import LOCK_NAME, exclusive
 from od_core.parallel import on_one_thread
-from od_core.registry import require
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

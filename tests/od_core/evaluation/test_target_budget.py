@@ -13,22 +13,20 @@ from hypothesis import strategies as st
 from scipy import optimize, special, stats
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.evaluation import forecast as module
-from od_core.evaluation.forecast import (
+from od_core.evaluation import targets as module
+from od_core.evaluation.forecast import on_plan, simulated_releases, with_budget
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.targets import (
     BINDING,
     CHANCE,
     Target,
     TargetClass,
     classes_of,
-    on_plan,
     probability_of_at_least,
     ratios_of,
-    simulated_releases,
     target_budget,
     variance_limit,
-    with_budget,
 )
-from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.allocation import LEAST, VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import Segments

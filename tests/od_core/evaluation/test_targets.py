@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from od_core import OdError
-from od_core.evaluation.forecast import Target, TargetClass, values_of
+from od_core.evaluation.targets import Target, TargetClass, values_of
 from od_core.flows.allocation import Quantity
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import breakdowns

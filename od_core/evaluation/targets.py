@@ -1,0 +1,557 @@
+"""State targets of accuracy, and find the least budget that meets them, from public facts and a public table alone.
+
+A release meets a target if at least the stated share of the flows of its class are within the tolerance. The class has
+the flows of at least the stated size in the table. The errors of these flows are taken as independent normal variables
+with the variances of :class:`od_core.flows.allocation.VarianceModel`, so the number of flows within the tolerance
+follows a Poisson binomial distribution. For a target, this gives the largest common factor of the variances for which a
+release meets the target with a required probability. The smallest rho for all targets is then a convex problem in the
+shares of the levels (:mod:`od_core.flows.allocation`). Simulations correct rho for what the model leaves out: cuts at
+zero, rounding, and correlations between errors.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, cached_property
+from statistics import NormalDist
+
+import numpy as np
+import pandas as pd
+import scipy  # its solvers take a second to import, and load at their first use
+from numpy.typing import NDArray
+
+from od_core.errors import OdError
+from od_core.evaluation.forecast import TOO_WIDE, on_plan, simulated_releases, with_budget
+from od_core.evaluation.known_flows import SEED, KnownFlows
+from od_core.evaluation.metrics import category_trips, leaves_of
+from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
+from od_core.flows.arrays import Integers, Reals
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.release import Release
+from od_core.flows.step import Segments
+from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.privacy.budget import Budget
+from od_core.privacy.plan import share_of_table
+from od_core.records.counts import TripCounts
+from od_core.records.segments import Breakdown
+
+FORM = "state x state: flows >= 1000 within 5 % in 90 %"
+"""An example of the text of a target."""
+
+_TEXT = re.compile(
+    r"(?P<quantity>[^:]+?)\s*:\s*(flows|trips)?\s*>=\s*(?P<least>[\d,]+)\s+within\s+(?P<within>[\d.]+)\s*"
+    r"(?P<unit>%|trips?)\s+in\s+(?P<share>[\d.]+)\s*%"
+)
+
+
+@dataclass(frozen=True)
+class Target:
+    """A share of the flows of at least some size that must be within a tolerance of the truth.
+
+    Attributes:
+        quantity: published numbers to which the target applies.
+        least: smallest size of the flows, in trips; at least 1.
+        within: tolerance as a share of the size, or in trips; above 0.
+        is_relative: whether the tolerance is a share of the size.
+        share: share of the flows that must be within the tolerance; above 0 and below 1.
+
+    Raises:
+        OdError: a number is out of range.
+    """
+
+    quantity: Quantity
+    least: int
+    within: Fraction
+    is_relative: bool
+    share: Fraction
+
+    def __post_init__(self) -> None:
+        if self.least < 1:
+            raise _fault("the flows of a target have at least 1 trip; no share of a flow of 0 is a tolerance")
+        if self.within <= 0 or (self.is_relative and self.within > 1):
+            raise _fault("the tolerance of a target is above 0, and at most 100 % of a flow")
+        if not 0 < self.share < 1:
+            raise _fault("the share of flows of a target is above 0 % and below 100 %: no noise meets a target always")
+
+    @classmethod
+    def of(cls, text: str, tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> Target:
+        """Return the target that a text states.
+
+        ``text`` is as :data:`FORM`; the tolerance may also be in ``trips``. For the part before the colon and the other
+        arguments, see :meth:`Quantity.named`. Raises OdError if the text is not a target, a number is out of range, or
+        the quantity is unknown.
+        """
+        found = _TEXT.fullmatch(text.strip())
+        try:
+            if found is None:
+                raise ValueError
+            least, within = int(found["least"].replace(",", "")), Fraction(found["within"])
+            share, is_relative = Fraction(found["share"]) / 100, found["unit"] == "%"
+        except ValueError:
+            raise _fault(f"{text[:80]!r} is not a target") from None
+        quantity = Quantity.named(found["quantity"], tree, breakdowns)
+        return cls(quantity, least, within / 100 if is_relative else within, is_relative, share)
+
+    @property
+    def breakdown(self) -> str:
+        """Name of the breakdown; empty if the target is about all trips."""
+        return "" if self.quantity.breakdown is None else self.quantity.breakdown.name
+
+    def __str__(self) -> str:
+        tolerance = f"{_decimal(100 * self.within)} %" if self.is_relative else f"{_decimal(self.within)} trips"
+        return f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_decimal(100 * self.share)} %"
+
+    def relaxed(self, factor: float) -> Target:
+        """Return the target with a tolerance that is ``factor`` times as large, rounded up to three digits.
+
+        Raises OdError if it would be above 100 % of a flow.
+        """
+        wide = float(self.within) * factor
+        digits = 2 - math.floor(math.log10(wide))
+        return replace(self, within=Fraction(math.ceil(wide * 10**digits - 1e-9), 1) / Fraction(10) ** digits)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class TargetClass:
+    """The flows of a table to which a target applies.
+
+    Attributes:
+        keys: number of each flow among all flows of the quantity, ascending; shape (flows,).
+        sizes: trips of each flow in the table; shape (flows,).
+        cells: areas of each flow; see :meth:`VarianceModel.of_cells`.
+
+    Raises:
+        OdError: no flow of the table has the size.
+    """
+
+    target: Target
+    keys: Integers
+    sizes: Integers
+    cells: Cells
+
+    @classmethod
+    def of(cls, target: Target, tree: FlowTree, leaves: Nodes, segments: Integers | None) -> TargetClass:
+        """Select the flows of a table that have the size of a target; for the arguments, see :func:`values_of`."""
+        keys, trips = values_of(target.quantity, tree, leaves, segments)
+        chosen = trips >= target.least
+        if not chosen.any():
+            raise OdError(
+                "OD-TARGET-EMPTY",
+                f"no flow of the table has {target.least:,} trips at {target.quantity.name}; the largest has"
+                f" {int(trips.max(initial=0)):,}",
+                next_step="choose a smaller size, or a table of the size of the release",
+            )
+        keys, breakdown = keys[chosen], target.quantity.breakdown
+        pairs = keys // (1 if breakdown is None else len(breakdown.categories))
+        cells: Cells = pairs, pairs
+        if target.quantity.part == "all":
+            cells = np.divmod(pairs, tree.destination.size(target.quantity.destination_level))
+        return cls(target, keys, trips[chosen], cells)
+
+    @cached_property
+    def limits(self) -> Reals:
+        """Limit of the error of each flow before it is rounded, in trips; shape (flows,).
+
+        Published flows are whole, so a tolerance of 2.7 trips allows errors of at most 2, and so at most 2.5 before
+        rounding.
+        """
+        within = self.target.within
+        bases = self.sizes.tolist() if self.target.is_relative else [1] * len(self.sizes)
+        whole = [base * within.numerator // within.denominator for base in bases]
+        return np.array(whole, dtype=np.float64) + 0.5
+
+    @property
+    def needed(self) -> int:
+        """Number of flows that must be within the tolerance."""
+        return math.ceil(self.target.share * len(self.sizes))
+
+    def ratio(
+        self, tree: FlowTree, leaves: Nodes, segments: Integers | None, generator: np.random.Generator | None = None
+    ) -> float:
+        """Return the smallest factor of the limits for which a release meets the target. Up to 1, it does meet it.
+
+        A ``generator`` adds uniform numbers between -1/2 and 1/2 to the whole errors, for what rounding removed. So the
+        factor has no steps, and it is at most 1 for the same releases. For the others, see :func:`values_of`.
+        """
+        keys, trips = values_of(self.target.quantity, tree, leaves, segments)
+        errors = (pd.Series(trips, keys).reindex(self.keys, fill_value=0).to_numpy() - self.sizes).astype(np.float64)
+        if generator is not None:
+            errors += generator.uniform(-0.5, 0.5, len(errors))
+        ratios = np.abs(errors) / self.limits
+        return float(np.partition(ratios, self.needed - 1)[self.needed - 1])
+
+
+def values_of(
+    quantity: Quantity, tree: FlowTree, leaves: Nodes, segments: Integers | None
+) -> tuple[Integers, Integers]:
+    """Return the numbers of a quantity that are above 0 in a table or release, with their keys in ascending order.
+
+    ``leaves`` are in tree order, and ``segments`` are their trips by category, if the quantity has a breakdown; shape
+    (leaves, categories). The key of a pair of areas is its position among all pairs, and that of an area is its number.
+    For categories, it is multiplied by their number, and the position of the category is added.
+    """
+    by_category = leaves.trips[:, np.newaxis] if segments is None or quantity.breakdown is None else segments
+    levels = quantity.origin_level, quantity.destination_level
+    origin, destination, trips = tree.values_at(leaves, by_category, *levels)
+    places = origin.astype(np.int64)
+    if quantity.part == "all":
+        places = places * tree.destination.size(levels[1]) + destination
+    else:
+        kept = (origin == destination) == (quantity.part == "within")
+        places = (destination if quantity.part == "inflow" else origin)[kept].astype(np.int64)
+        summed = np.zeros((tree.origin.size(levels[0]), by_category.shape[1]), dtype=np.int64)
+        np.add.at(summed, places, trips[kept])
+        places, trips = np.arange(len(summed)), summed
+    categories = by_category.shape[1]
+    keys = (places[:, np.newaxis] * categories + np.arange(categories)).ravel()
+    positive = trips.ravel() > 0
+    return keys[positive], trips.ravel()[positive]
+
+
+def _decimal(number: Fraction) -> str:
+    return f"{float(number):.12g}"
+
+
+def _fault(message: str) -> OdError:
+    return OdError("OD-TARGET", message, next_step=f"write targets as in '{FORM}'")
+
+
+CHANCE = 0.935
+"""Probability with which a release meets all its targets."""
+
+LEAST_RHO = 1e-12
+"""Smallest rho. With less, the noise would be wider than any published flow."""
+
+BINDING = 0.97
+"""A target binds if it needs at least this share of the rho of the solution."""
+
+_ROUNDS = 3
+"""Number of times that the shares are found, each with the relative variances at the shares before."""
+
+
+@dataclass(frozen=True)
+class TargetCost:
+    """The cost of one target.
+
+    Attributes:
+        flows: number of flows of the table to which it applies.
+        rho: rho of a release that meets this target with the shares of the solution.
+        alone: rho that it would need if it were the only target.
+        without: rho that the other targets would need together without it; 0 if there are no others.
+        binds: whether it determines the rho of the solution.
+    """
+
+    target: Target
+    flows: int
+    rho: float
+    alone: float
+    without: float
+    binds: bool
+
+
+@dataclass(frozen=True)
+class TargetBudget:
+    """The smallest budget that meets some targets.
+
+    Attributes:
+        rho: the rho of the release, with that of the number of uncounted trips.
+        shares: share of each level that shares the budget, top first; exact, they sum to 1.
+        gap: proven upper bound of the share of rho that better shares could save.
+        costs: cost of each target; the largest rho of them is that of the release.
+        chance: probability with which each of the targets is met, so that all of them are met with ``CHANCE``.
+        segment_share: share of the budget that all breakdowns have together; None if there are none.
+        factor: last correction of rho by simulation; 1 without a simulation.
+        runs: number of releases that were simulated at a time; 0 without a simulation.
+    """
+
+    rho: float
+    shares: tuple[Fraction, ...]
+    gap: float
+    costs: tuple[TargetCost, ...]
+    chance: float
+    segment_share: Fraction | None = None
+    factor: float = 1.0
+    runs: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class _Solution:
+    """The best shares for some targets.
+
+    Attributes:
+        optimum: shares with their proof; its largest loss is rho.
+        needed: rho that each of the targets needs with these shares; shape (targets,).
+        chance: probability with which each target is met.
+    """
+
+    optimum: OptimalShares
+    needed: Reals
+    chance: float
+
+    @property
+    def rho(self) -> float:
+        """The rho of the release."""
+        return self.optimum.largest
+
+    @property
+    def binds(self) -> NDArray[np.bool_]:
+        """Whether each target binds; shape (targets,)."""
+        binds: NDArray[np.bool_] = self.needed >= BINDING * self.rho
+        return binds
+
+
+@dataclass(frozen=True, eq=False)
+class _Problem:
+    """Targets with the flows of a table to which they apply.
+
+    Attributes:
+        model: variances of the release as functions of the shares.
+        classes: flows of each target.
+        corrections: factor of the rho that each target needs by the model; shape (targets,).
+    """
+
+    model: VarianceModel
+    classes: tuple[TargetClass, ...]
+    corrections: Reals
+
+    @classmethod
+    def of(cls, plan: ReleasePlan, segments: Segments | None, classes: tuple[TargetClass, ...]) -> _Problem:
+        """Return the problem of a plan with some breakdowns, without corrections."""
+        model = VarianceModel(plan.tree, plan.neighbours, plan.mechanism, segments)
+        return cls(model, classes, np.ones(len(classes)))
+
+    @cached_property
+    def variances(self) -> list[Callable[[Reals], Reals]]:
+        """For each target, the function from the shares to the variances of its flows for a rho of 1."""
+        return [self.model.of_cells(one.target.quantity, one.cells) for one in self.classes]
+
+    def solved(self, chosen: Sequence[int]) -> _Solution:
+        """Return the best shares for some of the targets.
+
+        The probability of failure, 1 - CHANCE, is divided equally among the targets that bind.
+        """
+        for binding in range(1, len(chosen) + 1):
+            chance = 1 - (1 - CHANCE) / binding
+            shares = np.full(len(self.model.free_levels), 1 / len(self.model.free_levels))
+            for _ in range(_ROUNDS):
+                limits = [variance_limit(self.classes[j], self.variances[j](shares), chance) for j in chosen]
+                weights = {j: self.corrections[j] * limit for j, limit in zip(chosen, limits, strict=True)}
+
+                def needed(shares: Reals, weights: Mapping[int, Reals] = weights) -> Reals:
+                    return np.array([self.variances[j](shares) @ own for j, own in weights.items()])
+
+                optimum = optimal_shares(needed, shares, 1)
+                shares = np.array(optimum.shares, dtype=np.float64)
+            found = _Solution(optimum, needed(shares), chance)
+            if found.binds.sum() <= binding:
+                break
+        return found
+
+    def corrected(self, found: _Solution, ratios: Reals) -> _Problem:
+        """Return the problem with corrections such that simulated releases meet each target as often as required.
+
+        ``ratios`` are those of releases with a solution for all targets; shape (runs, targets).
+        """
+        real = found.rho * np.quantile(ratios, found.chance, axis=0) ** 2
+        return replace(self, corrections=self.corrections * real / found.needed)
+
+
+_SEGMENT_GRAIN = 20
+"""The share of the breakdowns is a multiple of 1 / 20."""
+
+_CORRECTIONS = 2
+"""Number of times that the targets are corrected by simulation, before the last simulation corrects rho."""
+
+
+def variance_limit(one: TargetClass, variances: Reals, chance: float) -> Reals:
+    """Return the weights of the variances of a class whose weighted sum is the rho that its target needs.
+
+    This is exact for the given variances, which are those for a rho of 1, and for their multiples. For other variances,
+    it is the first-order approximation of the rho for which the release meets the target with the probability
+    ``chance``. Weights and variances have the shape (flows,).
+    """
+    limits = one.limits / np.sqrt(2 * variances)
+
+    def excess(logarithm: float) -> float:
+        return probability_of_at_least(scipy.special.erf(limits * math.exp(logarithm / 2)), one.needed) - chance
+
+    low = high = -2 * math.log(float(np.median(limits)))
+    while excess(low) > 0:
+        low -= 2
+    while excess(high) < 0:
+        high += 2
+    rho = math.exp(float(scipy.optimize.brentq(excess, low, high, xtol=1e-9)))
+    scaled = limits * math.sqrt(rho)
+    effects = scaled * np.exp(-(scaled**2)) / variances * _pivotal(scipy.special.erf(scaled), one.needed)
+    weights: Reals = effects * rho / (effects @ variances)
+    return weights
+
+
+def _pivotal(probabilities: Reals, least: int) -> Reals:
+    """Return, for each of some independent events, the relative probability that it decides whether ``least`` happen.
+
+    It decides if ``least - 1`` of the others happen. Above ``_MOST_PIVOTAL`` events, the normal distribution is used.
+    """
+    if len(probabilities) <= _MOST_PIVOTAL:
+        exactly = [_distribution(np.delete(probabilities, k))[least - 1] for k in range(len(probabilities))]
+        return np.array(exactly)
+    spread = np.sqrt((probabilities * (1 - probabilities)).sum())
+    distance = (least - 1 - (probabilities.sum() - probabilities)) / spread
+    density: Reals = np.exp(-(distance**2) / 2)
+    return density
+
+
+def probability_of_at_least(probabilities: Reals, least: int) -> float:
+    """Return the probability that at least ``least`` of some independent events happen.
+
+    Above ``_MOST_EVENTS`` events, the normal distribution of the same mean and variance is used.
+    """
+    if len(probabilities) > _MOST_EVENTS:
+        spread = math.sqrt(float((probabilities * (1 - probabilities)).sum()))
+        return NormalDist().cdf((float(probabilities.sum()) - (least - 0.5)) / max(spread, 1e-12))
+    return float(_distribution(probabilities)[least:].sum())
+
+
+def _distribution(probabilities: Reals) -> Reals:
+    """Return the probabilities that 0, 1, ... of some independent events happen; shape (events + 1,)."""
+    distribution = np.zeros(len(probabilities) + 1)
+    distribution[0] = 1.0
+    for probability in probabilities.tolist():
+        distribution[1:] = distribution[1:] * (1 - probability) + distribution[:-1] * probability
+        distribution[0] *= 1 - probability
+    return distribution
+
+
+_MOST_EVENTS = 1000
+"""Largest number of events whose exact distribution is computed."""
+
+_MOST_PIVOTAL = 60
+"""Largest number of events for each of which the exact distribution of the others is computed."""
+
+
+def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlows, runs: int = 0) -> TargetBudget:
+    """Return the smallest budget with which releases meet targets with a probability of ``CHANCE``.
+
+    The same input gives the same budget. ``table`` must be public or synthetic; see :class:`KnownFlows`.
+
+    Args:
+        plan: plan of the release with any budget.
+        targets: at least one target.
+        table: flows that stand for the true flows. Breakdowns divide their trips at random, with equal chances.
+        runs: number of releases to simulate for the correction of rho; 0 for none.
+
+    Raises:
+        OdError: there is no target, a target is stated twice, is for numbers that are published exactly, or needs next
+            to no budget; no flow of the table has the size of a target; the mechanism measures one level; no optimum is
+            found; or the noise is too wide to simulate.
+    """
+    _refuse_useless(plan, targets)
+    trips = on_plan(table, plan)
+    classes = classes_of(plan, targets, trips)
+    segments = None if plan.segments is None else _best_segments(plan, plan.segments, classes)
+    problem = _Problem.of(plan, segments, classes)
+    model = problem.model
+    generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
+    of_table = float(share_of_table(plan.uncounted))
+
+    def simulated(found: _Solution, number: int) -> Reals:
+        budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))
+        releases = simulated_releases(with_budget(plan, budget, segments), trips, runs, number)
+        try:
+            return np.array([ratios_of(classes, release, generator) for release in releases])
+        except OdError as error:
+            if error.code != TOO_WIDE:
+                raise
+            raise OdError(
+                "OD-TARGET",
+                "the tolerances allow noise that is too wide to simulate",
+                next_step="state smaller tolerances, or request 0 runs",
+            ) from None
+
+    found, factor = problem.solved(range(len(classes))), 1.0
+    if found.rho < LEAST_RHO:
+        raise OdError(
+            "OD-TARGET",
+            f"the tolerances are so wide that the targets need a rho of less than {LEAST_RHO:g}",
+            next_step="state smaller tolerances",
+        )
+    if runs:
+        for number in range(_CORRECTIONS):  # each with noise of its own, so that none fits the noise of the one before
+            problem = problem.corrected(found, simulated(found, number))
+            found = problem.solved(range(len(classes)))
+        factor = float(np.quantile(simulated(found, _CORRECTIONS).max(axis=1), CHANCE)) ** 2
+    return TargetBudget(
+        rho=found.rho * factor / of_table,
+        shares=model.of_levels(found.optimum.shares),
+        gap=found.optimum.gap,
+        costs=_costs(problem, found, factor / of_table),
+        chance=found.chance,
+        segment_share=None if segments is None else segments.share,
+        factor=factor,
+        runs=runs,
+    )
+
+
+def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
+    """Raise OdError if there is no target, if a target is stated twice, or if all of its numbers are exact."""
+    if not targets:
+        raise OdError("OD-TARGET", "there is no target", next_step="state at least one target")
+    for number, target in enumerate(targets):
+        if target in targets[:number]:
+            raise OdError("OD-TARGET", f"the target '{target}' is stated twice", next_step="state it once")
+        quantity, tree = target.quantity, plan.tree
+        pairs = tree.origin.size(quantity.origin_level) * tree.destination.size(quantity.destination_level)
+        if plan.publishes_total and pairs == 1 and quantity.breakdown is None:
+            raise OdError(
+                "OD-TARGET",
+                f"{quantity.name} is published exactly, with any budget",
+                next_step="leave this target out",
+            )
+
+
+def _best_segments(plan: ReleasePlan, segments: Segments, classes: tuple[TargetClass, ...]) -> Segments:
+    """Return the breakdowns with the share of the budget, in twentieths, for which the targets need the least rho.
+
+    The rho is taken as a function with one minimum.
+    """
+
+    @cache
+    def rho(twentieths: int) -> float:
+        tried = replace(segments, share=Fraction(twentieths, _SEGMENT_GRAIN))
+        return _Problem.of(plan, tried, classes).solved(range(len(classes))).rho
+
+    grains = range(1, _SEGMENT_GRAIN - 1)
+    best = 1 + bisect_left(grains, True, key=lambda twentieths: rho(twentieths) <= rho(twentieths + 1))
+    return replace(segments, share=Fraction(best, _SEGMENT_GRAIN))
+
+
+def _costs(problem: _Problem, found: _Solution, scale: float) -> tuple[TargetCost, ...]:
+    """Return the cost of each target, whose rho is multiplied by ``scale`` as that of the release is."""
+    every, costs = range(len(problem.classes)), []
+    for number, one in enumerate(problem.classes):
+        others = [other for other in every if other != number]
+        alone = problem.solved([number]).rho if others else found.rho
+        without = problem.solved(others).rho if others else 0.0
+        needed, binds = scale * float(found.needed[number]), bool(found.binds[number])
+        costs.append(TargetCost(one.target, len(one.sizes), needed, scale * alone, scale * without, binds))
+    return tuple(costs)
+
+
+def classes_of(plan: ReleasePlan, targets: Sequence[Target], trips: TripCounts) -> tuple[TargetClass, ...]:
+    """Return the flows of a table to which each target applies."""
+    leaves = leaves_of(plan.tree, trips)
+    by_category = {one.name: category_trips(trips, one.name) for one in plan.breakdowns}
+    return tuple(TargetClass.of(target, plan.tree, leaves, by_category.get(target.breakdown)) for target in targets)
+
+
+def ratios_of(
+    classes: Sequence[TargetClass], release: Release, generator: np.random.Generator | None = None
+) -> list[float]:
+    """Return :meth:`TargetClass.ratio` of a release for each target."""
+    tree, segments = release.plan.tree, release.segments
+    return [one.ratio(tree, release.leaves, segments.get(one.target.breakdown), generator) for one in classes]

@@ -1,0 +1,29 @@
+"""Find out whether the packages that only an extra installs are there."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+from od_core.errors import OdError
+
+EXTRAS = {
+    "boundaries": ("pyogrio", "shapely"),
+    "bundle": ("openmatrix", "pysdmx", "matplotlib"),
+    "checks": ("great_expectations",),
+    "dagster": ("dagster", "typer"),
+    "openlineage": ("openlineage",),
+    "postgres": ("psycopg",),
+    "spark": ("pyspark",),
+}
+"""Modules that an extra installs and that are needed at once, by name of the extra."""
+
+
+def require(extra: str) -> None:
+    """Raise OdError if a module of an extra is not installed. Nothing is imported."""
+    for module in EXTRAS[extra]:
+        if find_spec(module) is None:
+            raise OdError(
+                "OD-EXTRA-ABSENT",
+                f"{module} is not installed, which the extra {extra!r} provides",
+                next_step=f"install od-release with this extra, as od-release[{extra}]",
+            )
