@@ -163,6 +163,9 @@ LINE = ("longitude_1", "latitude_1", "longitude_2", "latitude_2")
 _READ_WHOLE = (".csv", ".omx", ".geojson", ".json", ".xml")
 """Extensions of files that are read to their ends in their format where their rows are compared."""
 
+_KEPT = 1 << 20
+"""Size in bytes below which a Parquet file is read once. Each query on the view of a file opens the file again."""
+
 _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
@@ -179,7 +182,8 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
         for path in sorted(folder.glob("*.parquet")):
             with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
                 rows = parquet_rows(path, numbered=True)
-                connection.execute(f"CREATE VIEW {quoted_name(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
+                kind = "TABLE" if path.stat().st_size < _KEPT else "VIEW"
+                connection.execute(f"CREATE {kind} {quoted_name(path.stem)} AS SELECT * FROM {rows}")  # noqa: S608
         faults = in_order(partial(_fault, connection, folder), examined)
         yield from ((file.name, fault) for file, fault in zip(examined, faults, strict=True) if fault is not None)
 
@@ -223,7 +227,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
         due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
     if isinstance(due, str):
-        types = {name: kind for name, kind, *_ in connection.execute(f"DESCRIBE {due}").fetchall()}
+        relation = connection.sql(due)
+        types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     names = names or [*types]
     if found and names and found != names:
         return f"has the columns {', '.join(found)} instead of {', '.join(names)}"

@@ -24,6 +24,8 @@ ZONES = pd.DataFrame(
     [("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb"), ("b", "bc")], columns=["region", "zone"], dtype="str"
 )
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+ONE_LEVEL = Geography.from_frame(ZONES[["zone"]], ["zone"])
+"""For tests that say nothing of levels: its release has the files of 4 pairs of levels, and not of 9."""
 TRIP = PrivacyUnit("trip")
 FLOWS = pd.DataFrame(
     [("aa", "ba", 40), ("ab", "ab", 7), ("ba", "aa", 1), ("bc", "bb", 300)], columns=["origin", "destination", "trips"]

@@ -56,7 +56,7 @@ def publish(
 def flows(neighbours: str = "bounded", **changes: Any) -> Any:
     unit, budget = PrivacyUnit("trip", neighbours), Budget(rho=2, delta="1e-8")
     return release_flows(
-        ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, unit=unit, budget=budget, fault_threshold=0, **changes
+        ledger_rows.FLOWS, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes
     )
 
 

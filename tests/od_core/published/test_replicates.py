@@ -20,6 +20,7 @@ from od_core.flows.estimation import replicates as estimation
 from od_core.privacy.budget import Budget
 from od_core.published import replicates
 from od_core.published.replicates import write_replicates
+from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.test_sums import KEYS, release
 
 FILES = ["README.md", "replicates.omx", "replicates.parquet"]
@@ -29,9 +30,9 @@ FILES = ["README.md", "replicates.omx", "replicates.parquet"]
 def releases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of two published releases; in the second one, areas are not divided."""
     root = tmp_path_factory.mktemp("replicates")
-    release(root, KEYS[0], budget=Budget(rho=2, delta="1e-8"))
+    release(root, KEYS[0], geography=GEOGRAPHY, budget=Budget(rho=2, delta="1e-8"))
     dropping = InfTDARefined(keep_all_cap=0)
-    release(root, KEYS[1], budget=Budget(rho="0.01", delta="1e-8"), mechanism=dropping)
+    release(root, KEYS[1], geography=GEOGRAPHY, budget=Budget(rho="0.01", delta="1e-8"), mechanism=dropping)
     return root / "releases"
 
 

@@ -55,7 +55,7 @@ def released(root: Path, key: ReleaseKey, previous: Release | None = None) -> Re
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
     return release_flows(
         ledger_rows.FLOWS,
-        ledger_rows.GEOGRAPHY,
+        ledger_rows.ONE_LEVEL,
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=2, delta="1e-8"),
         mechanism=InfTDARefined(estimate="auto"),

@@ -66,7 +66,8 @@ def release(
     ledger.declare(PrivacyDomain(key.release, unit, cap, "a test"))
     given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0, "noise": "table"} | changes
     if make is None:
-        made = release_flows(ledger_rows.FLOWS, ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key), **given)
+        geography = given.pop("geography", ledger_rows.ONE_LEVEL)
+        made = release_flows(ledger_rows.FLOWS, geography, ledger=ledger, release_id=str(key), **given)
     else:
         made = make(ledger=ledger, release_id=str(key), noise="table")
     publish(FLOWS, made, key, key.release, root)
@@ -157,7 +158,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
         uncounted = None if key == KEYS[2] else Uncounted("1/2", 9)
         given = {"ledger": ledger, "release_id": str(key), "uncounted": uncounted, "one_row_a_trip": True}
         budget = Budget(rho=1, delta="1e-8")
-        made.append(release_flows(flows, ledger_rows.GEOGRAPHY, unit=unit, budget=budget, noise="table", **given))
+        made.append(release_flows(flows, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, noise="table", **given))
         publish(FLOWS, made[-1], key, SERIES, tmp_path)
     published = publish_sum(tmp_path / "releases", KEYS[:2])
     stated, trips = published.certificate, int(published.flows.leaves.trips.sum())
@@ -196,7 +197,7 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
     for key in KEYS[:2]:
         made = release_flows(
             flows,
-            ledger_rows.GEOGRAPHY,
+            ledger_rows.ONE_LEVEL,
             unit=unit,
             budget=Budget(rho=1, delta="1e-8"),
             ledger=ledger,
@@ -280,7 +281,7 @@ def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
     place = locations(root, key)
     made = release_flows(
         ledger_rows.FLOWS,
-        ledger_rows.GEOGRAPHY,
+        ledger_rows.ONE_LEVEL,
         unit=PrivacyUnit("trip", "bounded"),
         budget=Budget(rho=2, delta="1e-8"),
         ledger=place.ledger,
