@@ -84,8 +84,10 @@ docs: install
 comparison: install
 	$(BIN)/od-release compare-mechanisms --to build/comparison
 	cp build/comparison/*.svg docs/figures/comparison/
-	cp build/comparison/tables.md docs/reference/tables/comparison.md
 	cp build/comparison/comparison.parquet docs/reference/tables/
+
+charts: install # of the measured results, from their CSV files
+	$(BIN)/python docs/charts.py
 
 compatibility:
 	.ci/compatibility

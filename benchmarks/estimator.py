@@ -1,6 +1,6 @@
 """Measure the accuracy of mechanisms on eight data sets at equal (epsilon, delta), against the published algorithm.
 
-    python -m benchmarks.estimator --markdown --data FOLDER
+    python -m benchmarks.estimator --csv docs/reference/tables --data FOLDER
     python -m benchmarks.estimator --case flights --variant refined shrunk --epsilon 1 --runs 100 --json
     python -m benchmarks.estimator --paired auto blue_down --case uk --runs 20 --data FOLDER
 
@@ -32,7 +32,7 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.ratios import ABOVE, NOT_ABOVE, ratios_of_means
 from benchmarks.release import FLIGHTS
 from benchmarks.rivals import RIVALS
-from benchmarks.tables import markdown_table
+from benchmarks.tables import csv_figure, markdown_table, write_csv
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
 from od_core.flows.estimation.least_squares import measured_levels
@@ -340,11 +340,52 @@ def markdown(rows: Sequence[dict[str, Any]], skipped: Sequence[str] = ()) -> str
     return "\n".join(text)
 
 
+def gains(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return one row per quantity and level of every variant, as in ``estimator-gains.csv``."""
+    found = []
+
+    def add(row: dict[str, Any], quantity: str, level: int | str, value: str, verdict: str = "") -> None:
+        known = {"data_set": row["case"], "epsilon": row["epsilon"], "variant": row["variant"]}
+        found.append(known | {"quantity": quantity, "level": level, "value": value, "verdict": verdict})
+
+    for row in rows:
+        if row["ratios"]:
+            errors = row["ratios"]["max_abs_error"]
+            compared = [("max_error_ratio", "mean", row["ratios"]["max_abs_error_over_levels"])]
+            compared += [("max_error_ratio", str(level), ratio) for level, ratio in enumerate(errors, start=1)]
+            compared.append(("total_error_ratio", "leaves", row["ratios"]["mean_abs_error"][-1]))
+            for quantity, level, ratio in compared:
+                value = "" if ratio["ratio"] is None else f"{ratio['ratio']:.2f}"
+                add(row, quantity, level, value, ratio["verdict"])
+        for heading, rate in RATES.items():
+            percent = f"{100 * row['levels'][-1][rate]:.1f}"
+            add(row, f"{heading.replace(' ', '_')}_percent", "leaves", percent)
+    return found
+
+
+def published_methods(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the figures of :func:`paired`, as in ``estimator-published-methods.csv``."""
+    lines = []
+    for row in rows:
+        line = {"data_set": row["case"], "epsilon": row["epsilon"], "variant": row["variant"]}
+        for heading, name in (("total_error", "leaf_error"), ("max_error", "largest_error")):
+            line[f"{heading}_change_percent"] = f"{100 * row[f'{name}_change']:.1f}"
+            line[f"{heading}_two_standard_errors_points"] = f"{200 * row[f'{name}_change_standard_error']:.1f}"
+        for heading, rate in RATES.items():
+            name = f"{heading.replace(' ', '_')}_percent"
+            line[f"refined_{name}"], line[name] = (f"{100 * each:.1f}" for each in row[rate])
+        name = "processor_seconds"
+        line[f"refined_{name}"], line[name] = map(csv_figure, row[name])
+        lines.append(line)
+    return lines
+
+
 def main() -> None:
     """Release every data set with every variant and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--markdown", action="store_true", help="print one Markdown table an epsilon")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the figures to a CSV file in this folder")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     names = [variant.name for variant in VARIANTS]
@@ -371,6 +412,8 @@ def main() -> None:
                 case, epsilon, data_set(case, options.data, small=options.small), options.runs or 20, options.paired
             )
         ]
+        if options.csv:
+            write_csv(options.csv / "estimator-published-methods.csv", published_methods(compared))
         if options.markdown:
             print("\n".join(markdown_table(paired_lines(compared))))
         else:
@@ -381,6 +424,8 @@ def main() -> None:
         runs = options.runs or (3 if options.small else RUNS.get(case, MOST_RUNS))
         rows += measured(case, epsilon, data_set(case, options.data, small=options.small), runs, variants)
     skipped = [f"{case}, whose files are not in --data" for case in options.case if case not in cases]
+    if options.csv:
+        write_csv(options.csv / "estimator-gains.csv", gains(rows))
     if options.markdown:
         print(markdown(rows, skipped))
         return

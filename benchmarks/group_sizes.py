@@ -1,7 +1,7 @@
 """Measure group-size tables: time and memory of every mechanism, and errors on flights and on synthetic groups.
 
     python -m benchmarks.group_sizes --json > results.json
-    python -m benchmarks.group_sizes --read results.json --markdown --figures docs/figures/group-sizes
+    python -m benchmarks.group_sizes --read results.json --csv docs/reference/tables --figures docs/figures/group-sizes
     python -m benchmarks.group_sizes --part errors --case households --epsilon 1 --runs 3
 
 The times are of measuring and estimating, from sorted groups to histograms, with noise of the backend ``table``. Each
@@ -36,7 +36,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.release import FLIGHTS
 from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
-from benchmarks.tables import figure, markdown_table
+from benchmarks.tables import csv_figure, csv_flag, figure, write_csv
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
@@ -192,18 +192,35 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
     return row
 
 
-def markdown(results: dict[str, Any]) -> str:
-    """Return tables of the times, and of the errors of every data set and epsilon."""
-    text = []
-    if results["speed"]:
-        text += ["### Times", "", *markdown_table(_speed_line(row) for row in results["speed"])]
-    if results["errors"]:
-        text += ["### The choice of the rule", "", *markdown_table(choices(results["errors"]))]
-    for case, epsilon in dict.fromkeys((row["case"], row["epsilon"]) for row in results["errors"]):
-        rows = [row for row in results["errors"] if (row["case"], row["epsilon"]) == (case, epsilon)]
-        names = " / ".join(rows[0]["level_names"])
-        text += [f"### {case}, epsilon {epsilon}", "", *markdown_table(_error_line(row, names) for row in rows)]
-    return "\n".join(text)
+def csv_tables(results: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of ``group-sizes-times.csv``, and of ``group-sizes-errors.csv`` with one per level."""
+    times = [
+        {
+            "mechanism": row["contender"],
+            "seconds": csv_figure(row["seconds"]),
+            "memory_gb": "" if row["peak_memory_gigabytes"] is None else f"{row['peak_memory_gigabytes']:.1f}",
+        }
+        for row in results["speed"]
+    ]
+    errors = [
+        {
+            "data_set": row["case"],
+            "epsilon": row["epsilon"],
+            "mechanism": row["contender"],
+            "chosen": csv_flag(row["is_chosen"]),
+            "level": level,
+            "level_name": name,
+            **{
+                column: csv_figure(row[column][level - 1]) for column in ("distance", "distance_least", "distance_most")
+            },
+            "l1": csv_figure(row["l1"][level - 1]),
+            "violations": csv_figure(row["violations"]),
+            "seconds": csv_figure(row["seconds_a_run"]),
+        }
+        for row in results["errors"]
+        for level, name in enumerate(row["level_names"], start=1)
+    ]
+    return {"group-sizes-times.csv": times, "group-sizes-errors.csv": errors}
 
 
 def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
@@ -231,15 +248,6 @@ def choices(rows: Sequence[dict[str, Any]]) -> list[dict[str, str]]:
     return sorted(lines, key=lambda line: (line["data set"], float(line["epsilon"])))
 
 
-def _speed_line(row: dict[str, Any]) -> dict[str, str]:
-    memory = row["peak_memory_gigabytes"]
-    return {
-        "mechanism": row["contender"],
-        "seconds": _figure(row["seconds"]),
-        "GB": "-" if memory is None else f"{memory:.1f}",
-    }
-
-
 def _error_line(row: dict[str, Any], names: str) -> dict[str, str]:
     ends = zip(row["distance_least"], row["distance_most"], strict=True)
     return {
@@ -264,7 +272,8 @@ def in_short(results: dict[str, Any]) -> dict[str, Any]:
         {"data set": row["case"], "epsilon": row["epsilon"], **_error_line(row, "from the top down")}
         for row in results["errors"]
     ]
-    return {"machine": results["machine"], "speed": results["speed"], "errors": lines}
+    chosen = choices(results["errors"])
+    return {"machine": results["machine"], "speed": results["speed"], "choices of the rule": chosen, "errors": lines}
 
 
 def measured(
@@ -295,7 +304,7 @@ def main() -> None:
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the tables to CSV files in this folder")
     parser.add_argument("--figures", type=Path, metavar="FOLDER", help="draw figures, too")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--part", choices=("speed", "errors", "all"), default="all")
@@ -320,9 +329,9 @@ def main() -> None:
         results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
     if options.figures:
         draw_figures(pd.DataFrame(results["errors"]), options.figures)
-    if options.markdown:
-        print(markdown(results))
-        return
+    if options.csv:
+        for name, rows in csv_tables(results).items():
+            write_csv(options.csv / name, rows)
     printed(results if options.json else in_short(results), as_json=options.json)
 
 

@@ -1,6 +1,6 @@
 """Measure coverage, width, time and memory of the intervals of published cells.
 
-    python -m benchmarks.intervals --markdown
+    python -m benchmarks.intervals --markdown --csv docs/reference/tables
     python -m benchmarks.intervals --case flights --epsilon 1 --runs 20 --json
 
 Every run is an independent draw of the certified noise, without a seed. Cells are classified by their TRUE size, which
@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ import pandas as pd
 from benchmarks.coverage import coverage
 from benchmarks.estimator import DELTA, EPSILONS, NOISE, data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
-from benchmarks.tables import markdown_table
+from benchmarks.tables import csv_flag, markdown_table, write_csv
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
@@ -106,17 +106,22 @@ def least_covered(row: dict[str, Any]) -> dict[str, str]:
     return line
 
 
-def by_level(row: dict[str, Any]) -> list[dict[str, str]]:
-    """Return one line per pair of levels: coverage and mean width of every class, starred if it has few cells."""
-    lines: dict[tuple[str, str], dict[str, str]] = {}
-    for entry in row["classes"]:
-        pair = entry["origin_level"], entry["destination_level"]
-        line = lines.setdefault(
-            pair, {"origin": pair[0], "destination": pair[1]} | {_class_name(c): "" for c in SIZE_CLASSES}
-        )
-        few = "" if entry["cells"] * row["runs"] >= LEAST_CELLS else "*"
-        line[_class_name(entry["least_trips"])] = f"{entry['covered']:.1%}{few} ({entry['width']:.0f})"
-    return list(lines.values())
+def by_level(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return one row per pair of levels and class of true size, as in ``intervals.csv``."""
+    return [
+        {
+            "data_set": row["case"],
+            "variant": row["variant"],
+            "runs": row["runs"],
+            "origin_level": entry["origin_level"],
+            "destination_level": entry["destination_level"],
+            "true_trips": _class_name(entry["least_trips"]),
+            "covered_percent": f"{100 * entry['covered']:.1f}",
+            "mean_width_trips": f"{entry['width']:.0f}",
+            "fewer_than_1000_cells": csv_flag(entry["cells"] * row["runs"] < LEAST_CELLS),
+        }
+        for entry in row["classes"]
+    ]
 
 
 def _class_name(least: int) -> str:
@@ -126,20 +131,12 @@ def _class_name(least: int) -> str:
     return str(least) if above[least] == least else f"{least}-{above[least]}"
 
 
-def markdown(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the summary, and for epsilon 1 a table of the pairs of levels of each data set."""
-    text = markdown_table(least_covered(row) for row in rows)
-    for row in rows:
-        if row["epsilon"] == "1":
-            text += [f"### {row['case']}, {row['variant']}, epsilon 1", "", *markdown_table(by_level(row))]
-    return "\n".join(text)
-
-
 def main() -> None:
     """Measure every data set and print the figures."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--markdown", action="store_true", help="print the summary as a Markdown table")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write all pairs of levels at epsilon 1 to a file")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
@@ -151,8 +148,11 @@ def main() -> None:
         if case == "italy" and not options.small and variant != VARIANTS[0]:
             continue  # the default already drops nodes, because there are too many pairs
         rows.append(measured(variant, case, epsilon, data_set(case, None, small=options.small), runs))
+    if options.csv:
+        lines = [line for row in rows if row["epsilon"] == "1" for line in by_level(row)]
+        write_csv(options.csv / "intervals.csv", lines)
     if options.markdown:
-        print(markdown(rows))
+        print("\n".join(markdown_table(least_covered(row) for row in rows)))
         return
     results: dict[str, Any] = {"machine": machine(), "delta": DELTA, "noise": NOISE}
     printed(results | {"cases": rows if options.json else [least_covered(row) for row in rows]}, as_json=options.json)

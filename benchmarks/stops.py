@@ -1,7 +1,7 @@
 """Measure trips with stops: errors of range queries with every mechanism, and time and memory of large releases.
 
     python -m benchmarks.stops --json > results.json
-    python -m benchmarks.stops --read results.json --markdown
+    python -m benchmarks.stops --read results.json --csv docs/reference/tables
     python -m benchmarks.stops --part errors --case "flights, 4 dimensions" --epsilon 0.1 --runs 3
     python -m benchmarks.stops --part scale
 
@@ -40,8 +40,9 @@ from benchmarks.measuring import (
 )
 from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
 from benchmarks.release import FLIGHTS
-from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, in_short, markdown
+from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, csv_tables, in_short
 from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
+from benchmarks.tables import write_csv
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
 from od_core.noise.sources import laplace_source, noise_named
@@ -284,7 +285,7 @@ def main() -> None:
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument("--markdown", action="store_true", help="print Markdown tables")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the tables to CSV files in this folder")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--part", choices=("scale", "errors", "all"), default="all")
     parser.add_argument("--case", nargs="+", choices=CASES, default=tuple(CASES), metavar="NAME")
@@ -305,9 +306,9 @@ def main() -> None:
         runs = options.runs or (1 if options.small else RUNS)
         epsilons = options.epsilon or (EPSILONS[-1:] if options.small else EPSILONS)
         results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
-    if options.markdown:
-        print(markdown(results))
-        return
+    if options.csv:
+        for name, rows in csv_tables(results).items():
+            write_csv(options.csv / name, rows)
     printed(results if options.json else in_short(results), as_json=options.json)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
-from benchmarks.tables import figure, markdown_table
+from benchmarks.tables import csv_figure, csv_flag, figure
 
 REFERENCE = "daf_entropy, nearest"
 """Best mechanism of [shaham2022stops], with m rounded to the nearest integer. The others are compared with it."""
@@ -15,6 +15,9 @@ REFERENCE = "daf_entropy, nearest"
 KINDS = ("random", "sized", "about records")
 COUNTS = ("noisy", "whole")
 FLOORS = {"thousandth": "N/1000", "one": "1"}
+
+ENDS = {"median": "", "least": "_least", "most": "_most"}
+"""Endings of the columns of figures of several runs."""
 
 ANSWER_ZERO = "answer 0"
 
@@ -39,51 +42,58 @@ def compared(rows: Sequence[Row], queries: str) -> list[dict[str, str]]:
         if ratios and label != REFERENCE:
             lines.append(
                 {
+                    "queries": queries,
                     "mechanism": label,
-                    f"error over that of {REFERENCE}, median": figure(statistics.median(ratios)),
-                    "geometric mean": figure(statistics.geometric_mean(ratios)) if min(ratios) > 0 else "-",
-                    "least..most": f"{figure(min(ratios))}..{figure(max(ratios))}",
-                    "data sets": f"{len(ratios)} of {len(by_case)}",
+                    "error_ratio_median": csv_figure(statistics.median(ratios)),
+                    "error_ratio_geometric_mean": csv_figure(
+                        statistics.geometric_mean(ratios) if min(ratios) > 0 else None
+                    ),
+                    "error_ratio_least": csv_figure(min(ratios)),
+                    "error_ratio_most": csv_figure(max(ratios)),
+                    "data_sets_answered": str(len(ratios)),
+                    "data_sets": str(len(by_case)),
                 }
             )
     return lines
 
 
-def markdown(results: Row) -> str:
-    """Return tables of the comparison, of all errors, and of boxes and times."""
-    rows, text = results["errors"], []
-    for queries in dict.fromkeys(row["queries"] for row in rows):
-        if lines := compared(rows, queries):
-            text += [f"### Against the paper's best: {queries} queries", "", *markdown_table(lines)]
-    epsilons = list(dict.fromkeys(row["epsilon"] for row in rows))
-    for epsilon, queries, counts, floor in product(epsilons, KINDS, COUNTS, FLOORS):
-        headline = (queries, floor) == (KINDS[0], "thousandth")
-        if not headline and epsilon != epsilons[0]:
-            continue  # all kinds of figures are shown at one epsilon only
-        some = _chosen(rows, epsilon, queries)
-        cells = [_error(row, f"{counts}_{floor}", spread=headline and counts == "noisy") for row in some]
-        text += [f"### Epsilon {epsilon}, {queries} queries, {counts} counts, floor {FLOORS[floor]}", ""]
-        text += markdown_table(_by_case(some, cells))
-    for name, cell in (("Boxes", _boxes), ("Seconds", _seconds)):
-        some = [row for row in _chosen(rows, epsilons[0], KINDS[0]) if row["contender"] != ANSWER_ZERO] if rows else []
-        if some:
-            text += [f"### {name} at epsilon {epsilons[0]}", "", *markdown_table(_by_case(some, list(map(cell, some))))]
-    if results["scale"]:
-        text += ["### Large releases", "", *markdown_table(_scale_line(row) for row in results["scale"])]
-    return "\n".join(text)
+def csv_tables(results: Row) -> dict[str, list[Row]]:
+    """Return the rows of ``stops-ratios.csv``, ``stops-errors.csv`` and ``stops-sizes.csv``.
+
+    Sizes are those of the measured data sets, and of the large releases at epsilon 1.
+    """
+    rows = results["errors"]
+    ratios = [line for queries in dict.fromkeys(row["queries"] for row in rows) for line in compared(rows, queries)]
+    errors = [
+        {
+            "epsilon": row["epsilon"],
+            "queries": row["queries"],
+            "counts": counts,
+            "floor": FLOORS[floor],
+            "data_set": row["case"],
+            "mechanism": row["contender"],
+            **{f"error_{name}": csv_figure(row[f"{counts}_{floor}{end}"]) for name, end in ENDS.items()},
+            "drawn_from_distribution": csv_flag("refused" in row and row[f"{counts}_{floor}"] is not None),
+        }
+        for row, counts, floor in product(rows, COUNTS, FLOORS)
+    ]
+    drawn = [row for row in rows if row["queries"] == KINDS[0] and row["contender"] != ANSWER_ZERO]
+    sizes = [_size(row) for row in (*drawn, *(row | {"epsilon": "1"} for row in results["scale"]))]
+    return {"stops-ratios.csv": ratios, "stops-errors.csv": errors, "stops-sizes.csv": sizes}
 
 
-def _chosen(rows: Sequence[Row], epsilon: str, queries: str) -> list[Row]:
-    return [row for row in rows if (row["epsilon"], row["queries"]) == (epsilon, queries)]
-
-
-def _by_case(rows: Sequence[Row], cells: Sequence[str]) -> list[dict[str, str]]:
-    """Return one line per data set, with one column per mechanism."""
-    lines: dict[str, dict[str, str]] = {}
-    for row, cell in zip(rows, cells, strict=True):
-        lines.setdefault(row["case"], {"data set": row["case"]})[row["contender"]] = cell
-    heads = list(dict.fromkeys(head for line in lines.values() for head in line))
-    return [{head: line.get(head, "-") for head in heads} for line in lines.values()]
+def _size(row: Row) -> Row:
+    """Return the boxes, time and memory of a mechanism, which are missing if it refused."""
+    memory = row.get("peak_memory_gigabytes")
+    return {
+        "data_set": row["case"],
+        "epsilon": row["epsilon"],
+        "mechanism": row["contender"],
+        "boxes": f"{row['boxes']:.0f}" if "boxes" in row else "",
+        "seconds": csv_figure(row.get("seconds")),
+        "memory_gb": "" if memory is None else f"{memory:.2f}",
+        "seconds_for_1000_queries": csv_figure(row.get("query_seconds")),
+    }
 
 
 def _error(row: Row, column: str, *, spread: bool) -> str:
@@ -103,18 +113,6 @@ def _boxes(row: Row) -> str:
 
 def _seconds(row: Row) -> str:
     return figure(row.get("seconds"))
-
-
-def _scale_line(row: Row) -> dict[str, str]:
-    memory = row.get("peak_memory_gigabytes")
-    return {
-        "data": row["case"],
-        "mechanism": row["contender"],
-        "boxes": _boxes(row),
-        "seconds": _seconds(row),
-        "GB": "-" if memory is None else f"{memory:.2f}",
-        "seconds for 1,000 queries": figure(row.get("query_seconds")),
-    }
 
 
 def in_short(results: Row) -> Row:

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -59,9 +60,17 @@ def interruptible() -> Iterator[None]:
     for end in _PIPE:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(_PIPE[1], warn_on_full_buffer=False)
+    told = sys.unraisablehook
+
+    def hook(ignored: "sys.UnraisableHookArgs") -> None:
+        if not isinstance(ignored.exc_value, Interrupted):  # the pipe has the number of a signal in a finalizer
+            told(ignored)
+
+    sys.unraisablehook = hook
     try:
         yield
     finally:
+        sys.unraisablehook = told
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)

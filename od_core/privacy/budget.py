@@ -25,7 +25,7 @@ Number = int | float | str | Fraction
 LEAF_WEIGHT = Fraction(3, 2)
 """Weight of the leaf level under the rule of shares ``geography``.
 
-The value was chosen by experiments (``docs/reference/tables/estimator.md``, section 1). On a homogeneous tree, a weight
+The value was chosen by experiments (``docs/reference/tables/estimator.md``, part 1). On a homogeneous tree, a weight
 of 1 would minimise the largest error.
 """
 

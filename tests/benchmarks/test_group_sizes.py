@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks import group_sizes
-from benchmarks.group_sizes import CONTENDERS, choices, errors, markdown
+from benchmarks.group_sizes import CONTENDERS, choices, csv_tables, errors
 from od_core.group_sizes.release import evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
@@ -50,9 +50,20 @@ def test_the_choice_is_divided_by_the_least_distance_of_its_level():
     assert [line["epsilon"] for line in lines] == ["0.1", "1"]
     assert [line["chosen"] for line in lines] == ["b", "a"]
     assert [line["to the best published, by level"] for line in lines] == ["1.00 / 1.25", "1.50 / -"]
-    text = markdown({"speed": [], "errors": rows})
-    assert "| **a** | 30 / 0.5 | 30..30 / 0.5..0.5 | 30 / 0.5 | 0 | 0.5 |" in text
-    assert "| c | - / - | - / - | - / - | 0 | 0.5 |" in text
+
+
+def test_a_file_has_one_row_per_level():
+    rows = [row("1", "a", [3000.4, 0.52], is_chosen=True), row("1", "c", [None, None])]
+    speed = {"contender": "a", "seconds": 12.34, "peak_memory_gigabytes": 1.25}
+    tables = csv_tables({"speed": [speed], "errors": rows})
+    times, lines = ([",".join(map(str, line.values())) for line in table] for table in tables.values())
+    assert times == ["a,12,1.2"]
+    assert lines == [
+        "made up,1,a,true,1,nation,3000,3000,3000,3000,0,0.5",
+        "made up,1,a,true,2,county,0.52,0.52,0.52,0.52,0,0.5",
+        "made up,1,c,false,1,nation,,,,,0,0.5",
+        "made up,1,c,false,2,county,,,,,0,0.5",
+    ]
 
 
 @pytest.mark.parametrize("label", ["bottom_up, sizes", "histogram_relaxed"])

@@ -12,8 +12,9 @@ from scipy import stats
 
 from benchmarks import stops
 from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
-from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, markdown
+from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, csv_tables
 from benchmarks.synthetic_stops import zipf
+from benchmarks.tables import csv_figure
 from od_core.stops import mechanisms as equal_grid
 from od_core.stops.mechanisms import Identity
 from od_core.stops.release import whole_counts
@@ -78,15 +79,18 @@ def test_identity_that_is_never_materialised_has_the_law_of_the_real_one():
 
 
 @pytest.mark.parametrize("label", ["identity", "mkm"])
-def test_too_many_boxes_are_a_dash_or_a_star(label, monkeypatch):
+def test_too_many_boxes_are_empty_or_drawn_from_the_distribution(label, monkeypatch):
     monkeypatch.setattr(equal_grid, "MAX_BOXES", 50)
     rows = errors(CASE, "0.1", BY_LABEL[label], 2, small=True)
     assert all("at most 50 are allowed" in row["refused"] for row in rows)
     assert all(row["whole_one"] is None for row in rows)
     assert all((row["noisy_one"] is None) == (label == "mkm") for row in rows)
-    text = markdown({"scale": [], "errors": rows})
-    assert ("* (" in text) == (label == "identity")
-    assert f"| {CASE} | - |" in text
+    tables = csv_tables({"scale": [], "errors": rows})
+    noisy = {line["error_median"] != "" for line in tables["stops-errors.csv"] if line["counts"] == "noisy"}
+    whole = {line["error_median"] for line in tables["stops-errors.csv"] if line["counts"] == "whole"}
+    drawn = {line["drawn_from_distribution"] for line in tables["stops-errors.csv"] if line["counts"] == "noisy"}
+    assert (noisy, whole, drawn) == ({label == "identity"}, {""}, {str(label == "identity").lower()})
+    assert [(line["boxes"], line["seconds"]) for line in tables["stops-sizes.csv"]] == [("", "")]
 
 
 def row(case, contender, error, *, epsilon="0.1", queries="random"):
@@ -110,18 +114,24 @@ def test_ratios_to_the_papers_best_are_of_one_data_set_each():
         row("a, 4 dimensions", "identity", 1e6, queries="sized"),
     ]
     identity, mkm = compared(rows, "random")
-    assert list(identity.values()) == ["identity", "4", "4.3", "2..10", "3 of 3"]  # 10, 2, 4
-    assert list(mkm.values()) == ["mkm", "2.5", "2", "1..4", "2 of 3"]  # 4, 1
+    assert list(identity.values()) == ["random", "identity", "4", "4.3", "2", "10", "3", "3"]  # 10, 2, 4
+    assert list(mkm.values()) == ["random", "mkm", "2.5", "2", "1", "4", "2", "3"]  # 4, 1
     assert compared([each for each in rows if each["contender"] != REFERENCE], "random") == []
 
 
-def test_every_part_is_printed_and_measured_ones_are_listed():
+def test_files_have_every_part_that_was_measured():
     contenders = [BY_LABEL["uniform"], Contender("ebp again", "ebp")]
     results = stops.measured("all", [CASE, "gaussian 0.2, 2 dimensions"], ["0.1", "0.5"], 2, contenders, small=True)
     assert {line["contender"] for line in results["errors"]} == {ANSWER_ZERO, "uniform", "ebp again"}
     assert len(results["errors"]) == 2 * 2 * 3 * 3
-    text = markdown(results)
-    assert "### Epsilon 0.5, random queries, whole counts, floor N/1000" in text
-    assert "| data set | answer 0 | uniform | ebp again |" in text
-    assert f"| {CASE} | 1 |" in text.split("### Boxes")[1]
-    assert len(text.split("### Large releases")[1].strip().splitlines()) == 2 + 3 * 2
+    ratios, lines, sizes = csv_tables(results).values()
+    assert ratios == []  # the reference was not measured
+    assert len(lines) == len(results["errors"]) * 2 * 2
+    assert {line["mechanism"] for line in sizes} == {"uniform", "ebp again"}
+    assert [line["boxes"] for line in sizes if line["mechanism"] == "uniform"] == ["1"] * (2 * 2 + 3)
+    assert len({line["data_set"] for line in sizes}) == 2 + 3
+    row = next(row for row in results["errors"] if row["queries"] == "sized" and row["epsilon"] == "0.5")
+    wanted = ("0.5", "sized", "whole", "1", row["case"], row["contender"])
+    columns = ("epsilon", "queries", "counts", "floor", "data_set", "mechanism")
+    line = next(line for line in lines if tuple(line[column] for column in columns) == wanted)
+    assert line["error_most"] == csv_figure(row["whole_one_most"])

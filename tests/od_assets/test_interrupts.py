@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from od_assets.cli import app as cli
-from od_assets.interrupts import Interrupted, interruptible
+from od_assets.interrupts import Interrupted, interruptible, received, refuse_if_received
 from od_assets.resources import warehouse
 from od_assets.runs import jobs, period_status
 from od_assets.series import reading
@@ -114,3 +114,18 @@ def test_a_run_of_dagster_ends_with_the_signal_that_it_received(interrupt: tuple
     assert not after
     assert run is not None
     assert run.status is dg.DagsterRunStatus.FAILURE
+
+
+def test_a_signal_in_a_finalizer_is_kept_and_nothing_is_printed_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Python passes on no exception of a finalizer. Its hook prints them, and fails a test."""
+
+    class Ended:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    with interruptible():
+        Ended()
+        assert received() == signal.SIGTERM
+        with pytest.raises(Interrupted):
+            refuse_if_received()
+    assert capsys.readouterr().err == ""

@@ -1,4 +1,4 @@
-"""Markdown tables of a comparison: every number in its place."""
+"""Markdown tables of a comparison: every number in its place, and the published results."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from od_core.evaluation.comparison import MEASURED, METRICS, published_results, tables_markdown
 
 PUBLISHED = published_results()
+TABLES = Path(__file__).parents[3] / "docs" / "reference" / "tables"
 NONE_REFUSED = pd.DataFrame(columns=["data_set", "contender", "epsilon", "refused"])
 
 
@@ -83,10 +84,24 @@ def test_the_authors_results_stand_alone():
     lines = cells(made)[2:]
     assert len(lines) == len(PUBLISHED)
     assert ["1", "inftda", "0 52 98 98 99 126 143", "30.1", "85.8", "1,139"] in lines
-    page = (Path(__file__).parents[3] / "docs/reference/tables/comparison.md").read_text(encoding="utf-8")
     assert "half of the rho" in made
-    assert page.endswith(made)
+    assert (TABLES / "comparison.md").read_text(encoding="utf-8").endswith(made)
     assert "The authors" not in page_of(rows_of("a", "one", "1", [1]))
+
+
+def test_the_published_file_has_the_data_sets_of_its_page_and_fills_the_tables():
+    """The depth of each tree and the refusal are on the page; the tables have a row for each row of the file."""
+    results = pd.read_parquet(TABLES / "comparison.parquet")
+    page = (TABLES / "comparison.md").read_text(encoding="utf-8")
+    listed = cells(page.split("## Data sets")[1].split("\n## ")[0])[2:]
+    depths = results.groupby("data_set", sort=False)["level"].max()
+    assert [(row[0], int(row[-1])) for row in listed] == list(depths.items())
+    missing = set(results["contender"]) - set(results.loc[results["data_set"] == "italy", "contender"])
+    assert missing == {"vanilla_gauss", "tda_linf"}
+    assert set(results["epsilon"]) == {"0.1", "1", "10"}
+    made = cells(page_of(results).split("## The authors' figures for Italy")[0])
+    by_level = [row for row in made if row[0].isdigit()]
+    assert sum(cell != "-" for row in by_level for cell in row[1:]) == len(results)
 
 
 def test_refusals_are_listed():

@@ -1,0 +1,82 @@
+"""The CSV files of docs/reference/tables have the columns that benchmarks write, and a page describes each of them."""
+
+from __future__ import annotations
+
+import csv
+import runpy
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pytest
+
+from benchmarks import estimator, group_sizes, intervals, stops
+from benchmarks.stops_tables import REFERENCE, csv_tables
+from benchmarks.tables import write_csv
+from od_core.evaluation.known_flows import KnownFlows, binary
+
+DOCS = Path(__file__).parents[2] / "docs"
+TABLES = DOCS / "reference" / "tables"
+CASE = "zipf 1.5, 4 dimensions"
+
+
+def made_by_estimator() -> dict[str, list[dict[str, Any]]]:
+    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    variants = [estimator.PAPER, estimator.VARIANTS[1]]
+    gains = estimator.gains(list(estimator.measured("binary", "1", data, 2, variants)))
+    compared = estimator.published_methods(list(estimator.paired("binary", "1", data, 2, ["blue_down"])))
+    return {"estimator-gains.csv": gains, "estimator-published-methods.csv": compared}
+
+
+def made_by_intervals() -> dict[str, list[dict[str, Any]]]:
+    data = KnownFlows.synthetic(binary(1, levels=2, trips=500))
+    return {"intervals.csv": intervals.by_level(intervals.measured(intervals.VARIANTS[0], "binary", "1", data, 1))}
+
+
+def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
+    contenders = group_sizes.CONTENDERS[1:2]
+    return group_sizes.csv_tables(group_sizes.measured("all", ["taxis"], ["1"], 1, contenders, small=True))
+
+
+def made_by_stops() -> dict[str, list[dict[str, Any]]]:
+    some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", REFERENCE)]
+    return csv_tables(stops.measured("all", [CASE], ["0.1"], 1, some, small=True))
+
+
+@pytest.mark.parametrize("made", [made_by_estimator, made_by_intervals, made_by_group_sizes, made_by_stops])
+def test_published_files_have_the_columns_that_a_benchmark_writes(made: Any, tmp_path: Path) -> None:
+    for name, rows in made().items():
+        write_csv(tmp_path / name, rows)
+        header, *lines = csv.reader((tmp_path / name).read_text("utf-8").splitlines())
+        published, *others = csv.reader((TABLES / name).read_text("utf-8").splitlines())
+        assert header == published, name
+        assert {len(line) for line in lines} == {len(line) for line in others} == {len(header)}, name
+        texts = [
+            number for number, column in enumerate(header) if column in ("quantity", "verdict", "queries", "counts")
+        ]
+        known = [{line[number] for line in others} for number in texts]
+        assert all(line[number] in words for line in lines for number, words in zip(texts, known, strict=True)), name
+
+
+def test_no_figures_write_no_file(tmp_path: Path) -> None:
+    write_csv(tmp_path / "none.csv", [])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", sorted(TABLES.glob("*.csv")), ids=lambda path: path.stem)
+def test_a_page_links_each_file_and_names_each_of_its_columns(path: Path) -> None:
+    page = next(page for page in TABLES.glob("*.md") if path.stem.startswith(page.stem)).read_text(encoding="utf-8")
+    assert f"({path.name})" in page
+    section = page.split(f"({path.name})")[1]
+    header = next(csv.reader(path.read_text(encoding="utf-8").splitlines()))
+    assert [column for column in header if f"`{column}`" not in section] == []
+
+
+def test_charts_are_those_of_the_files(tmp_path: Path) -> None:
+    """To the byte, if they were drawn with the same version of Matplotlib."""
+    drawn = runpy.run_path(str(DOCS / "charts.py"))["draw"](tmp_path)
+    published = {path.name: path.read_bytes() for path in (DOCS / "figures" / "tables").iterdir()}
+    assert published.keys() == {path.name for path in drawn}
+    version = f"Matplotlib v{matplotlib.__version__},".encode()
+    for path in drawn:
+        assert path.read_bytes() == published[path.name] or version not in published[path.name], path.name
