@@ -277,9 +277,10 @@ def made(
 
 def frame_of(truth: Counter[Cell], segments: dict[str, list[str]]) -> pd.DataFrame:
     """Trips as release_flows takes them: zone codes, a column of each breakdown, and trips."""
-    columns: dict[str, Any] = {side: text(cell[k][-1] for cell in truth) for k, side in enumerate(["origin", "destination"])}
-    columns |= {name: text(cell[k] for cell in truth) for k, name in enumerate(segments, start=2)}
-    return pd.DataFrame(columns | {"trips": np.array(list(truth.values()), dtype=np.int64)})
+    zones = {side: text(cell[k][-1] for cell in truth) for k, side in enumerate(["origin", "destination"])}
+    columns = zones | {name: text(cell[k] for cell in truth) for k, name in enumerate(segments, start=2)}
+    trips = np.array(list(truth.values()), dtype=np.int64)
+    return pd.DataFrame({**columns, "trips": trips})
 
 
 def cells_of(case: SegmentCase, levels: tuple[int, int]) -> tuple[list, np.ndarray]:

@@ -41,8 +41,12 @@ SHRUNK = (
 )
 MECHANISMS_AND_OPTIONS = pytest.mark.parametrize(
     "mechanisms",
-    [[KEEPING, replace(KEEPING, segment_profile=1), SHRUNK[0]], [DROPPING, replace(DROPPING, segment_profile=2), *SHRUNK[1:]]],
-    ids=["all kept", "some dropped"],
+    [
+        [KEEPING, replace(KEEPING, segment_profile=1), SHRUNK[0]],
+        [DROPPING, replace(DROPPING, segment_profile=2)],
+        SHRUNK[1:],
+    ],
+    ids=["all kept", "some dropped", "some dropped, learned"],
 )
 """Of which each example has one."""
 
