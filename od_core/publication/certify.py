@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
-from functools import partial
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -122,13 +122,14 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [asdict(check) for check in checks],
-        "software": software_versions(),
+        "software": {**software_versions()},
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
     return cast("Certificate", stated)
 
 
+@cache
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
     found = {}
