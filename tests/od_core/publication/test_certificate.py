@@ -38,6 +38,7 @@ from tests.od_core.publication.examples import (
     KEY,
     KINDS,
     RECORD,
+    TWO_LEVELS,
     WORKS,
     facts,
     flows,
@@ -144,7 +145,7 @@ def test_no_promise_is_rounded_down(rho):
     """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
     made = release_flows(
         flows(HOMES, HOMES),
-        geography(),
+        geography(levels=TWO_LEVELS),
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=rho, delta=DELTA),
         fault_threshold=0,

@@ -37,7 +37,7 @@ from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from od_core.publication.templates import data_address
 from tests.od_core.publication.examples import CHECKS
-from tests.od_core.publication.reports import EVIL, Reported, examples, flows, geography, reported
+from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
 VOID = {"meta"}
@@ -498,7 +498,8 @@ UNIT = PrivacyUnit("trip")
 
 
 def _measured(ledger: Ledger, key: ReleaseKey, seed: int):
-    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key))
+    here = Geography.from_frame(ZONES[["zone"]], ["zone"])
+    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key), geography=here)
 
 
 def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
