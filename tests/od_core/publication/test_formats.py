@@ -64,8 +64,11 @@ def bundled(release, place, **changes):
 
 @pytest.fixture(scope="module")
 def release(flights, airports):
+    """Of half of the airports, whose pairs are still more than a sheet of the workbook has rows."""
+    airports, month = airports[airports["region"].isin(["Midwest", "West"])], flights["2001-06"]
+    assert len(airports) ** 2 > MOST_ROWS
     return release_flows(
-        flights["2001-06"],
+        month[month[["origin", "destination"]].isin([*airports["airport"]]).all(axis="columns")],
         Geography.from_frame(airports, LEVELS[1:]),
         unit=PrivacyUnit("trip"),
         budget=Budget(1, "1e-8"),
