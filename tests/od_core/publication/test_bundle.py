@@ -44,7 +44,7 @@ from tests.od_core.publication.examples import (
 )
 
 NAMES = ("all", "region", "county", "zone")
-SOME_KINDS = ("bounded", "unbounded origin tree", "other destinations", "unknown zones", "no trips")
+SOME_KINDS = ("bounded", "unbounded origin tree", "unknown zones", "no trips")
 """Both sorts of neighbours and trees, other destinations, unknown zones and no trips each occur."""
 
 

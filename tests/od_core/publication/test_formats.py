@@ -255,7 +255,7 @@ def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
     assert [time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == ["2001", "2001-Q2", "2001-W23"]
 
 
-@pytest.mark.parametrize("kind", ["bounded", "other destinations"])
+@pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
 def test_sdmx_is_what_pysdmx_would_write(example_of, kind):
     """Codes that look like numbers, with commas, quotes and accents; two geographies."""
     made = examples.release(kind)
@@ -279,7 +279,7 @@ def parts(message, *path):
     return message.findall("/".join(f".//{{*}}{name}" for name in path))
 
 
-@pytest.mark.parametrize("kind", ["bounded", "other destinations"])
+@pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
 def test_the_structure_in_xml_is_that_in_json(example_of, kind):
     """Read by Python's own parser. ``pysdmx`` with its schemas and ``sdmx1`` read the message, too."""
     bundle = example_of(kind)
@@ -514,7 +514,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
-@pytest.mark.parametrize("kind", ["other destinations", "unknown zones", "no trips", "origin tree"])
+@pytest.mark.parametrize("kind", ["unknown zones", "no trips", "origin tree"])
 def test_frictionless_validates_every_kind_of_geography(example_of, kind):
     report = frictionless.validate(str(example_of(kind) / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
