@@ -122,13 +122,14 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [asdict(check) for check in checks],
-        "software": software_versions(),
+        "software": {**software_versions()},
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
     return cast("Certificate", stated)
 
 
+@cache
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
     found = ((name, _version(name)) for name in SOFTWARE)
