@@ -36,11 +36,12 @@ from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import zip_beside
 from od_core.publication.certificate import certificate_digest
+from od_core.publication.certify import certificate
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import sealed_again
-from tests.od_core.publication.published_kinds import Made, locations, publish
+from tests.od_core.publication.examples import CHECKS, sealed_again, staged_bundle
+from tests.od_core.publication.published_kinds import Made, locations
 
 SERIES = "commuters"
 MONTHS = ("2001-01", "2001-02", "2001-03")
@@ -59,7 +60,17 @@ BY_CATEGORY = {
 """What makes flows by two breakdowns, of which only the second counts unlisted records."""
 
 
-def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, **changes: Any) -> Any:
+def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -> None:
+    """Publish a release as the pipeline does, but for the database: what is derived is of bundles alone."""
+    place = locations(root, key)
+    record = place.ledger.record(key)
+    facts = certificate(FLOWS, made, key, key.release, CHECKS, record=record, intervals=intervals)
+    with staged_bundle(made, facts, place.bundle):
+        pass
+    place.ledger.publish(key, certificate_digest(facts), facts["exact"])
+
+
+def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = True, **changes: Any) -> None:
     """Publish a release as the pipeline does."""
     ledger = Ledger(root / "ledger.sqlite")
     unit = changes.get("unit", PrivacyUnit("trip", "bounded"))
@@ -67,8 +78,7 @@ def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, **changes: Any) -> A
     given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0, "noise": "table"} | changes
     trips = given.pop("trips", ledger_rows.FLOWS)
     made = release_flows(trips, ledger_rows.ONE_LEVEL, ledger=ledger, release_id=str(key), **given)
-    publish(FLOWS, made, key, key.release, root)
-    return made
+    publish(root, made, key, intervals=intervals)
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +164,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
         given = {"ledger": ledger, "release_id": str(key), "uncounted": uncounted, "one_row_a_trip": True}
         budget = Budget(rho=1, delta="1e-8")
         made.append(release_flows(flows, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, noise="table", **given))
-        publish(FLOWS, made[-1], key, SERIES, tmp_path)
+        publish(tmp_path, made[-1], key)
     published = publish_sum(tmp_path / "releases", KEYS[:2])
     stated, trips = published.certificate, int(published.flows.leaves.trips.sum())
     first, second = (certificate_of(tmp_path, key)["uncounted"] for key in KEYS[:2])
@@ -199,7 +209,7 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
             release_id=str(key),
             fault_threshold=0,
         )
-        publish(FLOWS, made, key, SERIES, tmp_path)
+        publish(tmp_path, made, key)
     published = publish_sum(tmp_path / "releases", KEYS[:2])
     found, page = published.certificate, (published.folder / "report.html").read_text("utf-8")
     assert "counted trips" in page.partition("What is protected")[0]  # of each user, at most two
@@ -268,25 +278,8 @@ def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
 
 def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
     """As with ``intervals: false`` in a declaration."""
-    from od_core.publication.bundle import staged_folder, write_bundle
-    from od_core.publication.certify import certificate, context_of
-    from tests.od_core.publication.examples import CHECKS
-
     key = ReleaseKey(SERIES, "2001-04")
-    place = locations(root, key)
-    made = release_flows(
-        ledger_rows.FLOWS,
-        ledger_rows.ONE_LEVEL,
-        unit=PrivacyUnit("trip", "bounded"),
-        budget=Budget(rho=2, delta="1e-8"),
-        ledger=place.ledger,
-        release_id=str(key),
-        fault_threshold=0,
-    )
-    facts = certificate(FLOWS, made, key, SERIES, CHECKS, record=place.ledger.record(key), intervals=False)
-    report = FLOWS.report(made, facts, context_of(FLOWS, place.ledger, key, SERIES, place.releases))
-    with staged_folder(lambda folder: write_bundle(FLOWS, made, facts, report, folder), place.bundle):
-        pass
+    release(root, key, intervals=False)
     found = publish_sum(root / "releases", [KEYS[2], key])
     assert found.certificate["interval"] is None
     assert "lower" not in pd.read_parquet(found.folder / "flows.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from fractions import Fraction
@@ -36,7 +37,7 @@ def published(
     neighbours: str = "bounded",
     flows: pd.DataFrame = FLOWS,
     mechanism: str | Mechanism = "inftda_refined",
-    geography: Geography = ONE_LEVEL,
+    geography: Geography = GEOGRAPHY,
 ) -> Published:
     """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
     unit = PrivacyUnit("trip", neighbours)
@@ -55,10 +56,13 @@ def published(
     return publish(FLOW_KIND, release, KEY, "commuters", root)[0]
 
 
+small = functools.partial(published, geography=ONE_LEVEL)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole")
-    published(root)
+    small(root)
     return root
 
 
@@ -75,7 +79,7 @@ def faults(release: Published) -> dict[str, str]:
 
 def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path):
     """Years later, where the key is lost and the true counts are gone."""
-    release = published(tmp_path, "unbounded", geography=GEOGRAPHY)
+    release = published(tmp_path, "unbounded")
     for path in (tmp_path / "confidential" / "hmac.key", release.measurements / "identity.json"):
         path.unlink()
     findings = verify_release(release)
@@ -84,12 +88,12 @@ def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_period_without_trips_verifies(tmp_path, neighbours):
-    assert faults(published(tmp_path, neighbours, FLOWS[:0])) == {}
+    assert faults(small(tmp_path, neighbours, FLOWS[:0])) == {}
 
 
 def test_shrunk_estimates_verify(tmp_path, monkeypatch):
     monkeypatch.setattr(families, "_LEAST_LEARNED", 1)  # so that these few cells are learned from
-    release = published(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
+    release = small(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
     assert faults(release) == {}
     opened = open_release(release.bundle)
     assert opened.plan.mechanism == InfTDARefined(estimate="shrunk")
@@ -103,7 +107,7 @@ def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
         earlier.setattr(
             FlowKind, "facts", lambda *given: {k: v for k, v in stated(*given).items() if k != "bundle_format"}
         )
-        release = published(tmp_path)
+        release = small(tmp_path)
     assert {path.name for path in release.bundle.glob("flows*.csv")} == {"flows.csv", "flows.sdmx.csv"}
     assert faults(release) == {}
     (release.bundle / "flows.csv").unlink()

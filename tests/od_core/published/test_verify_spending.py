@@ -40,7 +40,7 @@ from od_core.published.verification import verify_release
 from od_core.stops.publishing import STOPS
 from tests.od_core.group_sizes.test_release import released as released_groups
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, rows
-from tests.od_core.published.test_verification import published as published_whole
+from tests.od_core.published.test_verification import small as published_whole
 
 SCRIPT = Path(__file__).parents[3] / "docs" / "verify_spending.py"
 _SPEC = importlib.util.spec_from_file_location("verify_spending", SCRIPT)
