@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from fractions import Fraction
 
 import frictionless
@@ -21,7 +22,7 @@ from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.publishing import STOPS, open_stops
-from tests.od_core.publication.published_kinds import publish
+from tests.od_core.publication.published_kinds import locations, publish
 
 KEY = ReleaseKey("journeys", "2001-06")
 MAP = MapGrid(-10, 30, 40, 60, 4, ("origin", "destination"))
@@ -105,8 +106,9 @@ def test_every_box_is_a_feature_with_a_polygon_for_each_place(made):
             assert [max(x) for x in zip(*ring, strict=True)] == [-10 + 10 * east, 40 + 5 * north]
 
 
-def test_a_box_that_is_moved_is_found(tmp_path):
-    place = published(tmp_path)
+def test_a_box_that_is_moved_is_found(made, tmp_path):
+    shutil.copytree(made("privtree", MAP).database.parent, tmp_path, dirs_exist_ok=True)
+    place = locations(tmp_path, KEY)
     file = place.bundle / "boxes.parquet"
     boxes = pd.read_parquet(file)
     moved = boxes.assign(lower_1=[*boxes["lower_1"][:-1], 0], upper_1=[*boxes["upper_1"][:-1], 3])
