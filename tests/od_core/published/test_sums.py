@@ -69,15 +69,16 @@ def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])
 
 
-def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = True, **changes: Any) -> None:
+def release(root: Path, key: ReleaseKey, *, cap: Cap = CAP, intervals: bool = True, **changes: Any) -> Any:
     """Publish a release as the pipeline does."""
     ledger = Ledger(root / "ledger.sqlite")
     unit = changes.get("unit", PrivacyUnit("trip", "bounded"))
     ledger.declare(PrivacyDomain(key.release, unit, cap, "a test"))
     given = {"unit": unit, "budget": Budget(rho=2, delta="1e-8"), "fault_threshold": 0, "noise": "table"} | changes
-    trips = given.pop("trips", ledger_rows.FLOWS)
-    made = release_flows(trips, ledger_rows.ONE_LEVEL, ledger=ledger, release_id=str(key), **given)
+    trips, geography = given.pop("trips", ledger_rows.FLOWS), given.pop("geography", ledger_rows.ONE_LEVEL)
+    made = release_flows(trips, geography, ledger=ledger, release_id=str(key), **given)
     publish(root, made, key, intervals=intervals)
+    return made
 
 
 @pytest.fixture(scope="module")
