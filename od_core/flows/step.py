@@ -265,13 +265,13 @@ def level_queries(
     The shares sum to less than those of the levels if the total is exact, although the root has a share.
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
+    number, part = type(next(iter(shares.values()), Fraction())), Fraction(0) if segments is None else segments.share
+    of_totals, of_segments = number(1 - part), number(part)
     for level, share in shares.items():
-        of_segments = Fraction(0) if segments is None else segments.share
         if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * (1 - of_segments)))
+            queries.append((level, None, share * of_totals))
         if segments is not None:
-            each = share * of_segments / len(segments.breakdowns)
-            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
+            queries += [(level, one, share * of_segments / len(segments.breakdowns)) for one in segments.breakdowns]
     return queries
 
 
