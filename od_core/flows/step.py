@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeVar
 
 from od_core.errors import OdError
@@ -47,7 +48,7 @@ class GaussianStep(Step):
         """The charge, exact."""
         return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
-    @property
+    @cached_property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in rho."""
         return Charge(rho=self.rho)

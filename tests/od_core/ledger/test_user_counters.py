@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import stat
 import traceback
 from collections import Counter
@@ -316,11 +317,20 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGES)
-def test_lost_counters_of_a_drawn_release_stop_the_year(year, tmp_path, how):
-    """Neither a later month, nor a revision, nor the release itself is counted, and nothing is drawn or written."""
+@pytest.fixture(scope="module")
+def one_month_drawn(tmp_path_factory: pytest.TempPathFactory) -> PersonYear:
+    """January is drawn, and February is counted. Not to be changed."""
+    year = PersonYear(tmp_path_factory.mktemp("one_month_drawn"), m=2, most=3)
     year.finish(JANUARY, MANY)
     year.count(FEBRUARY, trips_of("bob", 1))
+    return year
+
+
+@pytest.mark.parametrize("how", DAMAGES)
+def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_path, how):
+    """Neither a later month, nor a revision, nor the release itself is counted, and nothing is drawn or written."""
+    shutil.copytree(one_month_drawn.folder, tmp_path, dirs_exist_ok=True)
+    year = replace(one_month_drawn, folder=tmp_path, saved={**one_month_drawn.saved}, drawn=[])
     DAMAGES[how](year.path(JANUARY))
     before, ledger = contents(tmp_path), rows(year.ledger.path)
     attempts = [partial(year.count, MARCH, MANY), partial(year.draw, FEBRUARY)]
