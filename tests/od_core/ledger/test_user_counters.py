@@ -73,9 +73,7 @@ MONTHS = ("2001-01", "2001-02", "2001-03")
 
 
 @pytest.mark.usefixtures("engine")
-@pytest.mark.parametrize(
-    ("engine", "order"), [("sqlite", (0, 1, 2)), ("postgresql", (2, 0, 1))], indirect=["engine"]
-)
+@pytest.mark.parametrize(("engine", "order"), [("sqlite", (0, 1, 2)), ("postgresql", (2, 0, 1))], indirect=["engine"])
 def test_a_user_has_at_most_m_trips_a_month_and_the_rest_of_the_year_is_used_up_in_the_order_of_counting(year, order):
     """A month that is counted later gets what is left; a release that was drawn is the same ever after."""
     first = {MONTHS[k]: released(year, f"commuters/{MONTHS[k]}/r1") for k in order}
