@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeVar
 
 from od_core.errors import OdError
@@ -47,7 +48,7 @@ class GaussianStep(Step):
         """The charge, exact."""
         return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
-    @property
+    @cached_property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in rho."""
         return Charge(rho=self.rho)
@@ -265,13 +266,13 @@ def level_queries(
     The shares sum to less than those of the levels if the total is exact, although the root has a share.
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
+    number, part = type(next(iter(shares.values()), Fraction())), Fraction(0) if segments is None else segments.share
+    of_totals, of_segments = number(1 - part), number(part)
     for level, share in shares.items():
-        of_segments = Fraction(0) if segments is None else segments.share
         if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * (1 - of_segments)))
+            queries.append((level, None, share * of_totals))
         if segments is not None:
-            each = share * of_segments / len(segments.breakdowns)
-            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
+            queries += [(level, one, share * of_segments / len(segments.breakdowns)) for one in segments.breakdowns]
     return queries
 
 
