@@ -232,6 +232,17 @@ def published_flights(
 
 
 @pytest.fixture(scope="session")
+def published_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of few trips between five zones, for tests that say nothing of levels. Not to be changed."""
+    from tests.od_core.ledger.ledger_rows import ONE_LEVEL
+    from tests.published_flights import FEW, KEYS, publish_flights
+
+    folder = tmp_path_factory.mktemp("published_few")
+    publish_flights(folder, {key.period: FEW for key in KEYS}, ONE_LEVEL)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def published_by_category(tmp_path_factory: pytest.TempPathFactory) -> Made:
     """A small release of flows with two breakdowns, charged and published. Not to be changed."""
     from tests.od_core.publication.published_kinds import BY_CATEGORY, publish_examples
