@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
+from _pytest.doctest import DoctestModule  # pytest offers it nowhere else, and its version is pinned
 from hypothesis import HealthCheck, settings
 
 from od_core import Geography, errors
@@ -51,6 +52,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     is collected nevertheless.
     """
     return is_unwanted(collection_path, config.option.markexpr) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no examples in the docstrings of tests, which have none: only in those of the library."""
+    return [one for one in (yield) if not isinstance(one, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -266,11 +266,10 @@ def level_queries(
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
     for level, share in shares.items():
-        of_segments = Fraction(0) if segments is None else segments.share
         if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * (1 - of_segments)))
+            queries.append((level, None, share if segments is None else share * (1 - segments.share)))
         if segments is not None:
-            each = share * of_segments / len(segments.breakdowns)
+            each = share * segments.share / len(segments.breakdowns)
             queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
     return queries
 
