@@ -266,13 +266,12 @@ def level_queries(
     The shares sum to less than those of the levels if the total is exact, although the root has a share.
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
-    number, part = type(next(iter(shares.values()), Fraction())), Fraction(0) if segments is None else segments.share
-    of_totals, of_segments = number(1 - part), number(part)
     for level, share in shares.items():
         if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * of_totals))
+            queries.append((level, None, share if segments is None else share * (1 - segments.share)))
         if segments is not None:
-            queries += [(level, one, share * of_segments / len(segments.breakdowns)) for one in segments.breakdowns]
+            each = share * segments.share / len(segments.breakdowns)
+            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
     return queries
 
 
