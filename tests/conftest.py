@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from hashlib import sha256
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 import pytest
+from _pytest.doctest import DoctestModule  # pytest offers it nowhere else, and its version is pinned
 from hypothesis import HealthCheck, settings
 
 from od_core import Geography, errors
@@ -51,6 +52,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     is collected nevertheless.
     """
     return is_unwanted(collection_path, config.option.markexpr) or None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Look for no examples in the docstrings of tests, which have none: only in those of the library."""
+    return [one for one in (yield) if not isinstance(one, DoctestModule)]
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -228,6 +235,17 @@ def published_flights(
 
     folder = tmp_path_factory.mktemp("published_flights")
     publish_flights(folder, flights, airport_geography)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def published_few(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same of few trips between five zones, for tests that say nothing of levels. Not to be changed."""
+    from tests.od_core.ledger.ledger_rows import ONE_LEVEL
+    from tests.published_flights import FEW, KEYS, publish_flights
+
+    folder = tmp_path_factory.mktemp("published_few")
+    publish_flights(folder, {key.period: FEW for key in KEYS}, ONE_LEVEL)
     return folder
 
 

@@ -10,9 +10,12 @@ from od_core import Budget, Geography, PrivacyUnit, Release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
+from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
 
 KEYS = [ReleaseKey("us_flights", period) for period in ("2001-05", "2001-06")]
+FEW = ledger_rows.FLOWS.loc[ledger_rows.FLOWS.index.repeat(ledger_rows.FLOWS["trips"]), ["origin", "destination"]]
+"""Of both months, one row a trip, between the zones of ``ONE_LEVEL``: its bundles have a fifth of the files."""
 
 
 def publish_flights(var: Path, months: dict[str, pd.DataFrame], geography: Geography) -> list[Release]:

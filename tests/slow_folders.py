@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 from _pytest.mark.expression import Expression  # of -m; pytest offers it nowhere else, and its version is pinned
@@ -17,6 +18,7 @@ MARKERS: dict[str, frozenset[str]] = {name: frozenset({"slow", name}) for name i
 KNOWN = frozenset().union(*MARKERS.values())
 
 
+@cache
 def markers(path: Path) -> frozenset[str]:
     """Return the markers of a file or folder of tests."""
     place = path.relative_to(TESTS).parts if path.is_relative_to(TESTS) else ()
@@ -62,6 +64,7 @@ def group(path: Path) -> str | None:
     return None if place.startswith(SPREAD) else "releases" if place in RELEASES else place
 
 
+@cache
 def turn(path: Path) -> int:
     """Return the place of a file in the order in which files are begun."""
     place = path.relative_to(TESTS).as_posix() if path.is_relative_to(TESTS) else ""

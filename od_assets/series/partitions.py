@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import datetime
 from dataclasses import dataclass
-from itertools import takewhile
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
 from od_core.errors import OdError, nearest_known
-from od_core.periods import LENGTHS, Length, Period, check_time_zone, following
+from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -113,8 +112,9 @@ class SeriesPeriods:
 
     def _until(self, day: datetime.date) -> list[Period]:
         """Return the periods that have ended on a day, oldest first."""
-        periods = [self.first] if self._length is None else following(self.first.first, self._length)
-        return list(takewhile(lambda period: period.end <= day, periods))
+        if self._length is None:
+            return [self.first] if self.first.end <= day else []
+        return [*numbered(range(number_of(self.first.first, self._length), number_of(day, self._length)), self._length)]
 
     def ended_before(self, moment: datetime.datetime) -> Period | None:
         """Return the last period that ended before a moment; None if that period does not belong to the series.

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, TypeVar
 
 from od_core.errors import OdError
@@ -47,7 +48,7 @@ class GaussianStep(Step):
         """The charge, exact."""
         return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
-    @property
+    @cached_property
     def charge(self) -> Charge:
         """Charge of one draw of the noise, in rho."""
         return Charge(rho=self.rho)
@@ -266,11 +267,10 @@ def level_queries(
     """
     queries: list[tuple[int, Breakdown | None, Share]] = []
     for level, share in shares.items():
-        of_segments = Fraction(0) if segments is None else segments.share
         if neighbours.sensitivity_squared(level) > 0:
-            queries.append((level, None, share * (1 - of_segments)))
+            queries.append((level, None, share if segments is None else share * (1 - segments.share)))
         if segments is not None:
-            each = share * of_segments / len(segments.breakdowns)
+            each = share * segments.share / len(segments.breakdowns)
             queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
     return queries
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 from od_core.errors import OdError
@@ -190,7 +191,7 @@ class Neighbours:
             return True
         return len(removed) + len(added) == self.unit.differing_units and len(removed) < 2
 
-    @property
+    @cached_property
     def publishes_total(self) -> bool:
         """True if the total number of trips is an invariant, published exactly: one record of weight 1 is replaced."""
         unit = self.unit

@@ -122,24 +122,21 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [asdict(check) for check in checks],
-        "software": software_versions(),
+        "software": {**software_versions()},
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
     return cast("Certificate", stated)
 
 
+@cache  # each takes milliseconds, and what a process has imported stays
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
-    found = ((name, _version(name)) for name in SOFTWARE)
-    return {name: installed for name, installed in found if installed is not None}
-
-
-@cache  # each takes milliseconds, and what a process has imported stays
-def _version(package: str) -> str | None:
-    with suppress(PackageNotFoundError):  # a library alone has no Dagster
-        return version(package)
-    return None
+    found = {}
+    for name in SOFTWARE:
+        with suppress(PackageNotFoundError):  # a library alone has no Dagster
+            found[name] = version(name)
+    return found
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import inspect
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache, cached_property
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -19,6 +21,7 @@ import pytest
 import typer.main
 import typer.testing
 import yaml
+from dagster._core.definitions.metadata import source_code
 from dagster.components.core import load_defs
 
 from od_assets.checks import expectations
@@ -104,6 +107,16 @@ def components_described_once() -> Iterator[None]:
             "get_library_json_enriched_defs",
             lambda tree: dg.Definitions(metadata=described(), component_tree=tree),
         )
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sources_found_once() -> Iterator[None]:
+    """Let Dagster look once for the line of a function: it reads the file at each load of a project."""
+    found = cache(lambda code: inspect.getsourcelines(code))
+    with pytest.MonkeyPatch.context() as patch:
+        looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
+        patch.setattr(source_code, "inspect", looked)
         yield
 
 

@@ -88,7 +88,11 @@ def declare_beside_trips(
     monkeypatch.syspath_prepend(project.root)
 
 
-@pytest.mark.parametrize("text", BROKEN)
+@pytest.mark.parametrize(
+    ("text", "loader"),
+    [*((text, "od_assets.code_location") for text in BROKEN), *((text, "dagster") for text in [*BROKEN][:5])],
+    indirect=["loader"],
+)
 def test_a_broken_declaration_is_named_and_the_others_go_on(
     project: Project, text: str, loader: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

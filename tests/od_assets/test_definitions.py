@@ -243,37 +243,40 @@ def test_workspace_and_dg_name_the_same_location() -> None:
     assert module["module_name"] == configured["code_location_target_module"]
 
 
-def test_declarations_are_read_without_a_solver_and_without_the_evaluation() -> None:
-    """Every command reads them, and SciPy's solvers take a second to import (Numba imports SciPy without them)."""
-    program = "import sys, od_assets.series.reading; print(*sys.modules)"
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    loaded = set(result.stdout.split())
-    assert "od_assets.series.reading" in loaded
-    assert not loaded & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
-    assert not {name for name in loaded if name.startswith(("dagster", "od_core.evaluation", "od_core.published.site"))}
+COMMANDS = """
+import sys
+for arguments in (["--version"], ["ledger"], ["status"], ["plan", "us_flights"]):
+    if arguments == ["status"]:
+        import od_assets.series.reading
+        print("loaded:", *sys.modules)
+    sys.argv[1:] = arguments
+    try:
+        import od_assets.cli.__main__ as command
+        command.main()
+    except SystemExit:
+        pass
+    print("loaded:", *sys.modules)
+"""
+"""Commands one after another, and what all of them have imported until then: those that import least come first."""
 
 
-@pytest.mark.parametrize(
-    ("arguments", "absent"),
-    [
-        (["plan", "us_flights"], ("dagster", "numba")),
-        (["status"], ("dagster", "numba")),
-        (["ledger"], ("dagster", "numba", "pandas")),
-        (["--version"], ("dagster", "numba", "pandas", "od_core.ledger.ledger", "od_core.ledger.chain")),
-    ],
-    ids=str,
-)
-def test_commands_that_release_nothing_import_no_dagster(
-    arguments: list[str], absent: tuple[str, ...], tmp_path: Path
-) -> None:
-    """Dagster takes a second to import, Numba and pandas half a second each."""
-    program = f"import sys; sys.argv[1:] = {arguments}\ntry: import od_assets.cli.__main__ as m; m.main()\n"
-    program += "finally: print('loaded:', *sys.modules)"
+def test_commands_that_release_nothing_import_no_dagster_and_read_declarations_without_a_solver(tmp_path: Path) -> None:
+    """Dagster and SciPy's solvers take a second to import, Numba (which has SciPy without them) and pandas half."""
     environment = os.environ | {"OD_VAR": str(tmp_path)}
-    result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment)
-    loaded = set(result.stdout.rpartition("loaded: ")[2].split())
-    assert "od_assets.cli.app" in loaded, result.stderr
-    assert not loaded & {*absent}
+    result = subprocess.run([sys.executable, "-c", COMMANDS], capture_output=True, text=True, env=environment)
+    lines = [line.split()[1:] for line in result.stdout.splitlines() if line.startswith("loaded: ")]
+    version, ledger, reading, status, plan = map(set, lines)
+    assert "od_assets.cli.app" in version, result.stderr
+    assert "OD-LEDGER-ABSENT" in result.stderr
+    assert "us_flights" in result.stdout
+    assert not version & {"od_core.ledger.ledger", "od_core.ledger.chain"}
+    assert not (version | ledger) & {"pandas"}
+    assert "od_assets.series.reading" in reading
+    assert not reading & {"scipy.optimize", "scipy.sparse", "scipy.linalg"}
+    absent = ("dagster", "od_core.evaluation", "od_core.published.site")
+    assert not {name for name in reading if name.startswith(absent)}
+    assert not plan & {"dagster", "numba"}
+    assert version < ledger < reading < status < plan
 
 
 @pytest.mark.parametrize(

@@ -67,9 +67,9 @@ FAULTS = {
 
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]], kind: str) -> None:
-    """Of each kind for itself: as many as are allowed, and one more."""
+    """Of each kind for itself: as many as are allowed, and one more. Each finds nothing where the others are."""
     column, value = FAULTS[kind]
-    for faults in (0, 2, 3):
+    for faults in (2, 3):
         frame = loaded().assign(user=CANARY) if column == "user" else loaded()
         frame.loc[: faults - 1, column] = value
         unmet = [name for name, is_met in met(frame).items() if not is_met]
@@ -129,10 +129,9 @@ def test_published_flows(tmp_path: Path, change: object, unmet: str | None) -> N
     assert [name for name, met in outcome.items() if not met] == ([] if unmet is None else [unmet])
 
 
-def test_flows_are_checked_once_in_a_run_unless_they_change(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before publication, every check runs again; Great Expectations has nothing new to say of the same table."""
-    assert project.run().success
-    settings, looked = project.component().checked(), list[int]()
+    settings, looked = released.component().checked(), list[int]()
 
     def look(*given: object) -> dict[str, bool]:
         met = flows_meet_expectations(*given)  # type: ignore[arg-type]

@@ -350,7 +350,7 @@ def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
 
 def fraction_bits(plan: ReleasePlan) -> int:
     """Return the number of fractional bits of the difference between best estimate and noisy value."""
-    widest = math.ceil(max(step.variance for step in plan.steps))
+    widest = max(math.ceil(step.variance) for step in plan.steps)
     return max(0, min(_MOST_FRACTION_BITS, _SCALE_BITS - widest.bit_length() // 2))
 
 

@@ -13,7 +13,7 @@ from od_assets.cli.app import app
 from od_core import OdError, open_release
 from od_core.flows.publishing.changes import changes
 from od_core.published.derived import publish_sum
-from tests.od_core.stops.test_publication import published as stops
+from tests.od_core.publication.published_kinds import Made
 from tests.published_flights import KEYS
 
 OLD, NEW = map(str, KEYS)
@@ -69,7 +69,7 @@ def refused(*arguments: str) -> OdError:
     return result.exception
 
 
-def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> None:
+def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path, all_published: dict[str, Made]) -> None:
     absent = refused(OLD, "us_flights/2001-07/r1")
     assert absent.code == "OD-RELEASE-ABSENT"
     assert f"published releases: {OLD}, {NEW}" in absent.message
@@ -79,8 +79,7 @@ def test_mistakes_are_named_with_what_there_is(var: Path, tmp_path: Path) -> Non
     assert refused(OLD, OLD).code == "OD-COMPARE-SAME"
     assert refused(OLD, "2001-05").code == "OD-RELEASE-KEY"
     assert refused(OLD, str(tmp_path)).code == "OD-RELEASE-ABSENT"
-    boxes = stops(tmp_path)
-    other_kind = refused(OLD, str(boxes.bundle))
+    other_kind = refused(OLD, str(all_published["boxes"].place.bundle))
     assert other_kind.code == "OD-COMPARE-KIND"
     assert "journeys/2001-06/r1 is not a release of flows" in other_kind.message
 
@@ -97,8 +96,11 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     assert "note" not in json.loads(run(OLD, NEW, "--json").stdout)
 
 
-def test_derived_flows_are_not_compared_and_that_is_said(var: Path, tmp_path: Path) -> None:
-    shutil.copytree(var / "releases", tmp_path / "releases")
+def test_derived_flows_are_not_compared_and_that_is_said(
+    published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OD_VAR", str(published_few))
+    shutil.copytree(published_few / "releases", tmp_path / "releases")
     derived = publish_sum(tmp_path / "releases", KEYS)
     error = refused(OLD, str(derived.folder))
     assert error.code == "OD-COMPARE-KIND"

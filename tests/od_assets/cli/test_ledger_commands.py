@@ -18,8 +18,9 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
+from od_core.published.verification import Published
 from tests.od_core.ledger.ledger_rows import rows, small_plan
-from tests.od_core.published.test_verification import published
+from tests.od_core.publication.published_kinds import EXAMPLES, locations, publish_examples
 from tests.postgres import POINTER, Server
 
 
@@ -29,12 +30,25 @@ def var(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("whole")
+    publish_examples(root, {"flows": EXAMPLES["flows"]})
+    return root
+
+
+@pytest.fixture
+def published(whole: Path, var: Path) -> Published:
+    """A copy of a release of flows between two levels, with its ledger."""
+    shutil.copytree(whole, var, dirs_exist_ok=True)
+    return locations(var, EXAMPLES["flows"].key)
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, arguments)
 
 
-def test_the_ledger_as_json_and_as_a_table(var: Path) -> None:
-    published(var)
+def test_the_ledger_as_json_and_as_a_table(published: Published) -> None:
     (row,) = json.loads(run("ledger", "--json").stdout)
     assert (row["domain"], row["period"], row["releases"], row["lost_draws"]) == ("commuters", "2001-06", 1, 0)
     amounts = {name: Fraction(row[name]["rho_exact"]) for name in ("cap", "spent", "left")}
@@ -59,50 +73,51 @@ def test_a_year_of_users_is_shown_with_its_months(var: Path) -> None:
     assert lines[1][2:] == ["-", "0.125", "-", "-", "-"]
 
 
-def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(var: Path) -> None:
-    release = published(var)
-    assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 2 + 3 * 4 + 1}
-    content = bytearray(release.ledger.path.read_bytes())
+def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Published) -> None:
+    assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 2 + 3 * 2 + 1}
+    content = bytearray(published.ledger.path.read_bytes())
     place = content.index(b"RESERVED")
     content[place : place + 8] = b"RESERVEE"
-    release.ledger.path.write_bytes(content)
+    published.ledger.path.write_bytes(content)
     failed = run("ledger", "verify")
     assert isinstance(failed.exception, OdError)
     assert failed.exception.code == "OD-LEDGER-BROKEN"
 
 
 def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
-    var: Path, tmp_path_factory: pytest.TempPathFactory, postgres: Server, monkeypatch: pytest.MonkeyPatch
+    var: Path,
+    published: Published,
+    tmp_path_factory: pytest.TempPathFactory,
+    postgres: Server,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """What the commands say of it is the same; the file that is left is refused once the new ledger was charged."""
-    published(var)
     before, elsewhere = run("ledger", "--json").stdout, tmp_path_factory.mktemp("elsewhere")
     address = postgres.new_ledger(elsewhere)
     itself = run("ledger", "copy", str(var / "ledger.sqlite"))
     assert isinstance(itself.exception, OdError)
-    assert "15 entries were copied" in run("ledger", "copy", address).stdout
+    assert "9 entries were copied" in run("ledger", "copy", address).stdout
     with monkeypatch.context() as patch:
         patch.setenv("OD_LEDGER", address)
         assert run("ledger", "--json").stdout == before
-        assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 15}
+        assert json.loads(run("ledger", "verify", "--json").stdout) == {"whole": True, "entries": 9}
         assert "1 of 1 releases verified" in run("verify").stdout
         with Ledger(var / "ledger.sqlite", address)._transaction() as entries:
             entries.append("CAP", "commuters", content={"rho": "10", "reason": "census year"})
-        assert "16 entries were copied" in run("ledger", "copy", str(elsewhere / "backup.sqlite")).stdout
+        assert "10 entries were copied" in run("ledger", "copy", str(elsewhere / "backup.sqlite")).stdout
         assert "GRANT SELECT, INSERT" in run("ledger", "schema", "--writer", "releases").stdout
     stale = run("ledger", "verify")
     assert isinstance(stale.exception, OdError)
     assert stale.exception.code == "OD-LEDGER-ROLLED-BACK"
     (elsewhere / POINTER).unlink()  # so that the rows of the file are read
-    assert len(rows(elsewhere / "backup.sqlite")) == 15 + 1
+    assert len(rows(elsewhere / "backup.sqlite")) == 9 + 1
 
 
-def test_verify_names_the_part_that_changed(var: Path) -> None:
-    release = published(var)
+def test_verify_names_the_part_that_changed(published: Published) -> None:
     whole = run("verify")
     assert whole.exit_code == 0
     assert "1 of 1 releases verified" in whole.stdout
-    (release.bundle / "flows_all_all.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
+    (published.bundle / "flows_all_all.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
     for name in ([], ["commuters"], ["commuters/2001-06/r1"]):
         changed = run("verify", *name, "--json")
         assert changed.exit_code == 1
@@ -120,17 +135,15 @@ def test_nothing_released_is_said_and_nothing_made(var: Path) -> None:
     assert not list(var.iterdir())
 
 
-def test_a_release_that_was_never_published_is_named(var: Path) -> None:
-    published(var)
+def test_a_release_that_was_never_published_is_named(published: Published) -> None:
     result = run("verify", "commuters/2001-07/r1")
     assert isinstance(result.exception, OdError)
     assert result.exception.code == "OD-RELEASE-ABSENT"
 
 
-def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path) -> None:
-    release = published(var)
-    shutil.copytree(release.bundle, var / "releases" / "commuters" / "2001-07" / "r1")
-    with duckdb.connect(str(release.database)) as connection:
+def test_what_is_public_but_unknown_to_the_ledger_is_found(var: Path, published: Published) -> None:
+    shutil.copytree(published.bundle, var / "releases" / "commuters" / "2001-07" / "r1")
+    with duckdb.connect(str(published.database)) as connection:
         connection.execute("INSERT INTO flows VALUES ('commuters/2001-08/r1', 'aa', 'ba', 3)")
     rows = {row["release"]: row for row in json.loads(run("verify", "--json").stdout)}
     assert {name: row["verified"] for name, row in rows.items()} == {

@@ -44,11 +44,11 @@ def test_a_missing_bundle_is_to_be_restored_or_made_again(what: str, var: Path, 
 
 @pytest.mark.parametrize("what", ["explain", "replicates", "sum", "assist", "report"])
 def test_without_its_zip_file_the_database_tells(
-    what: str, published_flights: Path, var: Path, refused: Callable[..., str]
+    what: str, published_few: Path, var: Path, refused: Callable[..., str]
 ) -> None:
     shutil.rmtree(var / "releases" / NEW)
     (var / "releases" / f"{NEW}.zip").unlink()
-    shutil.copy(published_flights / "release.duckdb", var)
+    shutil.copy(published_few / "release.duckdb", var)
     assert refused(*READING[what]).startswith(f"OD-BUNDLE-ABSENT: the bundle of {NEW} is missing")
     (var / "release.duckdb").unlink()
     assert not refused(*READING[what]).startswith("OD-BUNDLE-ABSENT")

@@ -64,7 +64,7 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
     assert refused("us_flights_sum/2001-05--2001-06/r1") == "OD-DERIVED-KIND"
     with monkeypatch.context() as patch:
         usage = replicates.shutil.disk_usage(var)
-        patch.setattr(replicates.shutil, "disk_usage", lambda _: usage._replace(free=10**6))
+        patch.setattr(replicates.shutil, "disk_usage", lambda _: usage._replace(free=1000))
         assert refused("us_flights") == "OD-REPLICATES-NUMBER"
     (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
     assert refused(NEW) == "OD-DERIVED-SOURCE"
@@ -72,7 +72,7 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
 
 
 def test_the_example_prints_an_interval_unless_the_bias_is_more_than_half_a_standard_error(
-    var: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    published_flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Which of its results have an interval depends on the noise: each line is judged by its own numbers."""
     place = ROOT / "examples" / "replicates" / "results_with_their_uncertainty.py"
@@ -81,7 +81,7 @@ def test_the_example_prints_an_interval_unless_the_bias_is_more_than_half_a_stan
     assert spec.loader is not None
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
-    monkeypatch.setattr("sys.argv", ["example", str(var / "releases" / NEW), str(AIRPORTS)])
+    monkeypatch.setattr("sys.argv", ["example", str(published_flights / "releases" / NEW), str(AIRPORTS)])
     example.main()
     lines = [line.split(": ") for line in capsys.readouterr().out.splitlines()]
     assert [name for name, _ in lines] == ["power of the distance", "mean distance", "pairs with trips"]

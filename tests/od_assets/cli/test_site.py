@@ -311,7 +311,7 @@ def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *
 
 @pytest.mark.parametrize("known_by", ["zip file", "database"])
 def test_a_release_without_its_bundle_is_left_out_by_name(
-    published_flights: Path,
+    published_few: Path,
     var: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -320,7 +320,7 @@ def test_a_release_without_its_bundle_is_left_out_by_name(
     """The others are written; the exit code is 2, also once the site is up to date, until the bundle is back."""
     shutil.move(var / "releases" / OLD, var / "old")
     if known_by == "database":
-        shutil.copy(published_flights / "release.duckdb", var)
+        shutil.copy(published_few / "release.duckdb", var)
         shutil.move(var / "releases" / f"{OLD}.zip", var / "old.zip")
     expected = f"OD-BUNDLE-ABSENT: the site leaves out published releases: {OLD} (its bundle is missing) ["
     for _ in range(2):

@@ -18,9 +18,9 @@ SUM = "us_flights_sum/2001-05--2001-06/r1"
 
 
 @pytest.fixture
-def var(published_flights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def var(published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Two published months, and nothing else: no ledger, no database, no confidential folder."""
-    shutil.copytree(published_flights / "releases", tmp_path / "alone" / "releases")
+    shutil.copytree(published_few / "releases", tmp_path / "alone" / "releases")
     monkeypatch.setenv("OD_VAR", str(tmp_path / "alone"))
     return tmp_path / "alone"
 

@@ -90,16 +90,16 @@ def test_where_no_rule_gains_the_released_flows_stay() -> None:
 
 
 def test_earlier_releases_lower_the_error() -> None:
-    """Total errors of the leaves, over 6 series of 4 releases of the same trips, with fixed noise."""
+    """Total errors of the leaves, over 4 series of 4 releases of the same trips, with fixed noise."""
     (truth,) = releases_of(GRAVITY, range(1), epsilon="10000")
-    errors = np.zeros(4)
-    for series in range(6):
+    errors = dict.fromkeys((0, 1, 3), 0.0)
+    for series in range(4):
         releases = releases_of(GRAVITY, range(4 * series, 4 * series + 4))
-        for number in range(4):
+        for number in errors:
             found = assist_release(releases[number::-1])  # the last one estimated is the same in all of them
             errors[number] += np.abs(dense(truth.plan, found) - dense(truth.plan, truth)).sum()
     direct = sum(
-        np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in releases_of(GRAVITY, range(0, 24, 4))
+        np.abs(dense(truth.plan, one) - dense(truth.plan, truth)).sum() for one in releases_of(GRAVITY, range(0, 16, 4))
     )
     assert errors[0] < 0.97 * direct
     assert errors[1] < 0.95 * errors[0]

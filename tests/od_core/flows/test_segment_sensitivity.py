@@ -15,12 +15,14 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
-from od_core.flows.release import run_plan
+from od_core.flows.estimation.levels import published_root
+from od_core.flows.measuring import measure_levels
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import Acceptance
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise
 from tests.od_core.mutants import charge_the_root_of_segments_as_a_total, forget_that_a_category_may_be_unlisted
+from tests.od_core.strategies import text
 
 LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
 UNKNOWN = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
@@ -65,12 +67,13 @@ def query_of(step) -> Query:
 
 def answers(plan: ReleasePlan, rows: list[Row]) -> dict[Query, np.ndarray]:
     """What is measured or published of some records, by level and breakdown, without noise."""
-    columns = ["origin", "destination", *SEGMENTS, "weight", "person"]
-    frame = pd.DataFrame(rows, columns=columns)
-    if plan.unit.max_weight is None:
-        frame = frame.drop(columns="weight")
-    if plan.unit.kind == "trip":
-        frame = frame.drop(columns="person")
+    columns = dict(zip(["origin", "destination", *SEGMENTS, "weight", "person"], zip(*rows, strict=True), strict=True))
+    weights, persons = columns.pop("weight"), columns.pop("person")
+    frame = pd.DataFrame({name: text(column) for name, column in columns.items()})
+    if plan.unit.max_weight is not None:
+        frame["weight"] = weights
+    if plan.unit.kind != "trip":
+        frame["person"] = text(persons)
     counts = count_trips(
         frame,
         plan.tree,
@@ -80,9 +83,10 @@ def answers(plan: ReleasePlan, rows: list[Row]) -> dict[Query, np.ndarray]:
         fault_threshold=plan.acceptance.fault_threshold,
         breakdowns=plan.segments.breakdowns,
     )
-    release = run_plan(plan, counts, no_noise(), MemoryMeasurements())
+    root = published_root(plan, counts.total)
+    measured, _ = measure_levels(plan, plan.steps, root, counts, no_noise(), MemoryMeasurements())
     published = {(0, None): np.array([counts.total])} if plan.publishes_total else {}
-    return published | {query_of(m.step): m.noisy.values() for m in release.measured}
+    return published | {query_of(m.step): m.noisy.values() for m in measured}
 
 
 def largest_changes(plan: ReleasePlan, inputs: dict[tuple[Row, ...], dict[Query, np.ndarray]]) -> dict[Query, int]:

@@ -34,10 +34,10 @@ def cumulative_case(rng: np.random.Generator, **limits: int):
 
 
 @pytest.mark.parametrize("area_totals", [True, False])
-def test_keeps_its_promise_and_solves_the_program_on_150_trees(area_totals):
+def test_keeps_its_promise_and_solves_the_program_on_100_trees(area_totals):
     mechanism, rng = CumulativeDP(area_totals=area_totals), np.random.default_rng(150)
     assert isinstance(mechanism, GroupSizeMechanism)
-    for _ in range(150):
+    for _ in range(100):
         frame, noisy, scale = cumulative_case(rng)
         histograms = mechanism.estimate(frame, noisy, scale)
         assert_consistent(frame, histograms, all_totals=area_totals)

@@ -50,7 +50,7 @@ def test_meets_its_conditions_on_200_trees():
 def test_its_prices_bound_the_cost_from_below_and_nearly_reach_it():
     rng = np.random.default_rng(50)
     least = below = 0.0
-    for _ in range(50):
+    for _ in range(30):
         frame, noisy, _ = random_case(rng, most_groups=20, most_sizes=15, max_fan_out=5)
         one, lower = least_cost(frame, noisy, area_totals=True), bound(frame, noisy, relaxed_prices(frame, noisy))
         assert lower <= one * (1 + 1e-9)

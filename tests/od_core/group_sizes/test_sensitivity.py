@@ -17,8 +17,8 @@ from tests.od_core.group_sizes.doubles import Measuring
 
 GEOGRAPHY = Geography.from_frame(pd.DataFrame({"r": ["A", "A", "B"], "a": ["a1", "a2", "b1"]}), levels=["r", "a"])
 AREAS = pd.Series(["a1", "a1", "a2", "b1"], dtype="str")
-TOP_CODE = 3
-LARGEST = 4
+TOP_CODE = 2
+LARGEST = 3
 """Above the top code: members beyond it change nothing."""
 
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")

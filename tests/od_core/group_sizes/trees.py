@@ -69,29 +69,24 @@ def least_cost(frame: Frame, noisy: Sequence[Counts], *, area_totals: bool) -> i
         ]
     )
 
-    def cell(level: int, area: int, size: int) -> range:
-        k = level - 1
-        first = int(starts[k]) + (area * sizes + size) * units[k]
-        return range(first, first + units[k])
-
-    rows: list[dict[int, float]] = []
-    rights: list[int] = []
-    for level in levels[:-1]:
-        first = frame.geography.first_child[level]
-        for area in range(frame.geography.size(level)):
-            for size in range(sizes):
-                row = dict.fromkeys(cell(level, area, size), 1.0)
-                for child in range(first[area], first[area + 1]):
-                    row |= dict.fromkeys(cell(level + 1, child, size), -1.0)
-                rows.append(row)
-                rights.append(0)
-    fixed = levels[-1] if area_totals else 1
-    for area, total in enumerate(frame.totals(fixed).tolist()):
-        rows.append({unit: 1.0 for size in range(sizes) for unit in cell(fixed, area, size)})
-        rights.append(total)
-    indices = [(i, column, value) for i, row in enumerate(rows) for column, value in row.items()]
-    i, j, v = zip(*indices, strict=True)
-    matrix = sparse.csr_array((v, (i, j)), shape=(len(rows), int(starts[-1])))
+    unknowns = [
+        np.arange(starts[k], starts[k + 1]).reshape(frame.geography.size(level), sizes, units[k])
+        for k, level in enumerate(levels)
+    ]
+    entries, rights = [], list[int]()
+    for above, below, level in zip(unknowns, unknowns[1:], levels[1:], strict=False):
+        conditions = len(rights) + np.arange(above.shape[0] * sizes).reshape(-1, sizes, 1)
+        entries.append((conditions, above, 1.0))
+        entries.append((conditions[frame.geography.parents[level]], below, -1.0))
+        rights += [0] * conditions.size
+    totals = frame.totals(levels[-1] if area_totals else 1)
+    conditions = len(rights) + np.arange(len(totals)).reshape(-1, 1, 1)
+    entries.append((conditions, unknowns[-1 if area_totals else 0], 1.0))
+    rights += totals.tolist()
+    i = np.concatenate([np.broadcast_to(rows, columns.shape).ravel() for rows, columns, _ in entries])
+    j = np.concatenate([columns.ravel() for _, columns, _ in entries])
+    v = np.concatenate([np.full(columns.size, value) for _, columns, value in entries])
+    matrix = sparse.csr_array((v, (i, j)), shape=(len(rights), int(starts[-1])))
     found = linprog(price, A_eq=matrix, b_eq=rights, bounds=(0, 1), method="highs")
     assert found.success
     least = round(found.fun)

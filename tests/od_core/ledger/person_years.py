@@ -30,8 +30,7 @@ from od_core.records.counts import TripCounts
 from tests.od_core.doubles import no_noise
 from tests.od_core.ledger.ledger_rows import ledger_at
 
-ZONES = pd.DataFrame([("a" if k < 3 else "b", f"z{k}") for k in range(6)], columns=["region", "zone"], dtype="str")
-GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
+GEOGRAPHY = Geography.from_frame(pd.DataFrame({"zone": [f"z{k}" for k in range(6)]}, dtype="str"), ["zone"])
 PATTERN = "[a-z]+[0-9]?"
 COLUMNS = ["person", "origin", "destination"]
 

@@ -102,6 +102,15 @@ def draws_once_in_order(folder: Path, drawn: list[tuple[int, int]]) -> tuple[Rel
     return release, content(ledger, release)
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory) -> tuple[str, ...]:
+    """The content of a release that nothing stopped."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(OpenDPNoise, "draw", lambda _, *asked: SeededNoise(5).draw(*asked))
+        ledger = ledger_in(tmp_path_factory.mktemp("undisturbed"))
+        return content(ledger, released(ledger))
+
+
 def test_every_query_is_drawn_and_charged_once_and_replayed(tmp_path, drawn):
     """The queries are reserved before the first draw; a second call reads all of them."""
     _, first = draws_once_in_order(tmp_path, drawn)
@@ -120,10 +129,8 @@ def test_a_query_that_is_drawn_before_its_turn_is_found(tmp_path, drawn, monkeyp
 
 
 @pytest.mark.parametrize("lost", [5, 10, 1, 7, 14])
-def test_a_lost_draw_is_charged_again_alone(tmp_path, drawn, monkeypatch, lost):
+def test_a_lost_draw_is_charged_again_alone(tmp_path, undisturbed, drawn, monkeypatch, lost):
     """A process that ends within a draw pays for this query twice, and for no other."""
-    _, undisturbed = draws_once_in_order(tmp_path / "undisturbed", drawn)
-    drawn.clear()
     draw = OpenDPNoise.draw
 
     def fails(self, variance, level, first, size):
@@ -149,9 +156,8 @@ def test_a_lost_draw_is_charged_again_alone(tmp_path, drawn, monkeypatch, lost):
     assert_chain(ledger.path)
 
 
-def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, drawn, monkeypatch):
+def test_killed_after_each_draw_and_resumed_it_is_the_same_release(tmp_path, undisturbed, drawn, monkeypatch):
     """Killed as often as there are queries, each time after one more is kept: none is drawn or charged twice."""
-    _, undisturbed = draws_once_in_order(tmp_path / "undisturbed", drawn)
     once, ledger = DurableMeasurements.once, ledger_in(tmp_path)
     for killed_after in NUMBERS:
         drawn.clear()

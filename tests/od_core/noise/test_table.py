@@ -226,10 +226,10 @@ def decided_again(exact: Inversion, first_bits: int, further_bits: int, given, s
 @pytest.mark.parametrize(
     ("law", "first_bits", "further_bits", "size"),
     [
-        (DiscreteGaussian(Fraction(12345, 100)), 16, 64, 70_000),
-        (DiscreteGaussian(Fraction(10**6)), 16, 64, 70_000),
-        (WIDEST, 16, 64, 40_000),
-        (DiscreteLaplace(Fraction(2001, 100)), 16, 64, 70_000),
+        (DiscreteGaussian(Fraction(12345, 100)), 16, 64, 25_000),
+        (DiscreteGaussian(Fraction(10**6)), 16, 64, 25_000),
+        (WIDEST, 16, 64, 12_000),
+        (DiscreteLaplace(Fraction(2001, 100)), 16, 64, 25_000),
         (DiscreteGaussian(Fraction(12345, 100)), 4, 8, 70_000),
         (DiscreteGaussian(Fraction(1, 4)), 3, 4, 30_000),
         (DiscreteLaplace(Fraction(2)), 2, 4, 10_000),
@@ -238,7 +238,7 @@ def decided_again(exact: Inversion, first_bits: int, further_bits: int, given, s
 )
 def test_every_draw_of_a_vector_is_what_its_own_words_say(law, first_bits, further_bits, size, monkeypatch):
     """Real random words, over the borders of blocks; each word is used for one draw and in order."""
-    monkeypatch.setattr(table_noise, "_BLOCK", 30_000)
+    monkeypatch.setattr(table_noise, "_BLOCK", 10_000)
     words = RecordedWords(NarrowWords())
     drawn = table(law, first_bits, further_bits).draw(words, size)
     expected, third = decided_again(inversion(law), first_bits, further_bits, words.given, size)
@@ -251,7 +251,7 @@ def test_every_draw_of_a_vector_is_what_its_own_words_say(law, first_bits, furth
         assert third > 300
 
 
-@pytest.mark.parametrize("sigma", [4000, 10_430, 14_000, 15_857, 16_384])
+@pytest.mark.parametrize("sigma", [4000, 15_857, 16_384])
 def test_no_value_of_the_guide_comes_near_16_bits(sigma):
     """A cell holds one value only where P(k) >= 2^-16: at most sigma sqrt(2 ln(26144 / sigma)) <= 15,858 from 0."""
     guide = table(DiscreteGaussian(Fraction(sigma**2)))._guide

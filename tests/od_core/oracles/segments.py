@@ -27,10 +27,11 @@ from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
+from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.oracles.inftda import Area, Node, Tree
 from tests.od_core.oracles.intervals import UNITS, random_zones, within
-from tests.od_core.strategies import TREES, geography_of
+from tests.od_core.strategies import TREES, geography_of, text
 
 KEEPING, DROPPING = InfTDARefined(), InfTDARefined(keep_all_cap=0)
 ROOT: Node = ((), ())
@@ -43,13 +44,14 @@ Cell = tuple[Any, ...]
 
 @dataclass
 class SegmentCase:
-    """A release by segment, with its true trips."""
+    """A release by segment, with its true trips, and as they were counted."""
 
     origins: list[Area]
     destinations: list[Area]
     segments: dict[str, list[str]]
     truth: Counter[Cell]
     release: Release
+    counts: TripCounts
 
     @property
     def plan(self) -> Any:
@@ -269,14 +271,16 @@ def made(
         segment_share=segment_share,
     )
     counts = count_trips(frame_of(truth, segments), plan.tree, breakdowns=plan.segments.breakdowns)
-    return SegmentCase(origins, destinations, segments, +truth, run_plan(plan, counts, noise, MemoryMeasurements()))
+    release = run_plan(plan, counts, noise, MemoryMeasurements())
+    return SegmentCase(origins, destinations, segments, +truth, release, counts)
 
 
 def frame_of(truth: Counter[Cell], segments: dict[str, list[str]]) -> pd.DataFrame:
     """Trips as release_flows takes them: zone codes, a column of each breakdown, and trips."""
-    rows = [(cell[0][-1], cell[1][-1], *cell[2:], trips) for cell, trips in truth.items()]
-    frame = pd.DataFrame(rows, columns=["origin", "destination", *segments, "trips"])
-    return frame.astype({**dict.fromkeys(["origin", "destination", *segments], "str"), "trips": "int64"})
+    zones = {side: text(cell[k][-1] for cell in truth) for k, side in enumerate(["origin", "destination"])}
+    columns = zones | {name: text(cell[k] for cell in truth) for k, name in enumerate(segments, start=2)}
+    trips = np.array(list(truth.values()), dtype=np.int64)
+    return pd.DataFrame({**columns, "trips": trips})
 
 
 def cells_of(case: SegmentCase, levels: tuple[int, int]) -> tuple[list, np.ndarray]:

@@ -7,6 +7,7 @@ import functools
 import gzip
 import json
 import re
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
@@ -50,8 +51,11 @@ WORKS = pd.DataFrame(
 )
 
 
-def geography(zones: pd.DataFrame = HOMES, unknown: str | None = None) -> Geography:
-    return Geography.from_frame(zones, LEVELS, unknown=unknown)
+TWO_LEVELS = ["region", "zone"]
+
+
+def geography(zones: pd.DataFrame = HOMES, unknown: str | None = None, levels: Sequence[str] = LEVELS) -> Geography:
+    return Geography.from_frame(zones, levels, unknown=unknown)
 
 
 def flows(origins: pd.DataFrame, destinations: pd.DataFrame, seed: int = 4, size: int = 60) -> pd.DataFrame:
@@ -86,16 +90,16 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def release(kind: str = "bounded", seed: int = 4) -> Release:
-    """The release of this kind, the same at every call; with another seed, of other flows."""
+    """The release of this kind, or of flows with two levels, the same at every call; with another seed, of others."""
     return drawn(kind, seed)
 
 
 @functools.cache
 def drawn(kind: str, seed: int) -> Release:
     """A release, drawn once: a cache takes a default value and the same value given for two cases."""
-    chosen = KINDS[kind]
+    chosen = (KINDS | {"two levels": {"levels": TWO_LEVELS}})[kind]
     destinations = chosen.get("destinations", HOMES)
-    origins = geography(unknown=chosen.get("unknown"))
+    origins = geography(unknown=chosen.get("unknown"), levels=chosen.get("levels", LEVELS))
     return release_flows(
         flows(HOMES, destinations, seed, chosen.get("size", 60)),
         origins,

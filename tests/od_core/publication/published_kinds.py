@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from od_core import Budget, MapGrid, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -65,13 +65,13 @@ HOURS = ("07", "7", "not stated")
 """Categories that careless readers take for markup, for two columns, or for one number."""
 
 
-def flows_by_category(neighbours: str = "bounded", **changes: Any) -> Any:
+def flows_by_category(neighbours: str = "bounded", geography: Geography = ledger_rows.GEOGRAPHY, **changes: Any) -> Any:
     """Flows by two breakdowns, of which only the second counts unlisted records. Nodes without trips are dropped."""
     trips = [(*row, MODES[k % 3], ("07", "7", "night")[k % 3]) for k, row in enumerate(ledger_rows.FLOWS.to_numpy())]
     trips += [("aa", "ba", 25, MODES[1], "7")]
     return release_flows(
         pd.DataFrame(trips, columns=[*ledger_rows.FLOWS.columns, "mode", "hour"]),
-        ledger_rows.GEOGRAPHY,
+        geography,
         unit=PrivacyUnit("trip", neighbours),
         budget=Budget(rho=2, delta="1e-8"),
         fault_threshold=0,

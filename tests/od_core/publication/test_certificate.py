@@ -38,6 +38,7 @@ from tests.od_core.publication.examples import (
     KEY,
     KINDS,
     RECORD,
+    TWO_LEVELS,
     WORKS,
     facts,
     flows,
@@ -144,7 +145,7 @@ def test_no_promise_is_rounded_down(rho):
     """Whoever relies on the printed epsilon and delta relies on what was proved; the forty trips' too."""
     made = release_flows(
         flows(HOMES, HOMES),
-        geography(),
+        geography(levels=TWO_LEVELS),
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=rho, delta=DELTA),
         fault_threshold=0,
@@ -323,7 +324,7 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     def released():
         budget = Budget(rho=Fraction("1.5"), delta="1e-8", shares="uniform")
         given = {"unit": unit, "budget": budget, "ledger": ledger, "release_id": str(KEY)}
-        return release_flows(flows(HOMES, HOMES), geography(), **given, fault_threshold=0)
+        return release_flows(flows(HOMES, HOMES), geography(levels=TWO_LEVELS), **given, fault_threshold=0)
 
     def fails(self, variance, level, first, size):
         raise MemoryError
@@ -337,14 +338,14 @@ def test_lost_draws_stand_in_every_number(tmp_path, monkeypatch):
     certificate = facts(made, record=ledger.record(KEY))
     spent = certificate["spent"]
     assert spent["lost_draws"] == 3
-    assert [Fraction(rho) for rho in spent["rho_by_level_exact"]] == [Fraction(1)] + [Fraction(1, 4)] * 5
-    assert Fraction(spent["rho_exact"]) == Fraction("2.25") == ledger.balance("commuters", "2001-06").spent
+    assert [Fraction(rho) for rho in spent["rho_by_level_exact"]] == [Fraction(3, 2)] + [Fraction(3, 8)] * 3
+    assert Fraction(spent["rho_exact"]) == Fraction("2.625") == ledger.balance("commuters", "2001-06").spent
     assert Fraction(spent["rho_planned_exact"]) == Fraction("1.5")
-    assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.25"), Fraction("1e-8"))
-    assert promise(certificate)[0] >= digits_tight(Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
+    assert Fraction(spent["epsilon"]) >= digits_tight(Fraction("2.625"), Fraction("1e-8"))
+    assert promise(certificate)[0] >= digits_tight(Fraction("2.625"), Fraction("1e-8")) * Fraction(999, 1000)
     with staged_bundle(made, certificate, tmp_path / "r1"):
         FLOWS.store(tmp_path / "release.duckdb", made, KEY, certificate)
     for place in ("r1", "release.duckdb"):
         assert open_release(tmp_path / place).spent == made.spent != made.plan.spent
     many = re.search(rf"one with 40 trips in the period: epsilon {NUMBER}", certificate["guarantee"]["not_protected"])
-    assert Fraction(many[1]) >= digits_tight(1600 * Fraction("2.25"), Fraction("1e-8")) * Fraction(999, 1000)
+    assert Fraction(many[1]) >= digits_tight(1600 * Fraction("2.625"), Fraction("1e-8")) * Fraction(999, 1000)

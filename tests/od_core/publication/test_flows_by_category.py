@@ -132,7 +132,7 @@ def test_the_codebook_lists_the_categories(made):
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(most, tmp_path):
     made = release_flows(
         pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [9], "mode": [MODES[0]]}),
-        ledger_rows.GEOGRAPHY,
+        ledger_rows.ONE_LEVEL,
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=2, delta="1e-8"),
         mechanism=InfTDARefined(segment_profile=most),
@@ -315,7 +315,7 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
     key, ledger = ReleaseKey("commuters", "2001-06"), Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
     mechanism = InfTDARefined(keep_all_cap=1, estimate=estimate)
-    made = flows_by_category(mechanism=mechanism, ledger=ledger, release_id=str(key))
+    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
     place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
     opened, rules = open_release(place.bundle), []
     assert opened.plan.mechanism == mechanism
@@ -336,7 +336,7 @@ def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_
     ledger.declare(PrivacyDomain("commuters", PrivacyUnit("trip"), Cap(rho=Fraction(9)), "a test"))
     monkeypatch.setattr(_Losses, "best", lambda *_: Rule())
     mechanism = InfTDARefined(keep_all_cap=1, estimate="auto")
-    made = flows_by_category(mechanism=mechanism, ledger=ledger, release_id=str(key))
+    made = flows_by_category(geography=ledger_rows.ONE_LEVEL, mechanism=mechanism, ledger=ledger, release_id=str(key))
     place, _ = publish(FLOWS, made, key, "commuters", tmp_path)
     assert {finding.fault for finding in verify_release(place)} == {None}
     other = Rule(u=Fraction(1))  # it gives the same flows, because the levels are too small to learn from
@@ -345,6 +345,7 @@ def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_
     assert found == {"bundle"}
 
 
+@pytest.mark.usefixtures("written_once")
 def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
     path = copied.place.bundle / "flows_region_zone_by_mode.csv"
     path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])
@@ -409,7 +410,7 @@ def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path)
 def test_a_period_without_trips_is_published_and_read_back(tmp_path):
     made = release_flows(
         pd.DataFrame({"origin": [], "destination": [], "trips": [], "mode": []}, dtype=object).astype({"trips": int}),
-        ledger_rows.GEOGRAPHY,
+        ledger_rows.ONE_LEVEL,
         unit=PrivacyUnit("trip"),
         budget=Budget(rho=2, delta="1e-8"),
         fault_threshold=0,

@@ -37,7 +37,7 @@ from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from od_core.publication.templates import data_address
 from tests.od_core.publication.examples import CHECKS
-from tests.od_core.publication.reports import EVIL, Reported, examples, flows, geography, reported
+from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
 VOID = {"meta"}
@@ -498,15 +498,19 @@ UNIT = PrivacyUnit("trip")
 
 
 def _measured(ledger: Ledger, key: ReleaseKey, seed: int):
-    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key))
+    here = Geography.from_frame(ZONES[["zone"]], ["zone"])
+    return flows(seed=seed, unit=UNIT, ledger=ledger, release_id=str(key), geography=here)
+
+
+def _reported(root: Path, ledger: Ledger, key: ReleaseKey, release) -> tuple[Any, str]:
+    facts = certificate(FLOWS, release, key, key.release, CHECKS, record=ledger.record(key))
+    return facts, FLOWS.report(release, facts, context_of(FLOWS, ledger, key, key.release, root / "releases"))
 
 
 def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
-    facts = certificate(FLOWS, release, key, key.release, CHECKS, record=ledger.record(key))
-    context = context_of(FLOWS, ledger, key, key.release, root / "releases")
-    folder = root / "releases" / key.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    write_bundle(FLOWS, release, facts, report := FLOWS.report(release, facts, context), folder)
+    facts, report = _reported(root, ledger, key, release)
+    (folder := root / "releases" / key.folder).mkdir(parents=True)
+    write_bundle(FLOWS, release, facts, report, folder)
     ledger.publish(key, certificate_digest(facts), facts["exact"])
     return report
 
@@ -540,7 +544,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     assert str(around(june).previous[0]) == "small/2001-05/r2"
     for key, release, report in zip(keys, made, (first, second, third), strict=True):
         assert (around(key).cap, around(key).left, around(key).others) == (9, 7, 0)
-        assert _publish(tmp_path, ledger, key, release) == report
+        assert _reported(tmp_path, ledger, key, release)[1] == report
     (tmp_path / "releases" / keys[0].folder / "flows.parquet").unlink()
     with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
         around(keys[1])

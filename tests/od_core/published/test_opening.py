@@ -62,8 +62,8 @@ def test_a_database_of_before_is_described_when_a_release_is_added(tmp_path):
         assert connection.execute(query).fetchall() == [(0,)]
 
 
-def test_the_zip_file_beside_a_bundle_is_the_bundle(published_flights):
-    folder = published_flights / "releases" / "us_flights" / "2001-06" / "r1"
+def test_the_zip_file_beside_a_bundle_is_the_bundle(all_published):
+    folder = all_published["flows"].place.bundle
     packed = open_release(zip_beside(folder))
     pd.testing.assert_frame_equal(packed.flows, open_release(folder).flows)
 
@@ -250,7 +250,7 @@ def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
 def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str, tmp_path: Path) -> None:
     made = release_flows(
         ledger_rows.FLOWS,
-        ledger_rows.GEOGRAPHY,
+        ledger_rows.ONE_LEVEL,
         unit=PrivacyUnit("trip"),
         budget=Budget(epsilon=1, delta="1e-8"),
         mechanism=mechanism,

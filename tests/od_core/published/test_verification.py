@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import shutil
 from fractions import Fraction
@@ -12,7 +13,7 @@ import duckdb
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, open_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.estimation import families
 from od_core.flows.mechanisms import InfTDARefined, Mechanism
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
@@ -24,7 +25,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.published.verification import Published, verify_release
-from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY
+from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import locations, publish
 
@@ -32,7 +33,11 @@ KEY = ReleaseKey("commuters", "2001-06")
 
 
 def published(
-    root: Path, neighbours: str = "bounded", flows: pd.DataFrame = FLOWS, mechanism: str | Mechanism = "inftda_refined"
+    root: Path,
+    neighbours: str = "bounded",
+    flows: pd.DataFrame = FLOWS,
+    mechanism: str | Mechanism = "inftda_refined",
+    geography: Geography = GEOGRAPHY,
 ) -> Published:
     """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
     unit = PrivacyUnit("trip", neighbours)
@@ -40,7 +45,7 @@ def published(
     ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(9)), "a test"))
     release = release_flows(
         flows,
-        GEOGRAPHY,
+        geography,
         unit=unit,
         budget=Budget(rho=2, delta="1e-8"),
         mechanism=mechanism,
@@ -51,10 +56,13 @@ def published(
     return publish(FLOW_KIND, release, KEY, "commuters", root)[0]
 
 
+small = functools.partial(published, geography=ONE_LEVEL)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("whole")
-    published(root)
+    small(root)
     return root
 
 
@@ -80,12 +88,12 @@ def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path
 
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_period_without_trips_verifies(tmp_path, neighbours):
-    assert faults(published(tmp_path, neighbours, FLOWS[:0])) == {}
+    assert faults(small(tmp_path, neighbours, FLOWS[:0])) == {}
 
 
 def test_shrunk_estimates_verify(tmp_path, monkeypatch):
     monkeypatch.setattr(families, "_LEAST_LEARNED", 1)  # so that these few cells are learned from
-    release = published(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
+    release = small(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
     assert faults(release) == {}
     opened = open_release(release.bundle)
     assert opened.plan.mechanism == InfTDARefined(estimate="shrunk")
@@ -99,7 +107,7 @@ def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
         earlier.setattr(
             FlowKind, "facts", lambda *given: {k: v for k, v in stated(*given).items() if k != "bundle_format"}
         )
-        release = published(tmp_path)
+        release = small(tmp_path)
     assert {path.name for path in release.bundle.glob("flows*.csv")} == {"flows.csv", "flows.sdmx.csv"}
     assert faults(release) == {}
     (release.bundle / "flows.csv").unlink()
@@ -132,8 +140,8 @@ def swap(frame: pd.DataFrame) -> None:
 
 
 def one_more_above(frame: pd.DataFrame) -> None:
-    """A flow between two regions: nothing is read back from it, so that only its bytes tell."""
-    frame.loc[frame.index[frame["origin_level"] == "region"][0], "trips"] += 1
+    """All trips of a zone: nothing is read back from it, so that only its bytes tell."""
+    frame.loc[frame.index[frame["destination_level"] == "all"][-1], "trips"] += 1
 
 
 def cut(path: Path) -> None:
@@ -159,7 +167,7 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
         lambda r: rewrite(r.bundle / "flows.parquet", swap),
         {"flows", "invariants", "bundle", "database"},
     ),
-    "a trip more between regions": (
+    "a trip more of a zone": (
         lambda r: rewrite(r.bundle / "flows.parquet", one_more_above),
         {"files", "bundle"},
     ),

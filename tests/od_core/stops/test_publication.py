@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import shutil
 from fractions import Fraction
 
 import frictionless
@@ -20,11 +22,11 @@ from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.publishing import STOPS, open_stops
-from tests.od_core.publication.published_kinds import publish
+from tests.od_core.publication.published_kinds import locations, publish
 
 KEY = ReleaseKey("journeys", "2001-06")
-MAP = MapGrid(-10, 30, 40, 60, 8, ("origin", "destination"))
-POINTS = np.random.default_rng(4).integers(0, 8, (400, 4))
+MAP = MapGrid(-10, 30, 40, 60, 4, ("origin", "destination"))
+POINTS = np.random.default_rng(4).integers(0, 4, (400, 4))
 
 
 def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
@@ -37,13 +39,21 @@ def published(folder, mechanism: str = "privtree", grid=MAP) -> Published:
     return publish(STOPS, release, KEY, "journeys", folder)[0]
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """Published releases of each mechanism and grid, made once. Not to be changed."""
+    return functools.cache(lambda *given: published(tmp_path_factory.mktemp("stops"), *given))
+
+
 def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
 
 
-def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(tmp_path):
-    """With one, as for every kind; only then columns are named by the places of the map."""
-    folder, mapped = (published(tmp_path / name, grid=grid).bundle for name, grid in (("a", (8, 8, 8, 8)), ("b", MAP)))
+def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
+    """With one, as for every kind; only then columns are named by the places of the map. Nor are there features."""
+    place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle
+    folder = place.bundle
+    assert faults(place) == {}
     words = {
         "README.txt",
         "codebook.md",
@@ -71,8 +81,8 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(tmp_path):
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
-def test_a_release_is_read_back_and_verified(tmp_path, mechanism):
-    place = published(tmp_path, mechanism)
+def test_a_release_is_read_back_and_verified(made, mechanism):
+    place = made(mechanism, MAP)
     assert faults(place) == {}
     release = open_stops(place.bundle)
     assert release.plan.map == MAP
@@ -81,8 +91,8 @@ def test_a_release_is_read_back_and_verified(tmp_path, mechanism):
     pd.testing.assert_frame_equal(boxes, release.boxes, check_dtype=False)
 
 
-def test_every_box_is_a_feature_with_a_polygon_for_each_place(tmp_path):
-    place = published(tmp_path)
+def test_every_box_is_a_feature_with_a_polygon_for_each_place(made):
+    place = made("privtree", MAP)
     features = json.loads((place.bundle / "boxes.geojson").read_text(encoding="utf-8"))["features"]
     boxes = open_stops(place.bundle).boxes
     assert [feature["properties"]["count"] for feature in features] == boxes["count"].tolist()
@@ -92,35 +102,30 @@ def test_every_box_is_a_feature_with_a_polygon_for_each_place(tmp_path):
             assert ring[0] == ring[-1]
             west, south = (getattr(box, f"lower_{2 * k + i}") for i in (1, 2))
             east, north = (getattr(box, f"upper_{2 * k + i}") + 1 for i in (1, 2))
-            assert [min(x) for x in zip(*ring, strict=True)] == [-10 + 5 * west, 40 + 2.5 * south]
-            assert [max(x) for x in zip(*ring, strict=True)] == [-10 + 5 * east, 40 + 2.5 * north]
+            assert [min(x) for x in zip(*ring, strict=True)] == [-10 + 10 * west, 40 + 5 * south]
+            assert [max(x) for x in zip(*ring, strict=True)] == [-10 + 10 * east, 40 + 5 * north]
 
 
-def test_a_grid_without_a_map_has_no_features(tmp_path):
-    place = published(tmp_path, grid=(8, 8, 8, 8))
-    assert not (place.bundle / "boxes.geojson").exists()
-    assert faults(place) == {}
-
-
-def test_a_box_that_is_moved_is_found(tmp_path):
-    place = published(tmp_path)
+def test_a_box_that_is_moved_is_found(made, tmp_path):
+    shutil.copytree(made("privtree", MAP).database.parent, tmp_path, dirs_exist_ok=True)
+    place = locations(tmp_path, KEY)
     file = place.bundle / "boxes.parquet"
     boxes = pd.read_parquet(file)
-    moved = boxes.assign(lower_1=[*boxes["lower_1"][:-1], 0], upper_1=[*boxes["upper_1"][:-1], 7])
+    moved = boxes.assign(lower_1=[*boxes["lower_1"][:-1], 0], upper_1=[*boxes["upper_1"][:-1], 3])
     moved.to_parquet(file, index=False)
     assert faults(place)
 
 
 def test_queries_of_a_release_are_sums_over_its_boxes(tmp_path):
     release = release_stops(POINTS, MAP, unit=PrivacyUnit("trip"), budget=Budget(1), mechanism="privtree")
-    everything = [(0, 7)] * 4
+    everything = [(0, 3)] * 4
     assert release.query(everything) == release.counts.sum()
-    halves = [[(0, 3), *everything[1:]], [(4, 7), *everything[1:]]]
+    halves = [[(0, 1), *everything[1:]], [(2, 3), *everything[1:]]]
     assert sum(release.query(halves)) == pytest.approx(release.counts.sum())
-    assert release.od([(0, 3), (0, 7)], [(0, 7), (0, 7)]) == pytest.approx(release.query(halves[0]))
-    for bad in ([(0, 8)] * 4, [(3, 2)] * 4, [(0, 7)] * 3, [(0.5, 7)] * 4):
+    assert release.od([(0, 1), (0, 3)], [(0, 3), (0, 3)]) == pytest.approx(release.query(halves[0]))
+    for bad in ([(0, 4)] * 4, [(3, 2)] * 4, [(0, 3)] * 3, [(0.5, 3)] * 4):
         with pytest.raises(OdError, match="OD-STOPS-QUERY"):
             release.query(bad)
-    for origin in ([], [(0, 7)] * 3):
+    for origin in ([], [(0, 3)] * 3):
         with pytest.raises(OdError, match="OD-STOPS-QUERY"):
-            release.od(origin, [(0, 7)] * 2)
+            release.od(origin, [(0, 3)] * 2)

@@ -309,17 +309,18 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
     for seed in seeds:
         plan, levels = fitted_of(world, "0.5", seed)
         earlier, alone = leaves_before(world, "0.5", seed + 9), chosen_rule(plan, levels)
-        chosen.add((alone.learns, chosen_rule(plan, levels, earlier)))
-        assert chosen_rule(plan, levels, earlier) == reference_choice(plan, levels, alone, earlier)
-    assert {learns for learns, _ in chosen} == {world is SPARSE}
-    assert all(rule.learns for _, rule in chosen)
+        rule = chosen_rule(plan, levels, earlier)
+        assert rule == reference_choice(plan, levels, alone, earlier)
+        assert rule.learns
+        chosen.add(alone.learns)
+    assert chosen == {world is SPARSE}
 
 
 @pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
 def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
     """Its cells are shuffled. With fixed noise; one rule may be close to another by chance."""
     random, same = np.random.default_rng(5), 0
-    for seed in range(6):
+    for seed in range(4):
         plan, levels = fitted_of(world, "0.5", seed)
         nodes = plan.tree.public_nodes(plan.tree.depth)
         trips = np.zeros(len(nodes), dtype=np.int64)
@@ -327,17 +328,18 @@ def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
         trips[: len(before.trips)] = before.trips
         shuffled = Nodes(plan.tree.depth, nodes.origin, nodes.destination, random.permutation(trips))
         same += chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
-    assert same >= 5
+    assert same >= 3
 
 
-@pytest.mark.parametrize("threads", ["1", "3"])
 @pytest.mark.parametrize("most", [1 << 21, 1500])
-def test_the_choice_is_the_same_for_the_same_measurements(most, threads, monkeypatch):
+def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
+    """With one thread and large pieces, and with three and small ones."""
     plan, levels = fitted_of(SPARSE, "1", 2)
     monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
+    monkeypatch.setenv("OD_THREADS", "1")
     first = chosen_rule(plan, levels)
-    monkeypatch.setattr(families, "_BLOCK", 7)
-    monkeypatch.setenv("OD_THREADS", threads)
+    monkeypatch.setattr(families, "_BLOCK", 41)
+    monkeypatch.setenv("OD_THREADS", "3")
     assert chosen_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
 
 

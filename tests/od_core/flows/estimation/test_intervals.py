@@ -233,7 +233,7 @@ def covered(trips: int, errors, chances, variance: float) -> tuple[float, bool]:
 @pytest.mark.parametrize("cells", [1, 2, 3])
 def test_sums_of_measured_cells_are_covered_by_the_exact_law(cells):
     """For every sigma and true count: the discrete Gaussian, enumerated; what is left out weighs less than 1e-9."""
-    for sigma in SIGMAS if cells == 1 else SIGMAS[::4]:
+    for sigma in SIGMAS[:: cells**2]:
         errors, chances = law_of([1] * cells, sigma)
         most = math.ceil(4 * sigma * cells**0.5)
         for trips in {0, 1, 2, 3, *range(0, most, max(1, most // 7)), most, 10**6}:
@@ -291,7 +291,7 @@ FEW = [("A", "a"), ("A", "b"), ("B", "c")]
 @pytest.mark.parametrize("zones", [ONE, FEW], ids=["one zone", "three zones"])
 @pytest.mark.parametrize("trips", [0, 7, 10**12])
 def test_nothing_everything_and_one_zone(mechanism, zones, trips):
-    """All trips in one cell; for every unit and order."""
+    """All trips in one cell; for every unit, and each with every order and budget."""
     truth = np.zeros((len(zones), len(zones)), dtype=np.int64)
     truth[-1, 0] = trips
     if mechanism == "tda_linf" and trips > 10**6:
@@ -301,7 +301,8 @@ def test_nothing_everything_and_one_zone(mechanism, zones, trips):
         PrivacyUnit("trip", "unbounded"),
         PrivacyUnit("user", "unbounded", column="user", max_trips=4),
     ]
-    for unit, (order, epsilon) in product(units, [("destination", "0.01"), ("origin", 30)]):
+    for number, unit in enumerate(units):
+        order, epsilon = [("destination", "0.01"), ("origin", 30)][(number + trips) % 2]
         case = made(
             zones,
             zones,

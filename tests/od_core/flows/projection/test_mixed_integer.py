@@ -41,14 +41,14 @@ def assert_as_near_as_intopt(cases: list[Case]) -> None:
         assert distance(noisy, y) == distance(noisy, intopt(noisy, total).tolist()), (noisy, total, y)
 
 
-def test_is_as_near_as_intopt_on_500_inputs():
+def test_is_as_near_as_intopt_on_200_inputs():
     rng, numbers = random.Random("mixed integer"), np.random.default_rng(500)  # noqa: S311
-    small = [small_case(rng) for _ in range(250)]
-    assert_as_near_as_intopt(small + [noisy_flows(numbers, size) for size in numbers.integers(1, 13, 250)])
+    small = [small_case(rng) for _ in range(100)]
+    assert_as_near_as_intopt(small + [noisy_flows(numbers, size) for size in numbers.integers(1, 13, 100)])
 
 
-def test_is_optimal_by_brute_force_on_300_inputs():
-    cases = enumerable_cases(random.Random("brute force, solver"), 300)  # noqa: S311
+def test_is_optimal_by_brute_force_on_150_inputs():
+    cases = enumerable_cases(random.Random("brute force, solver"), 150)  # noqa: S311
     for (noisy, total), y in zip(cases, project(cases), strict=True):
         assert min(y) >= 0
         assert sum(y) == total
@@ -60,9 +60,9 @@ def test_is_as_near_as_intopt_at_large_fan_outs():
     assert_as_near_as_intopt([noisy_flows(rng, size) for size in (40, 190, 300, 2000)])
 
 
-def test_is_as_near_as_intopt_up_to_the_limit_on_300_inputs():
+def test_is_as_near_as_intopt_up_to_the_limit_on_100_inputs():
     """Where a gap of one in ten thousand, which the solver allows itself by default, would be thousands of trips."""
-    assert_as_near_as_intopt(cases_near(LIMIT, random.Random("near the limit"), 300))  # noqa: S311
+    assert_as_near_as_intopt(cases_near(LIMIT, random.Random("near the limit"), 100))  # noqa: S311
 
 
 @given(noisy=st.lists(st.integers(-(10**6), 10**6), min_size=1, max_size=12), total=st.integers(0, 10**7))
