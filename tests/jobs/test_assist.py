@@ -17,6 +17,12 @@ __all__ = ["var"]
 ASSISTED = "us_flights_assisted/2001-06/r1"
 
 
+@pytest.fixture
+def published_few(published_flights: Path) -> Path:
+    """All flights, from which more can be learned than from few."""
+    return published_flights
+
+
 def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["assist", *arguments])
 

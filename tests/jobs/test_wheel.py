@@ -19,7 +19,7 @@ import pandas as pd
 
 import od_core
 from od_core import Budget, Geography, Ledger, PrivacyDomain, PrivacyUnit, OdError, release_flows
-from od_core.registry import EXTRAS, require
+from od_core.extras import EXTRAS, require
 
 for name in od_core.__all__:
     getattr(od_core, name)
@@ -88,7 +88,7 @@ print(*(name for name, met in found.items() if not met), sep=chr(10))
 
 POSTGRES = """\
 import psycopg
-from od_core.registry import require
+from od_core.extras import require
 
 require("postgres")
 try:
@@ -102,7 +102,7 @@ import json, uuid
 from datetime import UTC, datetime
 from pathlib import Path
 
-from od_core.registry import require
+from od_core.extras import require
 from openlineage.client import OpenLineageClient
 from openlineage.client.event_v2 import Job, Run, RunEvent, RunState
 from openlineage.client.transport.file import FileConfig, FileTransport
