@@ -151,6 +151,7 @@ def test_mean_distances_are_indicators_whatever_was_dropped(opened, tmp_path, me
 
 
 def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, bundle):
+    """As in every public table, the interval is widened to contain the released number."""
     release, chosen = open_release(bundle), ["CA", "NV", "OR"]
     level = release.tree.origin.level_number("state")
     inside = release.tree.origin.zones_in(level, chosen)
@@ -170,8 +171,8 @@ def test_the_mean_distance_of_several_areas_is_a_ratio_of_weighted_sums(opened, 
     page.wait_for_selector("#panel h2")
     ask = {"level": level, "areas": [release.tree.origin.codes[level].index(code) for code in chosen]}
     mean = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", ask)["meanDistance"]
-    ends = [expected.released, expected.lower, expected.upper]
-    assert [mean["mean"], *mean["interval"]] == pytest.approx(ends, abs=2e-3)
+    lower, upper = min(expected.lower, expected.released), max(expected.upper, expected.released)
+    assert [mean["mean"], *mean["interval"]] == pytest.approx([expected.released, lower, upper], abs=2e-3)
 
 
 @pytest.mark.parametrize("own", ["01", "02"])
