@@ -122,20 +122,23 @@ def certificate(
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [asdict(check) for check in checks],
-        "software": {**software_versions()},
+        "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
         **own,
     }
     return cast("Certificate", stated)
 
 
-@cache  # each takes milliseconds, and what a process has imported stays
+_version = cache(version)
+"""Version of an installed package; to find it takes milliseconds, and what a process has imported stays."""
+
+
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
     found = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            found[name] = version(name)
+            found[name] = _version(name)
     return found
 
 

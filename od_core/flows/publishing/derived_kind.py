@@ -180,7 +180,7 @@ def derived_certificate(
         "interval": None if None in intervals else main["interval"],
         "exact": {} if exact is None else {"trips": exact},
         "invariants": [] if exact is None else [f"the total number of valid trips of {kind.total_of}"],
-        "software": {**software_versions()},
+        "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
     }
     return cast("Certificate", stated)

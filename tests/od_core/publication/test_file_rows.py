@@ -250,6 +250,7 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
                 assert found.keys() & alike, (file.name, how)
                 assert all(re.match("has|cannot be compared", fault) for fault in found.values())
             shutil.copy(made.place.bundle / file.name, bundle / file.name)
+    assert list(holes(bundle, files)) == []
 
 
 def test_rows_without_a_distance_are_in_every_file(published):

@@ -320,7 +320,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
 def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
     """Its cells are shuffled. With fixed noise; one rule may be close to another by chance."""
     random, same = np.random.default_rng(5), 0
-    for seed in range(4):
+    for seed in range(6):
         plan, levels = fitted_of(world, "0.5", seed)
         nodes = plan.tree.public_nodes(plan.tree.depth)
         trips = np.zeros(len(nodes), dtype=np.int64)
@@ -328,7 +328,7 @@ def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
         trips[: len(before.trips)] = before.trips
         shuffled = Nodes(plan.tree.depth, nodes.origin, nodes.destination, random.permutation(trips))
         same += chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
-    assert same >= 3
+    assert same >= 5
 
 
 @pytest.mark.parametrize("most", [1 << 21, 1500])
