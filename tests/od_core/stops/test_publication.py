@@ -54,6 +54,7 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle
     folder = place.bundle
     assert faults(place) == {}
+    assert not (folder / "boxes.geojson").exists()
     words = {
         "README.txt",
         "codebook.md",
