@@ -10,7 +10,7 @@ words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
@@ -85,11 +85,7 @@ class Acceptance:
 
     def facts(self) -> dict[str, str | bool]:
         """Return the rules as JSON-ready public facts, which :meth:`from_facts` reads."""
-        return {
-            "fault_threshold": str(self.fault_threshold),
-            "has_categories": self.has_categories,
-            "refuses_empty": self.refuses_empty,
-        }
+        return asdict(self) | {"fault_threshold": str(self.fault_threshold)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
@@ -202,13 +198,3 @@ class Neighbours:
         if self.unit.kind != "trip" or self.unit.max_weight is not None:
             return None
         return self.sensitivity_squared(level, by_segment=by_segment)
-
-    def public(self) -> list[str]:
-        """Return the facts about the records that are published without noise, as clauses of a sentence."""
-        if not self.publishes_total:
-            return []
-        why = "an input with any faulty record is refused"
-        if self.has_unknown_areas:
-            why = "records without a listed zone go to the unknown area"
-        stays = f"{why}, so a replaced record always stays in it"
-        return [f"the total number of trips, which is published exactly ({stays})"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
@@ -183,18 +183,20 @@ def change_of(unit: PrivacyUnit, *, may_leave: bool = False) -> str:
     return str(filled_data("change.yaml", unit=unit, may_leave=may_leave)["change"])
 
 
-def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
+def guarantee_sentences(neighbours: Neighbours, spent: Spent, *, states_total: bool) -> dict[str, str]:
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
-    ``public`` has clauses on numbers that are published exactly, besides settings and areas.
+    ``states_total`` states whether the release publishes the total number of trips exactly, as an invariant.
     """
     unit = neighbours.unit
     return _sentences(
         unit,
         spent,
         change=change_of(unit, may_leave=neighbours.record_may_leave),
-        public=["the period, the areas and all settings of the release", *public],
-        unprotected=[*public],
+        public=["the period, the areas and all settings of the release"],
+        unprotected=[],
+        states_total=states_total,
+        has_unknown_areas=neighbours.has_unknown_areas,
         acceptance=neighbours.acceptance,
     )
 
@@ -212,6 +214,7 @@ def pure_sentences(
         change=change_of(unit, may_leave=unit.neighbours == "bounded") + with_it,
         public=[f"{public}, which was public beforehand", "the period and all settings of the release"],
         unprotected=[f"{public}, which is public beforehand"],
+        states_total=False,
         acceptance=acceptance,
     )
 
