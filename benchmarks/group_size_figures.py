@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from od_core.evaluation.comparison import MARKS, OTHER_STYLES, SETTINGS, Styles
+from od_core.evaluation.comparison import MARKS, OTHER_STYLES, STYLE_SHEET, Styles
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -41,11 +41,11 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     Returns:
         The files, ``<data set>.svg`` and ``<data set>.png``.
     """
-    import matplotlib
+    from matplotlib import style
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = []
-    with matplotlib.rc_context(SETTINGS):
+    with style.context(STYLE_SHEET):
         for case, rows in table.groupby("case", sort=False):
             figure = by_epsilon(rows)
             name = str(case).replace(" ", "-")

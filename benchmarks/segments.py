@@ -30,11 +30,11 @@ from od_core.evaluation.metrics import Truth
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
-from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.plan import GaussianStep
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown

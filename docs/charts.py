@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from od_core.evaluation.comparison import MARKS, OTHER_STYLES, SETTINGS, STYLES, Styles
+from od_core.evaluation.comparison import MARKS, OTHER_STYLES, STYLE_SHEET, STYLES, Styles
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,11 +197,11 @@ def _legend(figure: Figure, styles: Styles) -> None:
 
 def draw(folder: Path) -> list[Path]:
     """Draw every chart as SVG into a folder, and return the paths of the files."""
-    import matplotlib
+    from matplotlib import style
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / f"{name}.svg" for name in CHARTS]
-    with matplotlib.rc_context(SETTINGS):
+    with style.context(STYLE_SHEET):
         for path, chart in zip(paths, CHARTS.values(), strict=True):
             chart().savefig(path, metadata={"Date": None})  # the date would change the bytes
     return paths

@@ -16,8 +16,8 @@ from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
 from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
 from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
-from od_core.flows.step import GaussianStep
 from od_core.privacy.accounting import float_above, text_above, text_below
+from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import ATLAS, REPORT
 from od_core.publication.certificate import Certificate
 from od_core.publication.certify import promise

@@ -67,20 +67,15 @@ def level_violations(
     """
     violations = {"non_negative_integers": _count("non_negative_integers", nodes=nodes)}
     if parents is not None:
-        violations["children_sum_to_parents"] = _differing(tree, *parents, level, nodes)
+        violations["children_sum_to_parents"] = differing_nodes(tree, *parents, level, nodes)
     return violations
 
 
-def flow_violations(tree: FlowTree, level: int, nodes: pa.Table, flows: pa.Table) -> int:
-    """Return the number of nodes of a level that differ from the sum of the leaf flows below them.
+def differing_nodes(tree: FlowTree, above: int, parents: pa.Table, level: int, nodes: pa.Table) -> int:
+    """Return the number of nodes of the level ``above`` that differ from the sum of the nodes of ``level`` in them.
 
-    ``flows`` has the numbers of the origin and destination zones, and the trips.
+    ``parents`` and ``nodes`` have the numbers of the origin and destination areas, and the trips.
     """
-    return _differing(tree, level, nodes, tree.depth, flows)
-
-
-def _differing(tree: FlowTree, above: int, parents: pa.Table, level: int, nodes: pa.Table) -> int:
-    """Return the number of nodes of the level ``above`` that differ from the sum of the nodes of ``level`` in them."""
     origin, destination = zip(tree.level_pair(level), tree.level_pair(above), strict=True)
     return _count(
         "children_sum_to_parents",
@@ -342,7 +337,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
     unmet = partial(_unmet, flows_meet_expectations, table, tree.origin.zones, tree.destination.zones, docs)
 
     def differing(leaves: pa.Table) -> int:
-        return sum(flow_violations(tree, level, nodes, leaves) for level, nodes in levels.items())
+        return sum(differing_nodes(tree, level, nodes, tree.depth, leaves) for level, nodes in levels.items())
 
     segments: Counter[str] = Counter()
     for breakdown in plan.breakdowns:

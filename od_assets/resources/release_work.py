@@ -19,14 +19,13 @@ from od_core.flows.estimation.levels import Measurement
 from od_core.flows.parts import first_band_counts
 from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
-from od_core.flows.step import GaussianStep
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
 from od_core.noise.sources import noise_named
 from od_core.privacy.domain import CALENDAR
-from od_core.privacy.plan import EARLIER, Step
+from od_core.privacy.plan import EARLIER, GaussianStep, Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases

@@ -449,20 +449,8 @@ BOUND_LABEL = "bounds, probability 0.95"
 
 MARKS: Any = {"markersize": 3.5, "linewidth": 0.9, "elinewidth": 0.9, "capsize": 1.5}
 
-SETTINGS: Any = {
-    "font.family": "DejaVu Sans",
-    "font.size": 9.0,
-    "axes.titlesize": 10.0,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": "#DDDDDD",
-    "grid.linewidth": 0.6,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "legend.frameon": False,
-    "legend.handlelength": 2.6,
-    "svg.hashsalt": "od-release",
-}
+STYLE_SHEET = Path(__file__).with_name("figures.mplstyle")
+"""Style sheet of Matplotlib for all figures."""
 
 LEAST_WIDTH, LEGEND_ENTRY = 5.8, 2.9
 """Smallest width of a figure, and width of the longest legend entry, in inches."""
@@ -483,7 +471,7 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     same version of Matplotlib.
     """
     require("bundle")
-    import matplotlib
+    from matplotlib import style
 
     folder.mkdir(parents=True, exist_ok=True)
     there = list(dict.fromkeys(table["data_set"]))
@@ -498,7 +486,7 @@ def draw_figures(table: pd.DataFrame, folder: Path) -> list[Path]:
     if set(there) & set(SPARSE):
         figures["figure-5-false-discoveries"] = partial(figure_by_level, table, SPARSE, DISCOVERIES)
     paths = []
-    with matplotlib.rc_context(SETTINGS):
+    with style.context(STYLE_SHEET):
         for name, draw in figures.items():
             figure = draw()
             paths += [folder / f"{name}.svg", folder / f"{name}.png"]

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.evaluation.comparison import NOISE, SETTINGS
+from od_core.evaluation.comparison import NOISE, STYLE_SHEET
 from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
 from od_core.evaluation.metrics import Level, Truth, aligned, leaves_of, sums_by_level
 from od_core.flows.plan import ReleasePlan
@@ -104,14 +104,14 @@ def draw_forecast(errors: pd.DataFrame, path: Path) -> None:
     The same errors give the same bytes. They have the columns epsilon, declared (true for the declared epsilon, marked
     by a dotted line), and those of :func:`forecast`.
     """
-    import matplotlib
+    from matplotlib import colormaps, style
     from matplotlib.figure import Figure
 
     shown = errors[(errors["size_class"] == ALL_SIZES) & (errors["mean_abs_error"] > 0)]
-    with matplotlib.rc_context(SETTINGS):
+    with style.context(STYLE_SHEET):
         figure = Figure(figsize=(6.5, 4.0), layout="constrained")
         axes = figure.subplots()
-        colours = matplotlib.colormaps["viridis"]
+        colours = colormaps["viridis"]
         levels = shown["level"].drop_duplicates().to_list()
         for number, level in enumerate(levels):
             rows = shown[shown["level"] == level]

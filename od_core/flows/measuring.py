@@ -15,11 +15,12 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import Measurement, estimate, estimated_piece, next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import GaussianStep, SegmentStep, ThresholdStep
+from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
 from od_core.parallel import in_order
+from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import TripCounts
 
 

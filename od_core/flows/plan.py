@@ -28,7 +28,6 @@ from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.step import (
     CombinedTotals,
-    GaussianStep,
     Segments,
     SegmentStep,
     TotalStep,
@@ -42,7 +41,7 @@ from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
-from od_core.privacy.plan import EARLIER, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
+from od_core.privacy.plan import EARLIER, GaussianStep, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 

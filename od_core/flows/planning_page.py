@@ -35,6 +35,7 @@ from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import Neighbours as Relation
 from od_core.privacy.unit import PrivacyUnit
+from od_core.publication.certify import change_of
 from od_core.records.segments import counts_unlisted
 
 EPSILONS = (
@@ -193,7 +194,7 @@ class _Choices:
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
         both = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
-        changes = [each.change() for each in both]
+        changes = [change_of(unit, may_leave=each.record_may_leave) for each in both]
         for number, name in _STAND_INS.items():
             changes = [change.replace(str(number), name) for change in changes]
         return {

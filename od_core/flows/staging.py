@@ -15,10 +15,10 @@ from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.staged_files import StagedFiles, missing_file
+from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import CountFiles
 from od_core.records.segments import Breakdown
 

@@ -6,62 +6,17 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, TypeVar
 
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.budget import Budget, Charge, exact_fraction
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
-from od_core.privacy.plan import Step
+from od_core.privacy.plan import GaussianStep
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown
-
-
-@dataclass(frozen=True)
-class GaussianStep(Step):
-    """The planned query of one level, measured with discrete Gaussian noise [boninsegna2025inftda, Algorithm 1].
-
-    Attributes:
-        level: level of the flow tree; 0 is the root.
-        sensitivity_squared: the squared L2 sensitivity of the counts of the whole level.
-        variance: variance of the noise, exact.
-
-    Raises:
-        OdError: The noise is too wide for 64 bits.
-    """
-
-    sensitivity_squared: int
-    variance: Fraction
-
-    def __post_init__(self) -> None:
-        if self.variance > MAX_VARIANCE:
-            raise OdError(
-                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
-            )
-
-    @property
-    def rho(self) -> Fraction:
-        """The charge, exact."""
-        return Fraction(self.sensitivity_squared) / (2 * self.variance)
-
-    @cached_property
-    def charge(self) -> Charge:
-        """Charge of one draw of the noise, in rho."""
-        return Charge(rho=self.rho)
-
-    @property
-    def largest_variance(self) -> Fraction:
-        """Variance of the noise."""
-        return self.variance
-
-    @property
-    def noise_facts(self) -> dict[str, int | str]:
-        """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
-        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Define neighbouring inputs, and derive sensitivities, invariants and the sentences of a certificate from them.
+"""Define neighbouring inputs, and derive sensitivities and invariants from them.
 
 A release protects the change from one input to a neighbouring input. Which inputs are neighbours follows from the
 privacy unit and from the public rules by which records are counted. For example, a record may no longer be counted if
@@ -10,14 +10,13 @@ words.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Number, exact_fraction
 from od_core.privacy.unit import PrivacyUnit
 
@@ -38,16 +37,6 @@ def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
 
 FAULT_THRESHOLD = Fraction(1, 1000)
 """Default of the largest share of faulty trips for which an input is accepted."""
-
-REFUSALS = (
-    "its files are damaged or incomplete, or cannot be read with the declared columns, encoding and kinds of values",
-    "a record is dated outside the period, where that is declared to be refused",
-    "a column of trips or weights has values that are no such numbers, or counts are too large to be added up exactly",
-    "a column that is not declared may state how many trips a row is",
-    "it differs from the input from which a part of the release was drawn before, or from the counters of its users",
-    "it needs more memory, disk space or boxes than there are",
-)
-"""Further grounds on which an input is refused that may depend on its records; the only list of them."""
 
 
 def fault_share(value: Number) -> Fraction:
@@ -96,11 +85,7 @@ class Acceptance:
 
     def facts(self) -> dict[str, str | bool]:
         """Return the rules as JSON-ready public facts, which :meth:`from_facts` reads."""
-        return {
-            "fault_threshold": str(self.fault_threshold),
-            "has_categories": self.has_categories,
-            "refuses_empty": self.refuses_empty,
-        }
+        return asdict(self) | {"fault_threshold": str(self.fault_threshold)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Acceptance:
@@ -122,16 +107,6 @@ class Acceptance:
             message,
             next_step="correct the files of records; if a period may have no counted record, declare"
             " accept_empty: true",
-        )
-
-    def sentence(self, of_what: str) -> str:
-        """Return sentences that state which inputs are refused; ``of_what`` is "trips" or "records"."""
-        share = text_above(100 * self.fault_threshold)
-        faulty = f"more than {share} % of its {of_what} are" if self.fault_threshold else f"any of its {of_what} is"
-        empty = " or if none of its records is counted" if self.refuses_empty else ""
-        return (
-            f"An input is refused if {faulty} faulty{empty}. The promise holds between inputs that are both accepted."
-            f" An input is also refused if {'; or if '.join(REFUSALS)}. That an input was accepted is not protected."
         )
 
 
@@ -223,39 +198,3 @@ class Neighbours:
         if self.unit.kind != "trip" or self.unit.max_weight is not None:
             return None
         return self.sensitivity_squared(level, by_segment=by_segment)
-
-    def change(self) -> str:
-        """Return the protected change as a clause of a sentence, such as "one trip record was added or removed"."""
-        anywhere = ", whether or not that record is counted in this release" if self.record_may_leave else ""
-        return change_of(self.unit, anywhere)
-
-    def public(self) -> list[str]:
-        """Return the facts about the records that are published without noise, as clauses of a sentence."""
-        if not self.publishes_total:
-            return []
-        why = "an input with any faulty record is refused"
-        if self.has_unknown_areas:
-            why = "records without a listed zone go to the unknown area"
-        stays = f"{why}, so a replaced record always stays in it"
-        return [f"the total number of trips, which is published exactly ({stays})"]
-
-
-def change_of(unit: PrivacyUnit, anywhere: str = "") -> str:
-    """Return the protected change of the records of one unit as a clause of a sentence; see :meth:`Neighbours.change`.
-
-    ``anywhere`` is a text to add after the record that replaces another.
-    """
-    if unit.kind == "trip":
-        bounded = f"replaced by any other record of the same period{anywhere}"
-        weight = "" if unit.max_weight is None else f", which counts at most {unit.max_weight} trips,"
-        return f"one trip record{weight} was {bounded if unit.neighbours == 'bounded' else 'added or removed'}"
-    span, counted = SPANS[unit.kind], str(unit.contribution_bound)
-    within = "" if span == "" else f" in the same {span.rpartition(' ')[2]}"
-    if unit.max_trips_year is not None:
-        counted = f"{counted} in each period and {unit.max_trips_year} in the year"
-    change = f"replaced by any trips of another user{within}" if unit.neighbours == "bounded" else "added or removed"
-    return f"all trips of one user{span}, of which at most {counted} are counted, were {change}"
-
-
-SPANS = {"user": "", "user_period": " in one elementary period", "user_year": " in one year"}
-"""Span of the trips of a user that a user unit protects together, as a part of a sentence; none if it is all time."""

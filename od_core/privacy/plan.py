@@ -20,6 +20,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
+from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import (
     Budget,
@@ -79,6 +80,49 @@ class Step(ABC):
     def facts(self) -> dict[str, int | str]:
         """Return the step as JSON-ready public facts; fractions are exact text."""
         return {"level": self.level, **self.noise_facts, **self.charge.facts()}
+
+
+@dataclass(frozen=True)
+class GaussianStep(Step):
+    """A query that is measured with discrete Gaussian noise, such as one level [boninsegna2025inftda, Algorithm 1].
+
+    Attributes:
+        level: level of the flow tree; 0 is the root.
+        sensitivity_squared: the squared L2 sensitivity of the whole query.
+        variance: variance of the noise, exact.
+
+    Raises:
+        OdError: The noise is too wide for 64 bits.
+    """
+
+    sensitivity_squared: int
+    variance: Fraction
+
+    def __post_init__(self) -> None:
+        if self.variance > MAX_VARIANCE:
+            raise OdError(
+                "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
+            )
+
+    @property
+    def rho(self) -> Fraction:
+        """The charge, exact."""
+        return Fraction(self.sensitivity_squared) / (2 * self.variance)
+
+    @cached_property
+    def charge(self) -> Charge:
+        """Charge of one draw of the noise, in rho."""
+        return Charge(rho=self.rho)
+
+    @property
+    def largest_variance(self) -> Fraction:
+        """Variance of the noise."""
+        return self.variance
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
+        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
 
 
 @dataclass(frozen=True)
@@ -355,7 +399,8 @@ class Uncounted:
 
     def step(self, number: int, rho: Fraction) -> UncountedStep:
         """Return the step that measures the trips, with a charge of ``rho``."""
-        return UncountedStep(0, self.max_trips, Fraction(self.max_trips**2) / (2 * rho), number)
+        squared = self.max_trips**2
+        return UncountedStep(0, squared, Fraction(squared) / (2 * rho), self.max_trips, number)
 
     @property
     def sentence(self) -> str:
@@ -377,23 +422,17 @@ class Uncounted:
 
 
 @dataclass(frozen=True)
-class UncountedStep(Step):
-    """The planned query of the number of trips that are not counted, measured with discrete Gaussian noise.
+class UncountedStep(GaussianStep):
+    """The planned query of the number of trips that are not counted. Its level is 0, because it is of all trips.
 
     Attributes:
-        level: 0, because the number is of all trips.
+        sensitivity_squared: K^2, for both neighbour relations: a user who is replaced changes one number by at most K.
         max_trips: K, the sensitivity.
-        variance: variance of the noise, exact.
         own_number: number of the step within the release.
     """
 
     max_trips: int
-    variance: Fraction
     own_number: int
-
-    def __post_init__(self) -> None:
-        if self.variance <= 0:
-            raise plan_defect("a step needs a variance")
 
     @property
     def number(self) -> int:
@@ -401,28 +440,9 @@ class UncountedStep(Step):
         return self.own_number
 
     @property
-    def sensitivity_squared(self) -> int:
-        """Squared sensitivity, for both neighbour relations: a user who is replaced changes one number by at most K."""
-        return self.max_trips**2
-
-    @property
-    def charge(self) -> Charge:
-        """Charge of one draw of the noise, in rho."""
-        return Charge(rho=Fraction(self.sensitivity_squared) / (2 * self.variance))
-
-    @property
-    def largest_variance(self) -> Fraction:
-        """Variance of the noise."""
-        return self.variance
-
-    @property
     def noise_facts(self) -> dict[str, int | str]:
-        """K, the squared sensitivity and the noise variance, ready for JSON; the variance is exact text."""
-        return {
-            "max_uncounted": self.max_trips,
-            "sensitivity_squared": self.sensitivity_squared,
-            "variance": str(self.variance),
-        }
+        """K, and the facts of a Gaussian step."""
+        return {"max_uncounted": self.max_trips, **super().noise_facts}
 
 
 def share_of_table(uncounted: Uncounted | None) -> Fraction:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
@@ -18,7 +18,7 @@ from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.domain import alike, most_in_a_year
-from od_core.privacy.neighbours import Acceptance, Neighbours, change_of
+from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE
@@ -175,19 +175,29 @@ PERIODS_OF_A_YEAR = 12
 """Number of periods in the certificate's example of a person with a privacy unit in each month of a year."""
 
 
-def guarantee_sentences(neighbours: Neighbours, spent: Spent, public: Sequence[str]) -> dict[str, str]:
+def change_of(unit: PrivacyUnit, *, may_leave: bool = False) -> str:
+    """Return the protected change as a clause of a sentence, such as "one trip record was added or removed".
+
+    ``may_leave`` states whether a record may be replaced by one that the release does not count.
+    """
+    return str(filled_data("change.yaml", unit=unit, may_leave=may_leave)["change"])
+
+
+def guarantee_sentences(neighbours: Neighbours, spent: Spent, *, states_total: bool) -> dict[str, str]:
     """Return sentences, by name, on what a release protects and does not protect. Numbers are rounded up.
 
-    ``public`` has clauses on numbers that are published exactly, besides settings and areas.
+    ``states_total`` states whether the release publishes the total number of trips exactly, as an invariant.
     """
     unit = neighbours.unit
     return _sentences(
         unit,
         spent,
-        change=neighbours.change(),
-        public=["the period, the areas and all settings of the release", *public],
-        unprotected=[*public],
-        input=neighbours.acceptance.sentence("records" if unit.max_weight is not None else "trips"),
+        change=change_of(unit, may_leave=neighbours.record_may_leave),
+        public=["the period, the areas and all settings of the release"],
+        unprotected=[],
+        states_total=states_total,
+        has_unknown_areas=neighbours.has_unknown_areas,
+        acceptance=neighbours.acceptance,
     )
 
 
@@ -198,14 +208,14 @@ def pure_sentences(
 
     ``public`` is a clause on the data that are public beforehand, and ``with_it`` on what is protected with a trip.
     """
-    anywhere = ", whether or not that record is counted in this release" if unit.neighbours == "bounded" else ""
     return _sentences(
         unit,
         spent,
-        change=change_of(unit, anywhere) + with_it,
+        change=change_of(unit, may_leave=unit.neighbours == "bounded") + with_it,
         public=[f"{public}, which was public beforehand", "the period and all settings of the release"],
         unprotected=[f"{public}, which is public beforehand"],
-        input=acceptance.sentence("trips"),
+        states_total=False,
+        acceptance=acceptance,
     )
 
 

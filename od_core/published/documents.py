@@ -30,7 +30,6 @@ from od_core.periods import Period
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import largest_rho, most_in_a_year
-from od_core.privacy.neighbours import SPANS
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
@@ -167,7 +166,7 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        given = {"facts": self, "certificate": self.certificate, "spans": SPANS, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        given = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
         return dict(filled_data("disclosure/sentences.yaml", **given))
 
     def sentence(self, name: str) -> str:

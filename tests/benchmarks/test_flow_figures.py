@@ -11,10 +11,10 @@ from functools import partial
 from itertools import combinations, product
 from pathlib import Path
 
-import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib import style
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
@@ -25,8 +25,8 @@ from od_core.evaluation.comparison import (
     MEASURED,
     METRICS,
     OTHER_STYLES,
-    SETTINGS,
     SPARSE,
+    STYLE_SHEET,
     STYLES,
     SYNTHETIC,
     draw_figures,
@@ -167,7 +167,7 @@ def test_contenders_that_no_list_knows_are_drawn():
 @pytest.mark.parametrize("depth", [8, 16])
 def test_nothing_is_drawn_outside_and_panels_do_not_overlap(draw, depth):
     """All labels within the page, and no panel's labels over another panel or the legend; to a pixel."""
-    with matplotlib.rc_context(SETTINGS):
+    with style.context(STYLE_SHEET):
         figure = draw(made_up(depth=depth))
         canvas = FigureCanvasAgg(figure)
         figure.get_layout_engine().execute(figure)  # all is laid out, and nothing drawn

@@ -15,6 +15,7 @@ from od_core import Budget, ReleasePlan
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
 from od_core.privacy.domain import equal_periods
 from od_core.privacy.posterior import Guarantee
+from od_core.publication.certify import change_of
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, CASES, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
@@ -87,7 +88,7 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
-    change = plan.neighbours.change()
+    change = change_of(plan.unit, may_leave=plan.neighbours.record_may_leave)
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )

@@ -10,7 +10,7 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 
-from od_assets.checks.release_checks import flow_violations, geography_violations, level_violations
+from od_assets.checks.release_checks import differing_nodes, geography_violations, level_violations
 from od_core import FlowTree, Geography
 from od_core.files import duckdb_session
 
@@ -74,10 +74,10 @@ def test_parents_may_stand_some_levels_above() -> None:
 
 def test_flows_are_compared_with_every_level() -> None:
     flows = table([(0, 0, 3), (1, 1, 2), (0, 3, 2), (2, 2, 1), (3, 3, 3)])
-    assert flow_violations(TREE, 2, table(PARENTS), flows) == 0
-    assert flow_violations(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), flows) == 1
-    assert flow_violations(TREE, 2, table(PARENTS[1:]), flows) == 1
-    assert flow_violations(TREE, 0, table([(0, 0, 11)]), flows) == 0
+    assert differing_nodes(TREE, 2, table(PARENTS), TREE.depth, flows) == 0
+    assert differing_nodes(TREE, 2, table([(0, 0, 4), *PARENTS[1:]]), TREE.depth, flows) == 1
+    assert differing_nodes(TREE, 2, table(PARENTS[1:]), TREE.depth, flows) == 1
+    assert differing_nodes(TREE, 0, table([(0, 0, 11)]), TREE.depth, flows) == 0
 
 
 @pytest.mark.parametrize(

@@ -12,9 +12,10 @@ from od_core.flows import measuring, release
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.levels import estimate
-from od_core.flows.step import CombinedTotals, GaussianStep, SegmentStep
+from od_core.flows.step import CombinedTotals, SegmentStep
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import Neighbours, Standing
+from od_core.privacy.plan import GaussianStep
 
 
 def forget_that_a_record_may_leave(monkeypatch: pytest.MonkeyPatch) -> None:

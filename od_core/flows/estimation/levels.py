@@ -20,10 +20,11 @@ import numpy as np
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import CombinedTotals, GaussianStep, ThresholdStep, TotalStep
+from od_core.flows.step import CombinedTotals, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import in_order, memory
+from od_core.privacy.plan import GaussianStep
 from od_core.records.segments import MOST_CATEGORIES, Breakdown, find
 
 LIMIT = 1 << 61

@@ -33,11 +33,10 @@ from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import largest_rho
-from od_core.privacy.neighbours import change_of
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
-from od_core.publication.certify import KNOWN_LIMITATIONS, software_versions
+from od_core.publication.certify import KNOWN_LIMITATIONS, change_of, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data

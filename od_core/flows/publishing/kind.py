@@ -116,8 +116,7 @@ class FlowKind(Kind[Release]):
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about repeated levels and about breakdowns."""
-        public = plan.neighbours.public() if plan.publishes_total else []
-        sentences = guarantee_sentences(plan.neighbours, spent, public)
+        sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
         if (repetition := repetition_sentence(plan.tree)) is not None:
             sentences["levels"] = repetition
         if plan.segments is not None:

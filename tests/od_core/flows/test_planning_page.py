@@ -14,6 +14,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_rel
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
 from od_core.privacy.neighbours import NO_FAULTS
+from od_core.publication.certify import change_of
 from tests.od_core.publication.reports import EVIL
 
 PATHS = [("b", "b2", "b21"), ("b", "b2", "b22"), ("b", "b1", "b11"), ("a", "a1", "a11"), ("a", "a1", "a12")]
@@ -85,8 +86,9 @@ def test_a_year_of_a_user_has_its_periods_and_both_bounds(relation):
     declared = facts["units"][facts["declared"]["unit"]]
     assert [(each["kind"], each["trips"]) for each in facts["units"]] == [("trip", 1)] * 2 + [("user_year", None)] * 2
     assert (declared["relation"], declared["publishesTotal"]) == (relation, [False, False])
+    whole = change_of(unit, may_leave=planned(unit=unit).neighbours.record_may_leave)
     for change in declared["change"]:
-        assert change.replace("{trips}", "10").replace("{yearly}", "40") == planned(unit=unit).neighbours.change()
+        assert change.replace("{trips}", "10").replace("{yearly}", "40") == whole
     assert {rule["rho"] is None for rules in facts["rules"] for one in rules[2:] for rule in one} == {True}
 
 

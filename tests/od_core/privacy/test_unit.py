@@ -8,6 +8,7 @@ import pytest
 
 from od_core import OdError, PrivacyUnit
 from od_core.privacy.neighbours import NO_FAULTS, Acceptance, Neighbours, sensitivity_squared
+from od_core.publication.certify import change_of
 
 # unit, m, relation: squared sensitivity of a measured level, and of the root where a record may leave the release.
 TABLE = [
@@ -78,7 +79,7 @@ def test_a_unit_of_a_year_states_its_bounds_and_its_pattern(most, pattern):
     unit = of_a_year(max_trips_year=most, id_pattern=pattern)
     assert unit.year_facts() == {"max_trips_year": most, "id_pattern": pattern}
     assert unit.spans_periods
-    change = Neighbours(unit).change()
+    change = change_of(unit)
     assert f"of which at most 3 in each period and {most} in the year are counted" in change
     assert "in the same year" in change
 

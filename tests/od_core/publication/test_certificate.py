@@ -184,7 +184,7 @@ YEAR = "in each of 12 such periods, all released like this one: epsilon"
 def test_a_year_is_said_in_numbers(kind, rho):
     """Twelve times this release's rho at the same delta; never rounded down."""
     unit = PrivacyUnit(kind, column=None if kind == "trip" else "person", max_trips=None if kind == "trip" else 3)
-    said = guarantee_sentences(Neighbours(unit), Spent((rho / 3, rho * 2 / 3), DELTA), [])
+    said = guarantee_sentences(Neighbours(unit), Spent((rho / 3, rho * 2 / 3), DELTA), states_total=False)
     exact = digits_tight(12 * rho, DELTA)
     assert exact <= stated(said["not_protected"], YEAR) <= exact * Fraction(1001, 1000)
 
@@ -194,7 +194,7 @@ def test_a_year_of_epsilon_1_is_3_75():
     geography_, delta = geography(), Fraction(1, 10**8)
     unit, budget = PrivacyUnit("user_period", column="person", max_trips=4), Budget(epsilon=1, delta=delta)
     spent = plan_release(geography_, unit=unit, budget=budget, acceptance=NO_FAULTS).spent
-    said = stated(guarantee_sentences(Neighbours(unit), spent, [])["not_protected"], YEAR)
+    said = stated(guarantee_sentences(Neighbours(unit), spent, states_total=False)["not_protected"], YEAR)
     assert epsilon_tight(float(spent.rho), 1e-8) == pytest.approx(1, abs=1e-9)
     assert float(said) == pytest.approx(epsilon_tight(12 * float(spent.rho), 1e-8), rel=1e-3)
     assert round(float(said), 2) == 3.75
@@ -223,7 +223,7 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     of_users = kind != "trip"
     unit = PrivacyUnit(kind, neighbours, "person" if of_users else None, 3 if of_users else None)
     relation = Neighbours(unit, NO_FAULTS)
-    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), relation.public())
+    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), states_total=relation.publishes_total)
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)

@@ -6,15 +6,16 @@ import copy
 import json
 import math
 from fractions import Fraction
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.periods import Period
 from od_core.privacy.domain import most_in_a_year
-from od_core.privacy.neighbours import REFUSALS
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import year_sentence
 from od_core.published import documents as made
@@ -136,7 +137,8 @@ def test_the_list_of_refusals_is_quoted(tmp_path: Path) -> None:
     """In the page of the documentation and in the documents, from the one list."""
     page = " ".join((Path(__file__).parents[4] / "docs" / "explanation" / "privacy.md").read_text("utf-8").split())
     _, texts = disclosure_documents(written(certified("trips").facts, tmp_path / "r1"))
-    for ground in REFUSALS:
+    sentences = files("od_core.publication").joinpath("templates", "guarantee.yaml").read_text(encoding="utf-8")
+    for ground in yaml.safe_load(sentences)["refusals"]:
         assert f"- {ground}" in page
         for document in (made.REGISTRY, made.ASSESSMENT):
             assert ground in " ".join(texts[document].split()), document
