@@ -47,9 +47,9 @@ from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import FlowSeries, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import WAREHOUSE, declaration, declarations_of, declared_by
+from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
-from od_assets.series.series import Arrivals, Series, Zones
+from od_assets.series.series import Arrivals, DomainSection, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns
@@ -522,6 +522,9 @@ _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
 
+_FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
+"""Fields that every declaration has, in the order in which they are written, before all others."""
+
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
@@ -582,16 +585,17 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     """
     places = places_of(name)
     with _removed_if_refused() as undo:
-        first = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None)
-        release = first | {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
+        release = {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
         periods, data_set = fits.stated_periods, {"name": name} | declared_by_answers(answers, {}, "domain")
         cap = data_set.pop("cap", {})
         every, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = every if every in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
-        fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
-        text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
+        declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
+        stated = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        attributes = {field: stated[field] for field in (*_FIRST, *stated)}
+        text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(places[1], yaml_block(data_set), undo)
         _make_file(places[0], text, undo)
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
@@ -633,12 +637,3 @@ def cap_above(rho: Fraction) -> str:
     '0.0961'
     """
     return f"{Decimal(text_above(ROOM * rho, 3)):f}"
-
-
-def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``stated`` that ``fitting``, without defaults, has too, with its validated values."""
-    return {
-        name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
-        for name, value in stated.items()
-        if name in fitting
-    }
