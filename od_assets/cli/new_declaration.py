@@ -431,6 +431,18 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
 
+def refuse_wrong_fields(fields: Fields) -> None:
+    """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
+    try:
+        FlowSeries.model_validate(declared_by_answers({}, fields))
+    except ValidationError as error:
+        wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
+        if wrong:
+            others = ValidationError.from_exception_data(FlowSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
+            step = "correct the field, or leave it out"
+            raise OdError("OD-CONFIG", f"--set {first_fault(others, FlowSeries)}", next_step=step) from None
+
+
 def answered(
     given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
 ) -> dict[str, str]:
@@ -445,11 +457,13 @@ def answered(
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
 
     Raises:
-        OdError: an answer is missing or wrong, and there is no terminal; the records cannot be read, and no other
-            reader was asked for; or no answer states what a row is.
+        OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
+            cannot be read, and no other reader was asked for; or no answer states what a row is.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
+    if ask is not None:
+        refuse_wrong_fields(fields)
     for question in QUESTIONS:
         flag, answer = question.flag, given.get(question.flag)
         if question.units and answers["unit"] not in question.units:
