@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from od_assets.cli.printing import print_table, text
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
-from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json
 from od_core.errors import OdError
 
@@ -42,6 +40,8 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
+    from od_assets.cli.printing import print_table, text
+    from od_assets.resources.folders import Folders
 
     balances = Folders().existing_ledger().balances()
     if as_json:
@@ -58,6 +58,8 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
 
 def verify_ledger(as_json: bool = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
+    from od_assets.resources.folders import Folders
+
     entries = Folders().verify_ledger()
     if as_json:
         print_json({"whole": True, "entries": entries})
@@ -77,6 +79,7 @@ def print_schema(writer: str) -> None:
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
+    from od_assets.resources.folders import Folders
     from od_core.ledger.chain import SCHEMES, chain_of
 
     folders = Folders()
@@ -108,6 +111,8 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     must be the same as before. What else the confidential folder has stays, such as counts and measurements. With
     --json, nothing is removed without --yes.
     """
+    from od_assets.resources.folders import Folders
+
     folders = Folders()
     found = folders.kept_records(older_than)
     if not as_json and not found:

@@ -13,10 +13,8 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import Question, further_fields, write_text, written_as
-from od_assets.cli.printing import print_frame, print_guarantee, print_outcome, print_plan, print_status
 from od_assets.interrupts import stoppable
 from od_assets.project import current_project, prepare_dagster_home
-from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 
@@ -63,6 +61,8 @@ def plan(
 
     Reads no record and spends nothing.
     """
+    from od_assets.cli.printing import print_guarantee, print_plan
+    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
 
@@ -134,6 +134,7 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
+    from od_assets.cli.printing import print_frame
     from od_assets.cli.target_plan import forecast_of
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
@@ -160,6 +161,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
+            from od_assets.cli.printing import print_outcome
             from od_assets.runs.jobs import release_job, run_period
             from od_assets.runs.period_status import chosen_periods, refuse_without_file
             from od_assets.series.reading import declaration
@@ -194,6 +196,8 @@ def status(as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
+    from od_assets.cli.printing import print_status
+    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import (
         COMPARISON,
