@@ -576,7 +576,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         releases, comparisons = (name,), ()
 
     def checked(one: str) -> None:
-        comparison(one).checked()
+        comparison(one)
 
     return [
         *of_installation(),
