@@ -340,12 +340,12 @@ def ledger(warehouse: Warehouse) -> Finding:
     return Finding("ledger", fault, "restore ledger.sqlite from its newest backup")
 
 
-def release_lock(var: Path, locks: Path = Path("/proc/locks")) -> Finding:
+def release_lock(var: Path) -> Finding:
     """Check that no suspended process has the lock that only one run at a time can have.
 
     The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
     """
-    what, lock = "release lock", var / LOCK_NAME
+    what, lock, locks = "release lock", var / LOCK_NAME, Path("/proc/locks")
     listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
     for held in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
         process = int(held[1])
@@ -576,7 +576,7 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
         releases, comparisons = (name,), ()
 
     def checked(one: str) -> None:
-        comparison(one).checked()
+        comparison(one)
 
     return [
         *of_installation(),

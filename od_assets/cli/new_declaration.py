@@ -47,9 +47,9 @@ from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import FlowSeries, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import WAREHOUSE, declaration, declarations_of, declared_by
+from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
-from od_assets.series.series import Arrivals, Series, Zones
+from od_assets.series.series import Arrivals, DomainSection, Series, Zones
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns
@@ -431,6 +431,18 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
 
+def refuse_wrong_fields(fields: Fields) -> None:
+    """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
+    try:
+        FlowSeries.model_validate(declared_by_answers({}, fields))
+    except ValidationError as error:
+        wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
+        if wrong:
+            others = ValidationError.from_exception_data(FlowSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
+            step = "correct the field, or leave it out"
+            raise OdError("OD-CONFIG", f"--set {first_fault(others, FlowSeries)}", next_step=step) from None
+
+
 def answered(
     given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
 ) -> dict[str, str]:
@@ -445,11 +457,13 @@ def answered(
         tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
 
     Raises:
-        OdError: an answer is missing or wrong, and there is no terminal; the records cannot be read, and no other
-            reader was asked for; or no answer states what a row is.
+        OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
+            cannot be read, and no other reader was asked for; or no answer states what a row is.
     """
     answers: dict[str, str] = {}
     told: set[str] = set()
+    if ask is not None:
+        refuse_wrong_fields(fields)
     for question in QUESTIONS:
         flag, answer = question.flag, given.get(question.flag)
         if question.units and answers["unit"] not in question.units:
@@ -522,6 +536,9 @@ _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
 ROOM = 5
 """Number of releases that a computed cap allows, with room for lost draws and other tables of the same records."""
 
+_FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
+"""Fields that every declaration has, in the order in which they are written, before all others."""
+
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
@@ -582,16 +599,17 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     """
     places = places_of(name)
     with _removed_if_refused() as undo:
-        first = dict.fromkeys(("name", "owners", "trips", "geography", "periods"), None)
-        release = first | {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
+        release = {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
         periods, data_set = fits.stated_periods, {"name": name} | declared_by_answers(answers, {}, "domain")
         cap = data_set.pop("cap", {})
         every, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = every if every in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
-        fitting = fits.model_dump(by_alias=True, exclude_defaults=True)
-        text = f"type: od_assets.components.OdRelease\n\nattributes:\n{yaml_block(_kept(release, fitting), indent=2)}"
+        declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
+        stated = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        attributes = {field: stated[field] for field in (*_FIRST, *stated)}
+        text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(places[1], yaml_block(data_set), undo)
         _make_file(places[0], text, undo)
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
@@ -633,12 +651,3 @@ def cap_above(rho: Fraction) -> str:
     '0.0961'
     """
     return f"{Decimal(text_above(ROOM * rho, 3)):f}"
-
-
-def _kept(stated: Mapping[str, Any], fitting: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of ``stated`` that ``fitting``, without defaults, has too, with its validated values."""
-    return {
-        name: _kept(value, fitting[name]) if isinstance(fitting[name], dict) else fitting[name]
-        for name, value in stated.items()
-        if name in fitting
-    }

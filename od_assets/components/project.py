@@ -30,7 +30,6 @@ from od_assets.series.reading import (
     declaration_files,
     declarations_of,
     read_declaration,
-    read_site,
     refuse_wrong_type,
 )
 from od_assets.series.section import stated_beside, yaml_documents
@@ -241,7 +240,7 @@ def refuse_broken(path: Path) -> None:
     elif stated == COMPARISON:
         comparison(name)
     elif stated == SITE:
-        read_site(path)
+        read_declaration(path, DeclaredSite)
     elif stated == WAREHOUSE:
         read_declaration(path, OdWarehouse)
 

@@ -109,14 +109,7 @@ def declared_in(path: Path) -> Series[Any, Any]:
     """Return the release series that a file declares, which no other file does; see :func:`declaration`."""
     series = read_declaration(path, MODELS[component_type(path)])
     refuse_other_folder(series, path.parent)
-    return _checked(series, path)
-
-
-def _checked(declared: D, path: Path) -> D:
-    try:
-        return declared.checked()
-    except OdError as error:
-        raise error if error.file else error.in_file(f"{path.parent.name}/{path.name}") from None
+    return series
 
 
 def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
@@ -129,7 +122,7 @@ def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
 
 
 def comparison(name: str) -> Comparison:
-    """Return the declaration of a comparison. Raises OdError if it is absent or does not fit the component."""
+    """Return the declaration of a comparison, whose values are valid. Raises OdError if it is absent or wrong."""
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
     if name not in declared_comparisons():
@@ -174,23 +167,22 @@ def declared_site() -> DeclaredSite:
     files = declarations_of(SITE)
     if len(files) > 1:
         raise _fault(f"the site is declared twice: in {' and '.join(path.parent.name for path in files)}")
-    return read_site(files[0]) if files else DeclaredSite.model_validate({"owners": []})
+    return read_declaration(files[0], DeclaredSite) if files else DeclaredSite.model_validate({"owners": []})
 
 
-def read_site(path: Path) -> DeclaredSite:
-    """Return the site that a file declares. Raises OdError if the declaration does not fit the component."""
-    return _checked(read_declaration(path, DeclaredSite), path)
-
-
-def read_declaration(path: Path, model: type[S]) -> S:
-    """Return the declaration in a YAML file. Raises OdError, which names the file and the field, if it does not fit."""
+def read_declaration(path: Path, model: type[D]) -> D:
+    """Return the declaration in a YAML file, whose values are valid. Raises OdError, which names the file, if not."""
     where = f"{path.parent.name}/{path.name}"
     try:
         [document] = yaml_documents(path, where)
         attributes = document["attributes"]
     except (KeyError, TypeError, ValueError):
         raise _no_attributes(where) from None
-    return declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
+    declared = declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
+    try:
+        return declared.checked()
+    except OdError as error:
+        raise error if error.file else error.in_file(where) from None
 
 
 def declared_by(

@@ -23,7 +23,7 @@ from od_core.ledger.staged_files import Counted
 from od_core.noise.sources import noise_named, refuse_too_wide
 from od_core.periods import Period, check_time_zone
 from od_core.privacy.accounting import text_above
-from od_core.privacy.budget import Cap, exact_fraction
+from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.unit import UNIT_KINDS
@@ -172,14 +172,6 @@ class CapSection(Section):
     delta: Number = 0
     reason: str
 
-    def cap(self) -> Cap:
-        """Convert this section to a cap of od_core. Raises OdError if a number is out of range."""
-        return Cap(
-            None if self.rho is None else exact_fraction("the cap", self.rho),
-            None if self.epsilon is None else exact_fraction("the cap", self.epsilon),
-            exact_fraction("the cap's delta", self.delta),
-        )
-
 
 class DomainSection(Section):
     """The privacy unit of a data set, and the cap of its spending."""
@@ -227,7 +219,7 @@ class DomainSection(Section):
             domain = PrivacyDomain(
                 self.name,
                 unit,
-                self.cap.cap(),
+                Cap(self.cap.rho, self.cap.epsilon, self.cap.delta),
                 self.cap.reason,
                 self.elementary_period,  # type: ignore[arg-type]  # checked by PrivacyDomain
                 self.time_zone,

@@ -36,6 +36,9 @@ BROKEN = {
     "type: od_assets.components.OdComparison\nattributes: {sets: [x]}\n": "broken/defs.yaml: ",
     "type: od_assets.components.OdSite\nattributes: {title: x}\n": "broken/defs.yaml: owners (line 2): Field required",
     "type: od_assets.components.OdSite\nattributes: {owners: [], url: here}\n": "broken/defs.yaml: 'here'",
+    "type: od_assets.components.OdComparison\nattributes: {name: broken, owners: [], mechanisms: [inftdda]}\n": (
+        "broken/defs.yaml: there is no mechanism 'inftdda' (did you mean 'inftda'?)"
+    ),
     "type: od_assets.components.OdRelease\n": "broken/defs.yaml is not a YAML file with a component's attributes",
 }
 """Faults of a declaration, and a part of the message."""
@@ -97,7 +100,7 @@ def test_a_broken_declaration_is_named_and_the_others_go_on(
     project: Project, text: str, loader: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     declare_beside_trips(project, monkeypatch, loader, broken=text)
-    with pytest.raises(OdError, match=f"^OD-(CONFIG|SITE-ADDRESS): .*{re.escape(BROKEN[text])}"):
+    with pytest.raises(OdError, match=f"^OD-(CONFIG|MECHANISM-UNKNOWN|SITE-ADDRESS): .*{re.escape(BROKEN[text])}"):
         refuse_broken_declarations()
     finding = code_location()
     assert BROKEN[text] in str(finding.fault)

@@ -149,7 +149,7 @@ def test_the_elementary_period_is_that_of_the_periods(empty: Project, every: str
 def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
     """Types answers at a terminal, by flag; what is said."""
 
-    def answer(**changes: str) -> str:
+    def answer(*more: str, **changes: str) -> str:
         answers = FLAGS | changes
         asked = [question for question in QUESTIONS if not question.units or answers["unit"] in question.units]
         if_needed = ("one_row_a_trip", "names", "coordinates")
@@ -159,7 +159,7 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
         os.write(ours, f"{said}\x04".encode())  # the end of input: a further question aborts
         with os.fdopen(theirs, encoding="utf-8") as terminal:
             monkeypatch.setattr(sys, "stdin", terminal)
-            app(["init", "mine"], standalone_mode=False)
+            app(["init", "mine", *more], standalone_mode=False)
         os.close(ours)
         return capsys.readouterr().out
 
@@ -563,6 +563,23 @@ def test_a_further_field_is_read_as_what_it_is(
     for part in path:
         found = found[part]
     assert (found, type(found)) == (value, type(value))
+
+
+@pytest.mark.parametrize(
+    ("further", "fault"),
+    [
+        ("geography.colour=red", r"--set geography\.colour: Extra inputs are not permitted"),
+        ("trips.colums.date=day", r"--set trips\.colums: .*\(did you mean 'columns'\?\)"),
+        ("geography.prefixes={region: two}", r"--set geography\.prefixes\.region: Input should be a valid integer"),
+        ("geography.coordinates=[lat]", r"--set geography\.coordinates: name two columns"),
+    ],
+)
+def test_a_further_field_that_is_wrong_is_refused_before_a_question_that_would_be_asked_for_ever(
+    empty: Project, typed: Callable[..., str], further: str, fault: str
+) -> None:
+    with pytest.raises(OdError, match=f"OD-CONFIG: {fault}"):
+        typed("--set", further, origin="origin")
+    assert typed("--set", "geography.version=2001", origin="origin").count("Level columns") == 1
 
 
 def test_a_name_that_is_taken_is_refused_before_anything_is_asked(

@@ -223,6 +223,7 @@ def test_a_wrong_answer_ends_in_one_line_and_leaves_nothing(files: Project, case
     assert case.cause in error.message
     assert case.step in error.next_step
     assert "\n" not in str(error)
+    assert "(line " not in error.message  # of a file that is not kept
     assert len(str(error)) < 700
     assert states(files.defs) == before
     assert not files.var.exists()
