@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,11 +19,10 @@ from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
-from od_core.flows.publishing.flow_tables import FlowTables, labelled
+from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
 from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import GaussianStep
 from od_core.geography.codes import positions
 from od_core.geography.geography import level_up_to
 from od_core.publication.bundle import ATLAS
@@ -68,7 +67,8 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
-        errors=_errors(release, (step for step in plan.steps if not step.by_segment), plan.expected_errors),
+        errors=level_rows(release),
+        has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
@@ -238,27 +238,12 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     return rows
 
 
-def _errors(release: Release, steps: Iterable[GaussianStep], errors: Iterable[float]) -> list[dict[str, Any]]:
-    """Return the noise and the expected error at each level of the flow tree; None where there is no noise or error."""
-    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
-    return [
-        {
-            "level": level,
-            "names": names,
-            "pairs": release.plan.tree.cells(level),
-            "noise": noise.get(level),
-            "error": error if error == error else None,
-        }
-        for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
-    ]
-
-
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
     The trips and the shares of a category in an area come with the ends of their intervals.
     """
-    origins, steps = release.plan.tree.origin, release.plan.segment_steps(breakdown.name)
+    origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
     areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
     shares = trips / np.maximum(trips[0].sum(axis=0), 1)
@@ -286,7 +271,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
             }
             for k, area in enumerate(areas)
         ],
-        "errors": _errors(release, steps, release.plan.expected_segment_errors(breakdown.name)),
+        "errors": level_rows(release, breakdown.name),
     }
 
 
