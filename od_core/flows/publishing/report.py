@@ -18,7 +18,7 @@ from od_core.errors import OdError
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
+from od_core.flows.publishing.changes import cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
 from od_core.flows.publishing.maps import drawn_flows, flow_map
 from od_core.flows.release import Release
@@ -345,7 +345,7 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
         "grew": int((found["significant"] & grew).sum()),
         "fell": int((found["significant"] & fell).sum()),
         "compared": len(found),
-        "caution": by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate),
+        "caution": cautions(certificate["unit"], context.previous_certificate, certificate),
         "increases": increases,
         "decreases": decreases,
     }
