@@ -20,7 +20,7 @@ from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
-from od_core.flows.publishing.maps import drawn_flows, flow_map
+from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
@@ -40,6 +40,9 @@ _LISTED_WITHIN = 10
 
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
+
+_MOST_DRAWN = 80
+"""Largest number of flows on the map."""
 
 _MOST_BOUNDED = 100_000
 """Largest number of pairs of areas whose intervals are computed for the heat map."""
@@ -95,7 +98,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "heat": _heat(flows, intervals=interval is not None),
         "areas": _areas(flows, intervals=interval is not None),
         "distances": _distances(flows, certificate),
-        "map": _map(flows, leaves),
+        "map": _map(flows, certificate),
         "sizes": _sizes(flows),
     }
 
@@ -113,10 +116,8 @@ def estimation_text(certificate: Certificate) -> str:
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones above 0, with their intervals if there are any, computed once."""
-    zones, interval = (release.tree.origin.levels[-1], release.tree.destination.levels[-1]), has_intervals(certificate)
-    name = ("leaf_flows", interval)
-    return release.once(name, lambda: release.flows_at(*zones, interval=interval).query("trips > 0"))
+    """Return the released flows between zones above 0, as the tables of the bundle have them."""
+    return FlowTables.of(release, certificate).pairs[-1].flows.query("trips > 0")
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +134,7 @@ def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
 
 def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
-    drawn = _map(release, leaf_flows(release, certificate))
+    drawn = _map(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
@@ -214,17 +215,21 @@ def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, An
     return {"rows": bands.to_dict("records"), "most": most}
 
 
-def _map(release: ReleasedFlows, leaves: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the map of the largest flows, and the largest of them if they differ from those of all flows."""
-    flows = drawn_flows(release.tree, leaves)
-    if flows is None:
+def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
+    """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
+
+    ``same`` says whether these are the largest of all flows.
+    """
+    lines, ends = DesireLines(FlowTables.of(release, certificate), certificate, 2 * _MOST_DRAWN).lines
+    flows, pair = lines.slice(0, _MOST_DRAWN).to_pandas(), ["origin", "destination"]
+    if flows.empty:
         return None
     title, listed = f"Map of the {len(flows)} largest flows between two different zones", flows.head(LISTED)
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, title),
+        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
         "bounded": any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination)),
-        "same": listed.equals(leaves.nlargest(LISTED, "trips")),
+        "same": listed[pair].equals(leaf_flows(release, certificate).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
     }
 
