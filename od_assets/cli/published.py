@@ -104,7 +104,7 @@ def compare(
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
     from od_assets.cli.printing import print_frame, text
-    from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
+    from od_core.flows.publishing.changes import cautions, changes
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.publication.columns import CONFIDENCE
 
@@ -115,7 +115,7 @@ def compare(
             f"both releases are {one}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
-    tree, note = new.plan.tree, by_the_bound(new.plan.unit.kind) + by_other_rule(stated, stated_after)
+    tree, note = new.plan.tree, cautions(new.plan.unit.kind, stated, stated_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     destination = destination_level or level or old.plan.tree.destination.levels[0]
     found = changes(old, new, origin, destination, segment)

@@ -24,12 +24,13 @@ from od_core.flows.publishing.derived_kind import (
     derived_certificate,
     published_source,
 )
+from od_core.flows.publishing.read_bundle import Asked
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
 from od_core.publication.certificate import Certificate
 from od_core.publication.read_back import absent, certificate_of, lost
-from od_core.published.opening import published_bundles, zipped_bundles
+from od_core.published.opening import bundle_folder, published_bundles, zipped_bundles
 
 _LOCK_SECONDS = 60.0
 
@@ -115,15 +116,9 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     Raises:
         OdError: the key has another form or another period, or no such release of the series is published.
     """
-    if "/" in name:
-        key = ReleaseKey.parse(name)
-        if period not in (None, key.period):
-            raise OdError(
-                "OD-RELEASE-PERIOD",
-                f"{key} is not a release of {period}",
-                next_step="give the key of a release, or a series and a period",
-            )
-        return key
+    asked = Asked.of(name, period, None)
+    if asked.revision is not None:
+        return ReleaseKey.parse(name)
     found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
     if not found:
         raise _absent(f"no release of {name} for {period} is published here", releases)
@@ -136,12 +131,16 @@ def _absent(message: str, releases: Path) -> OdError:
 
 
 def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources: list[dict[str, Any]]) -> ReleaseKey:
-    """Return the key of the published flows from the same releases or, if there are none, of the next revision."""
+    """Return the key of the published flows from the same releases or, if there are none, of the next revision.
+
+    Flows of which only the zip file is there were published, too: no others may take their revision.
+    """
     newest = 0
-    for key, folder in published_bundles(releases).items():
+    for key, place in sorted((zipped_bundles(releases) | published_bundles(releases)).items()):
         if key.release != first.release:
             continue
-        stated = certificate_of(folder)
+        with bundle_folder(place) as folder:
+            stated = certificate_of(folder)
         if stated.get("format") != kind.format:
             raise OdError(
                 "OD-DERIVED-NAME",

@@ -63,9 +63,9 @@ def open_release(
         of their releases, which must lie below the same folder.
 
     Raises:
-        OdError: the file or the release does not exist (the message lists published releases); ``release`` is left out,
-            but there are several series; the release in the database is not of flows; or the tables and the certificate
-            of the release contradict each other.
+        OdError: the file or the release does not exist (the message lists published releases); ``release`` is a key of
+            another period or revision than asked for, or is left out, but there are several series; the release in the
+            database is not of flows; or the tables and the certificate of the release contradict each other.
     """
     place, asked = Path(path), Asked.of(release, period, revision)
     return open_bundle(place, asked)[1] if place.is_dir() or _is_zip(place) else open_flows(place, asked)

@@ -24,7 +24,7 @@ from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
-from od_core.flows.publishing.changes import by_the_bound
+from od_core.flows.publishing.changes import cautions
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
@@ -80,7 +80,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "release": certificate["release"],
         "period": certificate["period"],
         "comparable": tables.interval and not isinstance(tables.release, DerivedFlows),
-        **({"caution": caution} if (caution := by_the_bound(certificate["unit"])) else {}),
+        **({"caution": caution} if (caution := cautions(certificate["unit"])) else {}),
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -13,50 +14,32 @@ from od_core.errors import OdError
 from od_core.flows.mechanisms import ESTIMATORS, declared
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
+from od_core.publication.templates import filled_data
 from od_core.records.segments import find
 
 _PAIR = ["origin", "destination"]
 _EXAMPLES = 3
 """Largest number of areas that an error message names."""
 
+_UNKNOWN: Mapping[str, Any] = MappingProxyType({})
+"""A certificate that is not known."""
+
 Reals = NDArray[np.float64]
 
 
-def by_the_bound(unit: str) -> str:
-    """Return a sentence on changes that a bound of a user's trips in a year makes; empty for other units."""
-    if unit != "user_year":
-        return ""
-    return (
-        " A bound of each user's trips in a year leaves out more trips in the periods that are counted later, so a flow"
-        " may change for this reason alone."
-    )
+def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
+    """Return sentences on what else than travel may have made changes, each after a space; none if nothing is known.
 
-
-def by_other_rule(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Return a sentence on changes between two releases that different rules of estimation make, from certificates.
-
-    It is empty if the rules are the same, or not known because a certificate is empty.
+    It is the bound of a user's trips in a year, by the kind of ``unit``, and different rules of estimation, by the
+    certificates of the releases ``before`` and ``after``.
     """
-    if not before or not after:
-        return ""
-    mechanisms = [stated["mechanism"]["name"] for stated in (before, after)]
-    rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
-    if rules[0] == rules[1]:
-        return ""
-    said = (
-        f" The two releases were estimated by different rules, {rules[0]} and {rules[1]}, so a flow, above all a small"
-        f" one, may change for this reason alone."
-    )
-    evidence = after.get("evidence")
-    if evidence is None or evidence["releases"] == 1 or "estimation" not in before:  # no evidence was pooled
-        return said
-    parts = {(one["rule"], one["u"]): one["saved"] / evidence["releases"] / 10_000 for one in evidence["rules"]}
-    chosen = (before["estimation"], after["estimation"])
-    old, new = (f"{parts.get((rule['rule'], rule['u']), 0.0):.1f} %" for rule in chosen)
-    return (
-        f"{said} By the evidence of {evidence['releases']} releases of the series, the former saves {old} of the error"
-        f" of least squares, and the latter {new}."
-    )
+    rules: list[str] = []
+    if before and after:
+        mechanisms = [stated["mechanism"]["name"] for stated in (before, after)]
+        rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
+        rules = rules if rules[0] != rules[1] else []
+    said = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
+    return "".join(f" {sentence}" for sentence in said.values() if sentence)
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:

@@ -20,16 +20,15 @@ from od_core.flows.publishing.flow_tables import (
     FlowTables,
     LevelPair,
     largest,
-    measurement_batches,
+    measurement_rows,
     with_names,
     write_pairs,
 )
 from od_core.flows.publishing.maps import MOST_LINES, DesireLines, located
 from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_category, write_matrices
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
-from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
+from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
-from od_core.flows.step import SegmentStep
 from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
 from od_core.publication.certificate import Certificate
@@ -175,16 +174,16 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     """Return the file with the measurements of the totals, or of those by category."""
-    name, what, table, schema = "measurements", "Measurements", columns.NOISY_MEASUREMENTS, MEASUREMENT_SCHEMA
+    name, what, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
     if by_segment:
         name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
-        schema = SEGMENT_MEASUREMENT_SCHEMA
 
     def write(file: BinaryIO) -> None:
-        write_batches(file, schema, measurement_batches(release, by_segment=by_segment), compression="zstd")
+        measured = measurement_rows(release, by_segment=by_segment)
+        write_batches(file, measured.schema, measured, compression="zstd")
 
     def rows() -> int:
-        return sum(len(one.noisy) for one in release.measured if isinstance(one.step, SegmentStep) == by_segment)
+        return sum(len(one.noisy) for one in release.measured if one.step.by_segment == by_segment)
 
     described = f"{what} with their noise, for users who make their own estimates."
     return BundleFile(PARQUET[name], described, write, table, rows)

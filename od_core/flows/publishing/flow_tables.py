@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import pandas as pd
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from od_core.files.table_writers import write_rows
 from od_core.flows.distances import has_distances
 from od_core.flows.indicators import distance_bands, indicators
-from od_core.flows.release import Release, measured_cells
+from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.flows.step import GaussianStep
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.publication.certificate import Certificate
@@ -302,8 +303,33 @@ def flows_table(release: Release) -> pa.Table:
     return _arrow(release.flows)
 
 
-def measurement_batches(release: Release, *, by_segment: bool) -> Iterator[pa.RecordBatch]:
-    """Yield the measurements of the totals, or by category, as record batches in the order of the plan and tree."""
-    for measurement in release.measured:
-        if measurement.step.by_segment == by_segment:
-            yield from measured_cells(release.plan, measurement)
+def measurement_rows(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
+    """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
+    measured = (one for one in release.measured if one.step.by_segment == by_segment)
+    batches = (batch for one in measured for batch in measured_cells(release.plan, one))
+    return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
+
+
+def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
+    """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
+
+    Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
+    mechanism has a threshold.
+    """
+    plan = release.plan
+    steps: Sequence[GaussianStep] = [step for step in plan.steps if not step.by_segment]
+    errors = plan.expected_errors
+    if breakdown:
+        steps, errors = plan.segment_steps(breakdown), plan.expected_segment_errors(breakdown)
+    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
+    return [
+        {
+            "level": level,
+            "origin_level": origin_level,
+            "destination_level": destination_level,
+            "public_pairs": plan.tree.cells(level),
+            "noise": noise.get(level),
+            "error": error,
+        }
+        for level, ((origin_level, destination_level), error) in enumerate(zip(release.levels, errors, strict=True))
+    ]

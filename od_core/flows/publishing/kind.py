@@ -28,11 +28,12 @@ from od_core.flows.publishing.flow_tables import (
     FlowTables,
     LevelPair,
     flows_table,
-    measurement_batches,
+    level_rows,
+    measurement_rows,
 )
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
-from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release
+from od_core.flows.release import Release
 from od_core.flows.step import SegmentStep
 from od_core.geography.flow_tree import repeated_levels, repetition_sentence
 from od_core.geography.geography import Geography
@@ -137,20 +138,10 @@ class FlowKind(Kind[Release]):
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
-        plan, tree = release.plan, release.plan.tree
-        noise = {step.level: float(step.variance) ** 0.5 for step in plan.steps if not step.by_segment}
-        rows = [
-            {
-                "level": level,
-                "origin_level": origin_level,
-                "destination_level": destination_level,
-                "public_pairs": tree.cells(level),
-                "flows": len(tree.sums_at(release.leaves, *tree.level_pair(level))[2]),
-                "noise_standard_deviation": round(noise.get(level, 0.0), 3),
-            }
-            for level, (origin_level, destination_level) in enumerate(release.levels)
-        ]
-        return pd.DataFrame(rows)
+        tree, table = release.plan.tree, pd.DataFrame(level_rows(release))
+        table["flows"] = [len(tree.sums_at(release.leaves, *tree.level_pair(level))[2]) for level in table["level"]]
+        table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
+        return table.drop(columns=["noise", "error"])
 
     def notes(self, release: Release, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
@@ -239,10 +230,9 @@ class FlowKind(Kind[Release]):
         The intervals are those of the pairs of levels with at most ``MOST_STORED`` public pairs of areas.
         """
         tables, intervals = FlowTables.of(release, certificate), certificate.get("interval") is not None
-        measurements, by_category = (measurement_batches(release, by_segment=each) for each in (False, True))
         stored: dict[str, Rows] = {
             "flows": flows_table(release),
-            "measurements": pa.RecordBatchReader.from_batches(MEASUREMENT_SCHEMA, measurements),
+            "measurements": measurement_rows(release, by_segment=False),
         }
         if intervals:
             schema = FLOWS_SCHEMA.remove(FLOWS_SCHEMA.get_field_index(DISTANCE.name))
@@ -251,7 +241,7 @@ class FlowKind(Kind[Release]):
             schema = pa.schema(map(SEGMENTS_SCHEMA.field, ("breakdown", "origin", "destination", "category", "trips")))
             leaves = [pairs[-1].table(schema) for pairs in tables.segments.values()]
             stored["segment_flows"] = pa.concat_tables(leaves).filter(pc.field("trips") != 0)
-            stored["segment_measurements"] = pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA, by_category)
+            stored["segment_measurements"] = measurement_rows(release, by_segment=True)
             if intervals:
                 stored["segment_intervals"] = _small_pairs(chain(*tables.segments.values()), SEGMENTS_SCHEMA)
         return stored
@@ -262,17 +252,14 @@ class FlowKind(Kind[Release]):
         They are the expected errors and, if the bundle has them, the indicators. The rows of these are those of the
         bundle, and are computed when they are read. Columns that the bundle lacks are left out.
         """
-        tables, plan = FlowTables.of(release, certificate), release.plan
-        stored: dict[str, Rows] = {
-            "expected_error": _errors(release, {"": plan.expected_errors}).drop_columns("breakdown")
-        }
+        tables = FlowTables.of(release, certificate)
+        stored: dict[str, Rows] = {"expected_error": _errors(release, [""]).drop_columns("breakdown")}
         if tables.has_indicators:
             schema = schema_of(tables.defined("indicators"))
             batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
             stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)
         if tables.breakdowns:
-            errors = {one.name: plan.expected_segment_errors(one.name) for one in tables.breakdowns}
-            stored["segment_expected_error"] = _errors(release, errors)
+            stored["segment_expected_error"] = _errors(release, [one.name for one in tables.breakdowns])
         return stored
 
 
@@ -315,17 +302,8 @@ def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatc
     return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
 
 
-def _errors(release: Release, errors: Mapping[str, Iterable[float]]) -> pa.Table:
+def _errors(release: Release, breakdowns: Iterable[str]) -> pa.Table:
     """Return a table with the expected error of each level of the flow tree, in trips, by breakdown."""
-    rows = [
-        {
-            "breakdown": breakdown,
-            "level": level,
-            "origin_level": origin_level,
-            "destination_level": destination_level,
-            "root_mean_square_error": error,
-        }
-        for breakdown, of_levels in errors.items()
-        for level, ((origin_level, destination_level), error) in enumerate(zip(release.levels, of_levels, strict=True))
-    ]
-    return pa.Table.from_pylist(rows)
+    rows = [{"breakdown": name, **row} for name in breakdowns for row in level_rows(release, name)]
+    columns = ["breakdown", "level", "origin_level", "destination_level", "error"]
+    return pa.Table.from_pylist(rows).select(columns).rename_columns([*columns[:-1], "root_mean_square_error"])

@@ -51,7 +51,7 @@ _LINE = np.dtype(
 def located(geography: Geography) -> pd.DataFrame:
     """Return the zones with coordinates, indexed by their codes: longitude and latitude in degrees."""
     if geography.coordinates is None:
-        return pd.DataFrame({"longitude": [], "latitude": []}, dtype=np.float64)
+        return pd.DataFrame(index=pd.Index([], dtype=object), columns=["longitude", "latitude"], dtype=np.float64)
     degrees = pd.DataFrame(geography.coordinates[:, ::-1], list(geography.zones), ["longitude", "latitude"])
     return degrees.dropna()
 
@@ -62,14 +62,15 @@ _SQLITE_TYPES = {pa.int64(): "INTEGER", pa.float64(): "REAL"}
 
 @dataclass(frozen=True)
 class DesireLines:
-    """The largest flows between zones with coordinates, in the formats of maps."""
+    """The ``most`` largest flows between zones with coordinates, in the formats of maps."""
 
     tables: FlowTables
     certificate: Certificate
+    most: int = MOST_LINES
 
     @cached_property
     def flows(self) -> pa.Table:
-        """The largest flows of at least one trip between zones with coordinates, largest first, at most ``MOST_LINES``.
+        """The largest flows of at least one trip between zones with coordinates, largest first.
 
         The columns are those of :attr:`LevelPair.flows`.
         """
@@ -80,7 +81,7 @@ class DesireLines:
             if len(places := located(geography)) < len(geography.zones):
                 known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
         positions = np.flatnonzero(known)
-        return pa.table(columns).take(pa.array(positions[largest(trips[positions], MOST_LINES)]))
+        return pa.table(columns).take(pa.array(positions[largest(trips[positions], self.most)]))
 
     @cached_property
     def lines(self) -> tuple[pa.Table, NDArray[np.float64]]:
@@ -101,7 +102,7 @@ class DesireLines:
         """Sentences that the files of lines have about themselves."""
         return (
             f"{self.certificate['release']}: flows between zones at different places, of at least one released trip."
-            f" They are among the {MOST_LINES:,} largest flows between zones with coordinates; smaller ones are left"
+            f" They are among the {self.most:,} largest flows between zones with coordinates; smaller ones are left"
             " out. All numbers contain noise."
         )
 
@@ -166,9 +167,6 @@ class DesireLines:
         write_rows(file, flows, header=True)
 
 
-MOST_DRAWN = 80
-"""Largest number of flows on the map."""
-
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
 _LABELS, _LONGEST_LABEL = 24, 24
@@ -232,43 +230,24 @@ class _Frame:
         return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < self.height
 
 
-def drawn_flows(tree: FlowTree, flows: pd.DataFrame) -> pd.DataFrame | None:
-    """Return the flows to draw, largest first, or None if there are none.
-
-    They are the flows between two zones with different coordinates, at most ``MOST_DRAWN``, among the 2 ``MOST_DRAWN``
-    largest of the given flows between zones with trips and coordinates.
-    """
-    places = {"origin": _places(tree.origin), "destination": _places(tree.destination)}
-    known = flows["trips"] > 0
-    for side, own in places.items():
-        known &= flows[side].isin(list(own))
-    largest = flows[known].nlargest(2 * MOST_DRAWN, "trips")
-    origins, destinations = (largest[side].map(own) for side, own in places.items())
-    largest = largest[origins != destinations].head(MOST_DRAWN)
-    return largest if len(largest) else None
-
-
-def flow_map(tree: FlowTree, largest: pd.DataFrame, title: str) -> Markup:
-    """Return the map of the flows of :func:`drawn_flows` as SVG."""
-    origins, destinations = _places(tree.origin), _places(tree.destination)
-    pairs = list(zip(largest["origin"], largest["destination"], strict=True))
-    frame = _Frame.around(np.array([place for o, d in pairs for place in (origins[o], destinations[d])]))
-    labels = [labels_at(own, own.depth) for own in (tree.origin, tree.destination)]
+def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], title: str) -> Markup:
+    """Return the map of some flows, largest first, as SVG; ``ends`` are the ends of their :attr:`DesireLines.lines`."""
+    drawn = ends[:, :, ::-1]
+    frame = _Frame.around(drawn.reshape(-1, 2))
+    shown, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
-    for (origin, destination), count in zip(pairs, largest["trips"].tolist(), strict=True):
-        for code, places, label in ((origin, origins, labels[0]), (destination, destinations, labels[1])):
-            trips[places[code]] = trips.get(places[code], 0) + count
-            names[places[code]] = label[code]
-    most = int(largest["trips"].max())
-    lines = [
-        flow | _line(frame.place(origins[origin]), frame.place(destinations[destination]), flow["trips"] / most)
-        for (origin, destination), flow in zip(pairs, labelled(tree, largest).to_dict("records"), strict=True)
-    ]
+    lines = []
+    for flow, (start, end) in zip(shown, drawn.tolist(), strict=True):
+        for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
+            trips[place] = trips.get(place, 0) + flow["trips"]
+            names[place] = name
+        lines.append(flow | _line(frame.place(start), frame.place(end), flow["trips"] / most))
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
-    sides = {side.digest: side for side in (tree.origin, tree.destination)}
-    bounded = [side for side in sides.values() if side.boundaries is not None]
-    others = {frame.place(place) for place in {*origins.values(), *destinations.values()} - trips.keys()}
+    sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
+    bounded = [side for side in sides if side.boundaries is not None]
+    known = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
+    others = {frame.place(place) for place in {*known.itertuples(index=False, name=None)} - trips.keys()}
     return filled_markup(
         "flow_map.svg",
         title=title,
@@ -295,12 +274,6 @@ def _outline(frame: _Frame, geography: Geography, most: int) -> str:
         if len(path) <= most:
             return path
     return ""
-
-
-def _places(geography: Geography) -> dict[str, tuple[float, float]]:
-    """Return a mapping from the code of each zone with coordinates to its latitude and longitude."""
-    places = located(geography)
-    return dict(zip(places.index, zip(places["latitude"], places["longitude"], strict=True), strict=True))
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:

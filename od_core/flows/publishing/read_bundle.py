@@ -126,10 +126,20 @@ class Asked:
 
     @classmethod
     def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
-        """Return a request for a release of a series, or for the key that ``release`` states."""
+        """Return a request for a release of a series, or for the key that ``release`` states.
+
+        Raises OdError if the key has another form, or another period or revision than those asked for.
+        """
         if release is None or "/" not in release:
             return cls(release, period, revision)
         key = ReleaseKey.parse(release)
+        if not cls(key.release, period, revision).matches(key):
+            other = f"revision {revision}" if period in (None, key.period) else f"a release of {period}"
+            raise OdError(
+                "OD-RELEASE-PERIOD",
+                f"{key} is not {other}",
+                next_step="give the key of a release, or a series and a period",
+            )
         return cls(key.release, key.period, key.revision)
 
     def matches(self, key: ReleaseKey) -> bool:

@@ -6,7 +6,7 @@ share, and ``flows_report.html`` has what only releases have.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,9 +18,9 @@ from od_core.errors import OdError
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
-from od_core.flows.publishing.changes import by_other_rule, by_the_bound, changes
-from od_core.flows.publishing.flow_tables import FlowTables, labelled
-from od_core.flows.publishing.maps import drawn_flows, flow_map
+from od_core.flows.publishing.changes import cautions, changes
+from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
+from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
@@ -41,6 +41,9 @@ _LISTED_WITHIN = 10
 
 _MOST_HEATED = 12
 """Largest number of areas per side in the heat map."""
+
+_MOST_DRAWN = 80
+"""Largest number of flows on the map."""
 
 _MOST_BOUNDED = 100_000
 """Largest number of pairs of areas whose intervals are computed for the heat map."""
@@ -68,7 +71,8 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
-        errors=_errors(release, (step for step in plan.steps if not step.by_segment), plan.expected_errors),
+        errors=level_rows(release),
+        has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
         same_areas=context.previous and _same_areas(release, context.previous[1]),
         changed=_changes(release, certificate, context),
@@ -95,7 +99,7 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "heat": _heat(flows, intervals=interval is not None),
         "areas": _areas(flows, intervals=interval is not None),
         "distances": _distances(flows, certificate),
-        "map": _map(flows, leaves),
+        "map": _map(flows, certificate),
         "sizes": _sizes(flows),
     }
 
@@ -113,10 +117,8 @@ def estimation_text(certificate: Certificate) -> str:
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones above 0, with their intervals if there are any, computed once."""
-    zones, interval = (release.tree.origin.levels[-1], release.tree.destination.levels[-1]), has_intervals(certificate)
-    name = ("leaf_flows", interval)
-    return release.once(name, lambda: release.flows_at(*zones, interval=interval).query("trips > 0"))
+    """Return the released flows between zones above 0, as the tables of the bundle have them."""
+    return FlowTables.of(release, certificate).pairs[-1].flows.query("trips > 0")
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +135,7 @@ def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
 
 def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
-    drawn = _map(release, leaf_flows(release, certificate))
+    drawn = _map(release, certificate)
     return {} if drawn is None else {drawn["title"]: drawn["picture"]}
 
 
@@ -214,17 +216,21 @@ def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, An
     return {"rows": bands.to_dict("records"), "most": most}
 
 
-def _map(release: ReleasedFlows, leaves: pd.DataFrame) -> dict[str, Any] | None:
-    """Return the map of the largest flows, and the largest of them if they differ from those of all flows."""
-    flows = drawn_flows(release.tree, leaves)
-    if flows is None:
+def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:
+    """Return the map of at most ``_MOST_DRAWN`` of the largest flows, and the largest of them; None if there are none.
+
+    ``same`` says whether these are the largest of all flows.
+    """
+    lines, ends = DesireLines(FlowTables.of(release, certificate), certificate, 2 * _MOST_DRAWN).lines
+    flows, pair = lines.slice(0, _MOST_DRAWN).to_pandas(), ["origin", "destination"]
+    if flows.empty:
         return None
     title, listed = f"Map of the {len(flows)} largest flows between two different zones", flows.head(LISTED)
     return {
         "title": title,
-        "picture": flow_map(release.tree, flows, title),
+        "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
         "bounded": any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination)),
-        "same": listed.equals(leaves.nlargest(LISTED, "trips")),
+        "same": listed[pair].equals(leaf_flows(release, certificate).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
     }
 
@@ -238,27 +244,12 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     return rows
 
 
-def _errors(release: Release, steps: Iterable[GaussianStep], errors: Iterable[float]) -> list[dict[str, Any]]:
-    """Return the noise and the expected error at each level of the flow tree; None where there is no noise or error."""
-    noise = {step.level: float(step.variance) ** 0.5 for step in steps}
-    return [
-        {
-            "level": level,
-            "names": names,
-            "pairs": release.plan.tree.cells(level),
-            "noise": noise.get(level),
-            "error": error if error == error else None,
-        }
-        for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
-    ]
-
-
 def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dict[str, Any]:
     """Return the trips by category from all areas together, and from those with the most trips of a coarse level.
 
     The trips and the shares of a category in an area come with the ends of their intervals.
     """
-    origins, steps = release.plan.tree.origin, release.plan.segment_steps(breakdown.name)
+    origins = release.plan.tree.origin
     level = next((level for level in range(1, origins.depth) if origins.size(level) > 1), origins.depth)
     areas, trips = _trips_by_category(release, breakdown, level, intervals=intervals)
     shares = trips / np.maximum(trips[0].sum(axis=0), 1)
@@ -286,7 +277,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
             }
             for k, area in enumerate(areas)
         ],
-        "errors": _errors(release, steps, release.plan.expected_segment_errors(breakdown.name)),
+        "errors": level_rows(release, breakdown.name),
     }
 
 
@@ -360,7 +351,7 @@ def _changes(release: Release, certificate: Certificate, context: ReleaseContext
         "grew": int((found["significant"] & grew).sum()),
         "fell": int((found["significant"] & fell).sum()),
         "compared": len(found),
-        "caution": by_the_bound(certificate["unit"]) + by_other_rule(context.previous_certificate, certificate),
+        "caution": cautions(certificate["unit"], context.previous_certificate, certificate),
         "increases": increases,
         "decreases": decreases,
     }

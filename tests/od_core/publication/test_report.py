@@ -10,11 +10,13 @@ from fractions import Fraction
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import shapely
 from markupsafe import escape
@@ -24,7 +26,7 @@ from od_core.errors import OdError
 from od_core.flows.publishing import maps as flow_maps
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.maps import drawn_flows, flow_map
+from od_core.flows.publishing.maps import DesireLines, flow_map
 from od_core.geography.flow_tree import FlowTree
 from od_core.group_sizes.publishing import BAND
 from od_core.ledger.ledger import Ledger
@@ -556,6 +558,16 @@ def square(west: float, south: float, side: float = 10) -> bytes:
     return shapely.to_wkb(shapely.box(west, south, west + side, south + side))
 
 
+def map_of(tree: FlowTree, pairs: list[tuple[str, str, int]]) -> str:
+    """The map of given flows between zones."""
+    flows = pa.table(pd.DataFrame(pairs, columns=["origin", "destination", "trips"]))
+    columns = dict(zip(flows.column_names, flows.columns, strict=True))
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    tables = SimpleNamespace(tree=tree, sides=sides, pairs=[SimpleNamespace(columns=columns)])
+    drawn, ends = DesireLines(tables, {}).lines
+    return str(flow_map(tree, drawn.to_pandas(), ends, "a map"))
+
+
 def outlined(monkeypatch, most: int) -> str:
     """The path of the outlines of four zones in two regions, of at most so many characters."""
     monkeypatch.setattr(flow_maps, "_MOST_OUTLINES", most)
@@ -570,8 +582,7 @@ def outlined(monkeypatch, most: int) -> str:
     )
     side = Geography.from_frame(zones, ["region", "zone"], coordinates=("north", "east"), boundaries="shape")
     tree = FlowTree(side, side)
-    drawn = drawn_flows(tree, pd.DataFrame([("a", "c", 5)], columns=["origin", "destination", "trips"]))
-    picture = str(flow_map(tree, drawn, "a map"))
+    picture = map_of(tree, [("a", "c", 5)])
     found = re.search('<path d="([^"]*)" fill-rule="evenodd"', picture)
     assert found is None or found.start() < picture.index("<circle")
     return "" if found is None else found[1]
@@ -595,8 +606,7 @@ def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_t
         *(Geography.from_frame(table, [table.columns[0]], coordinates=("north", "east")) for table in (homes, works))
     )
     pairs = [("a", "a", 5), ("b", "c", 3), ("b", "d", 9)]
-    drawn = drawn_flows(tree, pd.DataFrame(pairs, columns=["origin", "destination", "trips"]))
-    picture = str(flow_map(tree, drawn, "a map"))
+    picture = map_of(tree, pairs)
     assert [line for line in re.findall("<title>([^<]*)</title>", picture) if " to " in line] == [
         "b to c: 3 trips",
         "a to a: 5 trips",

@@ -253,6 +253,18 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
     assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
 
 
+def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_sums(root: Path) -> None:
+    release(root, ReleaseKey(SERIES, MONTHS[1], 2))
+    before = digests(root / "releases" / SUM.folder)
+    shutil.rmtree(root / "releases" / SUM.folder)
+    keys = newest_releases(root / "releases", SERIES, QUARTER)
+    found = publish_sum(root / "releases", keys, QUARTER.text)
+    assert found.key == ReleaseKey(SUM.release, SUM.period, 2)
+    assert file_digest(zip_beside(root / "releases" / SUM.folder)) == before["zip"]
+    assert publish_sum(root / "releases", KEYS, QUARTER.text).key == SUM
+    assert digests(root / "releases" / SUM.folder) == before
+
+
 def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
     for key in KEYS[:2]:
         release(tmp_path, key, **BY_CATEGORY)

@@ -14,7 +14,6 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, PrivacyUnit, Release, open_release, release_flows
-from od_core.flows.publishing import maps
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.publishing.maps import DesireLines
@@ -137,11 +136,8 @@ def test_a_bundle_that_is_read_back_gives_the_same_files(bundle: Path, tmp_path:
     assert differing_files(tmp_path / "r1", bundle) == []
 
 
-def test_only_the_largest_flows_are_drawn(
-    release: Release, expected: pd.DataFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(maps, "MOST_LINES", 6)
-    lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release)), io.BytesIO()
+def test_only_the_largest_flows_are_drawn(release: Release, expected: pd.DataFrame) -> None:
+    lines, file = DesireLines(FlowTables.of(release, facts(release)), facts(release), 6), io.BytesIO()
     assert lines.flows.to_pandas()["trips"].tolist() == expected["trips"].head(6).tolist()
     lines.write_geojson(file)
     found = json.loads(file.getvalue())

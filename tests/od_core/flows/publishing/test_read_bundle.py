@@ -137,6 +137,14 @@ def test_a_choice_that_is_open_or_empty_is_refused(shelf):
         assert "commuters/2001-06/r10, pupils/2002/r1" in refused.value.message
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"), [({"period": "2001-05"}, "a release of 2001-05"), ({"revision": 9}, "revision 9")]
+)
+def test_a_key_and_another_period_or_revision_are_refused_together(shelf, asked, said):
+    with pytest.raises(OdError, match=f"^OD-RELEASE-PERIOD: commuters/2001-06/r2 is not {said}"):
+        open_release(shelf[0], "commuters/2001-06/r2", **asked)
+
+
 def test_a_bundle_is_the_release_that_was_asked_for(published):
     """Its own name, period or revision opens it; another one is refused, not ignored."""
     bundle, _ = published("bounded")
