@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -204,8 +204,10 @@ class _Wanted(NoiseNotWanted):
 def test_a_plan_cannot_be_built_wrong():
     plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon=1))
     for unit, budget in ((UNBOUNDED, plan.budget), (BOUNDED, Budget(epsilon=2))):
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            type(plan)(plan.grid, unit, budget, plan.mechanism, plan.step)
+        with pytest.raises(TypeError, match="steps"):
+            replace(plan, unit=unit, budget=budget, steps=plan.steps)
+        other = replace(plan, unit=unit, budget=budget)
+        assert other.steps == plan_stops(GRID, unit=unit, budget=budget).steps != plan.steps
 
 
 def test_measurements_are_drawn_once():
