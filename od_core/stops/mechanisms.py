@@ -135,7 +135,7 @@ class StopsMechanism(Mechanism, Protocol):
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
-        The mechanism may sort the points in place. ``path`` is at the root and has the whole budget. On the paths of
+        The mechanism leaves the points as they are. ``path`` is at the root and has the whole budget. On the paths of
         the result, no budget remains. Raises OdError if there would be more than ``MAX_BOXES`` boxes.
         """
         ...

@@ -71,7 +71,9 @@ def test_trips_in_any_form_are_the_same_and_stay_as_they_are():
     tables = [released(form, noise=ListedLaplace([3, -2, 0, 1])).boxes for form in forms]
     for table in tables[1:]:
         pd.testing.assert_frame_equal(table, tables[0])
-    assert np.array_equal(points, before)
+    for name in MECHANISMS:
+        released(Trajectories(points, Grid(GRID)), mechanism=name)
+        assert np.array_equal(points, before), name
     assert not released(points, noise=ListedLaplace([0])).has_guarantee
 
 
