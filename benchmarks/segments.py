@@ -174,7 +174,7 @@ class LeafSegments(ReleasePlan):
         return cls(plan.tree, plan.unit, plan.budget, plan.mechanism, None, plan.acceptance, plan.segments)
 
     @cached_property
-    def steps(self) -> tuple[GaussianStep, ...]:  # type: ignore[override]  # of a plan, it is a field
+    def steps(self) -> tuple[GaussianStep, ...]:
         """The steps of the plan, with the charge moved."""
         return _to_totals(super().steps, self.tree.depth)
 

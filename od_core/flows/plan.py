@@ -158,7 +158,7 @@ class ReleasePlan(Plan):
             )
 
     @cached_property
-    def steps(self) -> tuple[GaussianStep, ...]:  # type: ignore[override]  # other plans have a field
+    def steps(self) -> tuple[GaussianStep, ...]:
         """All steps, top level first; the steps of a level are its totals and then its segments."""
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth),)

@@ -120,11 +120,8 @@ class GroupSizes:
     size: Counts
 
     def __post_init__(self) -> None:
-        in_order = len(self.area) == len(self.size) and not (self.size < 0).any()
-        if in_order:
-            next_area = np.diff(self.area)
-            in_order = bool(np.all((next_area > 0) | ((next_area == 0) & (np.diff(self.size) >= 0))))
-        if not in_order:
+        matching = len(self.area) == len(self.size) and not (self.size < 0).any()
+        if not matching or np.any((np.diff(self.area) < 0) | ((np.diff(self.area) == 0) & (np.diff(self.size) < 0))):
             raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -119,28 +120,34 @@ class GroupSizePlan(Plan):
         frame: public facts of the table. If the top code K is estimated, the top code of this frame is the public upper
             bound of the estimate; see :func:`od_core.group_sizes.release.frame_of`.
         unit, budget, mechanism, acceptance: see :func:`plan_group_sizes`.
-        steps: all steps, in the order in which they are drawn: that of the largest size, if the top code is estimated,
-            and those of levels, top first.
         top_code_estimate: rule that estimates K; None if K is public.
 
     Raises:
-        OdError: the steps do not follow from the table, the unit, the budget, the mechanism and the estimate of the
-            top code.
+        OdError: the top code of the frame is not the upper bound of the estimate.
     """
 
     frame: Frame
     unit: PrivacyUnit
     budget: Budget
     mechanism: GroupSizeMechanism
-    steps: tuple[LaplaceStep, ...]
     top_code_estimate: TopCodeEstimate | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
     def __post_init__(self) -> None:
-        estimate = self.top_code_estimate
-        planned = _steps(self.frame, self.unit, self.budget, self.mechanism, estimate)
-        if self.steps != planned or (estimate is not None and estimate.most != self.frame.top_code):
-            raise plan_defect("the steps do not match the table, the unit, the budget and the mechanism")
+        if self.top_code_estimate is not None and self.top_code_estimate.most != self.frame.top_code:
+            raise plan_defect("the top code of the table is not the upper bound of its estimate")
+
+    @cached_property
+    def steps(self) -> tuple[LaplaceStep, ...]:
+        """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
+        rest, drawn_first = self.budget.pure_epsilon("group-size tables"), []
+        if self.top_code_estimate is not None:
+            share = self.top_code_estimate.share * rest
+            rest -= share
+            drawn_first.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
+        sensitivity = SENSITIVITY[self.mechanism.query] * self.unit.differing_units
+        levels = self.frame.levels[-1:] if self.mechanism.leaves_alone else self.frame.levels
+        return (*drawn_first, *(_step(level, sensitivity, rest / len(levels)) for level in levels))
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
@@ -241,27 +248,8 @@ def plan_group_sizes(
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     used = chosen(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
-    return GroupSizePlan(frame, unit, budget, used, _steps(frame, unit, budget, used, estimate), estimate, acceptance)
-
-
-def _steps(
-    frame: Frame, unit: PrivacyUnit, budget: Budget, mechanism: GroupSizeMechanism, estimate: TopCodeEstimate | None
-) -> tuple[LaplaceStep, ...]:
-    """Return the steps of a plan: the largest size, if the top code is estimated, and the measured levels."""
-    rest = budget.pure_epsilon("group-size tables")
-    steps = []
-    if estimate is not None:
-        share = estimate.share * rest
-        rest -= share
-        steps.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
-    levels, sensitivity = measured_levels(frame, mechanism), SENSITIVITY[mechanism.query] * unit.differing_units
-    return (*steps, *(_step(level, sensitivity, rest / len(levels)) for level in levels))
+    return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 
 
 def _step(level: int, sensitivity: int, epsilon: Fraction) -> LaplaceStep:
     return LaplaceStep(level, sensitivity, epsilon, (("", sensitivity / epsilon),))
-
-
-def measured_levels(frame: Frame, mechanism: GroupSizeMechanism) -> list[int]:
-    """Return the levels that the mechanism measures, top first: all levels of the table, or the leaf level alone."""
-    return [frame.geography.depth] if mechanism.leaves_alone else list(frame.levels)

@@ -67,9 +67,8 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
         """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
         batches = []
         for level in release.frame.levels:
-            area, *entries = release.cells_of(level)
-            cells = [np.full(len(area), level), area, *entries]
-            batches.append(pa.record_batch([pa.array(c, f.type) for c, f in zip(cells, _CELLS, strict=True)], _CELLS))
+            area, size, groups = release.cells_of(level)
+            batches.append(pa.record_batch([np.full(len(area), level), area, size, groups], _CELLS))
         return pa.Table.from_batches(batches, _CELLS)
 
 

@@ -181,19 +181,22 @@ class Plan(ABC):
     """The fixed list of steps of one release, with the public facts that determine it.
 
     Attributes:
-        steps: all steps, in the order in which they are drawn.
         acceptance: rules that decide which records are counted, and which inputs are refused.
     """
 
     unit: PrivacyUnit
     budget: Budget
     mechanism: Mechanism
-    steps: Sequence[Step]
     acceptance: Acceptance
 
     def __repr__(self) -> str:
         charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
+
+    @property
+    @abstractmethod
+    def steps(self) -> Sequence[Step]:
+        """All steps, in the order in which they are drawn. They follow from the other attributes."""
 
     @property
     def uncounted_step(self) -> UncountedStep | None:

@@ -19,7 +19,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike, NDArray
 
-from od_core.errors import STAYS_CHARGED, OdError
+from od_core.errors import OdError
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -230,10 +230,6 @@ def _map_fault(message: str) -> OdError:
 Bounds = NDArray[np.int32]
 """First or last cell of each box in each dimension; shape (boxes, dimensions)."""
 
-MAX_BOXES = 1 << 23
-"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
-tree grows."""
-
 
 @dataclass(frozen=True, eq=False)
 class Boxes:
@@ -344,26 +340,13 @@ class Nodes:
         """
         lower, upper = np.repeat(self.lower, parts, axis=0), np.repeat(self.upper, parts, axis=0)
         children, along = np.arange(len(lower)), np.repeat(dimensions, parts)
-        ends = upper[children, along]
-        has_next = np.ones(len(children), dtype=np.bool_)
         starts = np.concatenate(([0], np.cumsum(parts)))
-        has_next[starts[1:] - 1] = False
-        ends[has_next] = begins[1:][has_next[:-1]] - 1
+        ends = np.append(begins[1:], 0) - 1
+        ends[starts[1:] - 1] = self.upper[np.arange(len(self)), dimensions]
         lower[children, along], upper[children, along] = begins, ends
         first, last, trips = (np.zeros(len(children), dtype=np.int64) for _ in range(3))
         _divide(rows, self.first, self.last, dimensions, starts, begins, first, last, trips)
         return Nodes(lower, upper, first, last, trips)
-
-
-def refuse_too_many(boxes: int) -> None:
-    """Raise OdError if a tree would have more than ``MAX_BOXES`` boxes, before these boxes are created."""
-    if boxes > MAX_BOXES:
-        raise OdError(
-            "OD-STOPS-TOO-MANY-BOXES",
-            f"the tree would have at least {boxes} boxes, but at most {MAX_BOXES} are allowed",
-            next_step="lower epsilon, use a coarser grid, or choose another mechanism",
-            spent=STAYS_CHARGED,
-        )
 
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:

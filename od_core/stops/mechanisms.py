@@ -30,7 +30,6 @@ from od_core.privacy.budget import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
 from od_core.stops.geometry import (
-    MAX_BOXES,
     Boxes,
     Counts,
     Grid,
@@ -40,7 +39,6 @@ from od_core.stops.geometry import (
     filled_cells,
     joined,
     part_of,
-    refuse_too_many,
 )
 
 _BITS_OF_WEIGHT = 20
@@ -137,7 +135,7 @@ class StopsMechanism(Mechanism, Protocol):
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Draw the boxes, each with a noisy count, from confidential points. The result is public.
 
-        The mechanism may sort the points in place. ``path`` is at the root and has the whole budget. On the paths of
+        The mechanism leaves the points as they are. ``path`` is at the root and has the whole budget. On the paths of
         the result, no budget remains. Raises OdError if there would be more than ``MAX_BOXES`` boxes.
         """
         ...
@@ -195,8 +193,6 @@ def parts_of(noisy: Counts, epsilon: float, dimensions: int) -> NDArray[Any]:
 TOTAL_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, eps_0 in [shaham2022stops]."""
 
-TOTAL_SPENT = "budget reserved earlier stays charged, because the noisy total was drawn"
-
 Parts = tuple[int, ...]
 """Number of parts of each dimension."""
 
@@ -217,7 +213,7 @@ class EqualGrid(StopsMechanism, ABC):
         """Draw the noisy total, then the boxes, each with a noisy count; see :class:`StopsMechanism`."""
         total, path = path.measured(np.array([len(points)], dtype=np.int64), path.left * TOTAL_SHARE)
         parts = self.parts(int(total[0]), path.left / path.sensitivity, grid)
-        refuse_boxes(self.name, parts, spent=TOTAL_SPENT)
+        refuse_too_many(self.name, math.prod(parts))
         return draw_equal_boxes(points, grid, parts, path)
 
     def parts(self, total: int, rate: Fraction, grid: Grid) -> Parts:
@@ -239,7 +235,7 @@ class FixedGrid(StopsMechanism, ABC):
 
     def refuse(self, grid: Grid) -> None:
         """Raise OdError if there would be more than ``MAX_BOXES`` boxes. The message states how many."""
-        refuse_boxes(self.name, self.parts(grid), spent="nothing was spent")
+        refuse_too_many(self.name, math.prod(self.parts(grid)), spent="nothing was spent")
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the boxes; see :class:`StopsMechanism`."""
@@ -251,14 +247,18 @@ class FixedGrid(StopsMechanism, ABC):
         return draw_equal_boxes(points, grid, self.parts(grid), path)
 
 
-def refuse_boxes(name: str, parts: Parts, *, spent: str) -> None:
+MAX_BOXES = 1 << 23
+"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
+tree grows."""
+
+
+def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> None:
     """Raise OdError if a mechanism would make more than ``MAX_BOXES`` boxes. ``spent`` says what was spent by then."""
-    boxes = math.prod(parts)
     if boxes > MAX_BOXES:
         raise OdError(
             "OD-STOPS-TOO-MANY-BOXES",
             f"mechanism {name!r} would cut the space into {boxes:,} boxes, but at most {MAX_BOXES:,} are allowed",
-            next_step="choose a coarser grid, or a mechanism whose boxes follow the trips",
+            next_step="use a coarser grid, a smaller epsilon, or a mechanism whose boxes follow the trips",
             spent=spent,
         )
 
@@ -557,10 +557,8 @@ class DAFEntropy(StopsMechanism):
         shares = [ROOT_SHARE * epsilon]
         left = epsilon
         for depth, length in enumerate(grid.sizes):
-            choosing = self.choosing(depth, shares[depth])
-            left -= shares[depth] - (choosing if depth else 0)
-            if length > 1:
-                left -= choosing
+            counting, choosing = self.costs(depth, shares[depth])
+            left -= counting + (choosing if length > 1 else 0)
             if depth == 0:
                 shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
         return sensitivity / left
@@ -571,8 +569,8 @@ class DAFEntropy(StopsMechanism):
         nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
         for depth, length in enumerate(grid.sizes):
-            choosing = self.choosing(depth, shares[depth])
-            counted, path = path.measured(nodes.trips, shares[depth] - (choosing if depth else 0))
+            counting, choosing = self.costs(depth, shares[depth])
+            counted, path = path.measured(nodes.trips, counting)
             goes_on = counted >= math.ceil(path.sensitivity / path.left)
             if not goes_on.all():
                 stopped = nodes.chosen(~goes_on)
@@ -584,7 +582,7 @@ class DAFEntropy(StopsMechanism):
                 path = path.charged(choosing)
             epsilon = path.left / path.sensitivity
             parts = fan_out(counted[goes_on], epsilon, grid.dimensions - depth, length, self.rounding)
-            refuse_too_many(sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
+            refuse_too_many(self.name, sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
             begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divided(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
@@ -594,12 +592,12 @@ class DAFEntropy(StopsMechanism):
         kept, noisy, paths = zip(*leaves, strict=True)
         return Drawn(joined(kept, noisy), paths)
 
-    def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """Return the epsilon that the choice of cuts costs at a depth. By default, it is 0: there is no choice.
+    def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
+        """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
 
-        Below the root, it is paid from ``share``, the budget of the depth. At the root, it is paid in addition.
+        By default, there is no choice, and the counts cost the whole share.
         """
-        return Fraction(0)
+        return share, Fraction(0)
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
@@ -657,9 +655,10 @@ class DAFHomogeneity(DAFEntropy):
         choice = choice_scale(ROOT_SHARE * epsilon, sensitivity)
         return {**super().scales(epsilon, sensitivity), "root_choice": choice}
 
-    def choosing(self, depth: int, share: Fraction) -> Fraction:
-        """Return ``choosing_share`` of the depth's share; at the root, as much as its count costs."""
-        return self.choosing_share * share if depth else share
+    def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
+        """Divide the share of a depth by ``choosing_share``; at the root, the choice costs as much as the count."""
+        choosing = self.choosing_share * share
+        return (share - choosing, choosing) if depth else (share, share)
 
     def cuts(
         self, rows: Rows, nodes: Nodes, depth: int, parts: Counts, length: int, choosing: Fraction, path: Path
@@ -739,7 +738,7 @@ class PrivTree(StopsMechanism):
             if not splits.any():
                 break
             nodes, sides = nodes.chosen(splits), sides[splits]
-            refuse_too_many(sum(map(len, leaves)) + 2 * len(nodes))
+            refuse_too_many(self.name, sum(map(len, leaves)) + 2 * len(nodes))
             nodes = _halved(nodes, sides, sizes, rows)
         noisy, path = path.measured(np.concatenate([each.trips for each in leaves]), path.left)
         return Drawn(joined(leaves, [noisy]), (path,))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fractions import Fraction
+from functools import cached_property
 from typing import Any
 
 import pandas as pd
@@ -11,7 +11,7 @@ import pandas as pd
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import Grid, MapGrid
@@ -27,31 +27,35 @@ class StopsPlan(Plan):
 
     Attributes:
         grid, unit, budget, mechanism, acceptance: see :func:`plan_stops`.
-        steps: the single step, of level 1. Its sensitivity is the largest total change of the counts of one depth of
-            the tree if one trip is added or removed (unbounded neighbours) or replaced (bounded neighbours). Its scales
-            are those of :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
         map: the map, if the dimensions of the grid are the coordinates of places on a map; otherwise None.
 
     Raises:
-        OdError: the budget has no epsilon, or the step does not follow from the unit, the budget and the mechanism.
+        OdError: the budget is not a pure epsilon, or the mechanism's noise would cost more than epsilon.
     """
 
     grid: Grid
     unit: PrivacyUnit
     budget: Budget
     mechanism: StopsMechanism
-    steps: tuple[LaplaceStep, ...]
     map: MapGrid | None = None
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
 
-    def __post_init__(self) -> None:
-        if self.budget.epsilon is None or self.steps != (_step(self.unit, self.budget.epsilon, self.mechanism),):
-            raise plan_defect("the step does not match the unit, the budget and the mechanism")
+    @cached_property
+    def step(self) -> LaplaceStep:
+        """The single step, of level 1, which measures all boxes.
+
+        Its sensitivity is the largest total change of the counts of one depth of the tree if one trip is added or
+        removed (unbounded neighbours) or replaced (bounded neighbours). Its scales are those of
+        :meth:`od_core.stops.mechanisms.StopsMechanism.scales`.
+        """
+        epsilon = self.budget.pure_epsilon("trips with stops")
+        sensitivity = self.unit.differing_units  # a replaced trip leaves one box and enters another
+        return LaplaceStep(1, sensitivity, epsilon, tuple(self.mechanism.scales(epsilon, sensitivity).items()))
 
     @property
-    def step(self) -> LaplaceStep:
-        """The single step, which measures all boxes."""
-        return self.steps[0]
+    def steps(self) -> tuple[LaplaceStep]:
+        """The single step in a tuple."""
+        return (self.step,)
 
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per noise scale: noise_on (the purpose of the noise) and scale (rounded up)."""
@@ -98,16 +102,10 @@ def plan_stops(
         " here covers that",
     )
     unit.refuse_weights("trips with stops")
-    epsilon = budget.pure_epsilon("trips with stops")
+    budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
     given = grid.grid if isinstance(grid, MapGrid) else grid
     space = given if isinstance(given, Grid) else Grid(given)
     used = MECHANISMS.make(mechanism)
     used.refuse(space)
-    return StopsPlan(space, unit, budget, used, (_step(unit, epsilon, used),), on_map, acceptance)
-
-
-def _step(unit: PrivacyUnit, epsilon: Fraction, mechanism: StopsMechanism) -> LaplaceStep:
-    """Return the single step of a plan. Raises OdError if the mechanism's noise would cost more than epsilon."""
-    sensitivity = unit.differing_units  # a replaced trip leaves one box and enters another
-    return LaplaceStep(1, sensitivity, epsilon, tuple(mechanism.scales(epsilon, sensitivity).items()))
+    return StopsPlan(space, unit, budget, used, on_map, acceptance)

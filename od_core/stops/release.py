@@ -213,7 +213,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     spend exactly the budget.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
-    drawn = plan.mechanism.draw(trips.points.copy(), plan.grid, path)
+    drawn = plan.mechanism.draw(trips.points, plan.grid, path)
     if not all(path.spent == plan.step.epsilon and path.left == 0 for path in drawn.paths):
         raise OdError(
             "OD-STOPS-CHARGE",
@@ -281,11 +281,6 @@ def whole_counts(noisy: Counts) -> Counts:
     return counts
 
 
-HEADLINE_SHARE = 1000
-"""Divisor of the number of trips that gives the first default floor (lower limit of the divisor of an error) of
-:func:`evaluate_stops`. With lower floors, the mean error mostly reflects queries of empty space."""
-
-
 def evaluate_stops(
     release: StopsRelease, points: ArrayLike, ranges: ArrayLike, *, floors: Sequence[float] | None = None
 ) -> pd.DataFrame:
@@ -328,8 +323,12 @@ def evaluate_stops(
 
 
 def headline_floors(trips: int) -> tuple[float, float]:
-    """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1."""
-    return max(trips, 1) / HEADLINE_SHARE, 1.0
+    """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
+
+    A floor is the lower limit of the divisor of an error. With lower ones, the mean error mostly reflects queries of
+    empty space.
+    """
+    return max(trips, 1) / 1000, 1.0
 
 
 def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from od_core import Budget, OdError, TopCodeEstimate, evaluate_group_sizes, plan_group_sizes
 from od_core.group_sizes.groups import Frame, GroupSizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin, measured_levels
+from od_core.group_sizes.plan import MISSED, SENSITIVITY, TOP_CODE_LEVEL, margin
 from od_core.group_sizes.release import run_plan, true_values
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
@@ -111,7 +111,8 @@ def test_the_draw_has_its_share_and_the_levels_share_the_rest(share, epsilon, un
     first, *levels = plan.steps
     assert (first.level, first.sensitivity, first.epsilon) == (0, 1, share * epsilon)
     assert first.scale == 1 / (share * epsilon)
-    assert [step.level for step in levels] == measured_levels(plan.frame, plan.mechanism)
+    depth = plan.frame.geography.depth
+    assert [step.level for step in levels] == ([depth] if plan.mechanism.leaves_alone else [*range(1, depth + 1)])
     factor = 2 if unit == BOUNDED else 1
     for step in levels:
         assert step.epsilon == (1 - share) * epsilon / len(levels)
@@ -133,15 +134,14 @@ def test_the_plan_says_how_the_top_code_is_estimated():
 
 def test_a_plan_that_does_not_fit_its_estimate_cannot_be_made():
     plan = planned()
-    for changes in (
-        {"steps": plan.steps[1:]},
-        {"steps": (*plan.steps[1:], plan.steps[0])},
-        {"top_code_estimate": None},
-        {"top_code_estimate": TopCodeEstimate(Fraction(1, 3), HALF.most)},
-        {"top_code_estimate": replace(HALF, most=49)},
-    ):
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            replace(plan, **changes)
+    for steps in (plan.steps[1:], (*plan.steps[1:], plan.steps[0])):
+        with pytest.raises(TypeError, match="steps"):
+            replace(plan, steps=steps)
+    for estimate in (None, TopCodeEstimate(Fraction(1, 3), HALF.most)):
+        other = replace(plan, top_code_estimate=estimate)
+        assert other.steps == planned(top_code=estimate or HALF.most).steps != plan.steps
+    with pytest.raises(OdError, match="OD-PLAN-INVALID"):
+        replace(plan, top_code_estimate=replace(HALF, most=49))
     with pytest.raises(FrozenInstanceError):
         HALF.most = 3
 
@@ -201,8 +201,8 @@ def test_a_mechanism_is_told_the_noise_of_the_levels(name):
     """Not that of the largest size, which is a hundredth of it here."""
     release = released(mechanism=name, top_code=TopCodeEstimate(Fraction(99, 100), most=50))
     mechanism, frame = release.plan.mechanism, release.frame
-    levels = measured_levels(frame, mechanism)
-    scale = SENSITIVITY[mechanism.query] * len(levels) * Fraction(100)
+    levels = 1 if mechanism.leaves_alone else frame.geography.depth
+    scale = SENSITIVITY[mechanism.query] * levels * Fraction(100)
     noisy = [frame.rows(mechanism.query, values.values()) for _, values in release.measured[1:]]
     for table, expected in zip(release.histograms, mechanism.estimate(frame, noisy, scale), strict=True):
         np.testing.assert_array_equal(table, expected)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
@@ -71,7 +71,9 @@ def test_trips_in_any_form_are_the_same_and_stay_as_they_are():
     tables = [released(form, noise=ListedLaplace([3, -2, 0, 1])).boxes for form in forms]
     for table in tables[1:]:
         pd.testing.assert_frame_equal(table, tables[0])
-    assert np.array_equal(points, before)
+    for name in MECHANISMS:
+        released(Trajectories(points, Grid(GRID)), mechanism=name)
+        assert np.array_equal(points, before), name
     assert not released(points, noise=ListedLaplace([0])).has_guarantee
 
 
@@ -204,8 +206,10 @@ class _Wanted(NoiseNotWanted):
 def test_a_plan_cannot_be_built_wrong():
     plan = plan_stops(GRID, unit=BOUNDED, budget=Budget(epsilon=1))
     for unit, budget in ((UNBOUNDED, plan.budget), (BOUNDED, Budget(epsilon=2))):
-        with pytest.raises(OdError, match="OD-PLAN-INVALID"):
-            type(plan)(plan.grid, unit, budget, plan.mechanism, plan.step)
+        with pytest.raises(TypeError, match="steps"):
+            replace(plan, unit=unit, budget=budget, steps=plan.steps)
+        other = replace(plan, unit=unit, budget=budget)
+        assert other.steps == plan_stops(GRID, unit=unit, budget=budget).steps != plan.steps
 
 
 def test_measurements_are_drawn_once():

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from od_core import OdError
-from od_core.stops import geometry as nodes_module
+from od_core.stops import mechanisms as trees_module
 from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
@@ -198,7 +198,7 @@ def test_dividing_moves_rows_and_loses_none():
 
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
 def test_a_tree_of_too_many_boxes_is_refused(name, monkeypatch):
-    monkeypatch.setattr(nodes_module, "MAX_BOXES", 100)
+    monkeypatch.setattr(trees_module, "MAX_BOXES", 100)
     points = np.random.default_rng(1).integers(0, 64, (100_000, 2)).astype(np.int32)
     with pytest.raises(OdError, match=r"OD-STOPS-TOO-MANY-BOXES.*at most 100 .*budget reserved earlier stays charged"):
         MECHANISMS.make(name).draw(points, Grid((64, 64)), Path(Recorded(1), 1, Fraction(10)))
