@@ -287,7 +287,8 @@ of a breakdown, each of its categories."""
 def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
     segments = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
-    return {"": [_combined(plan, measured, segments) if segments else list(measured)]} | segments
+    totals: list[NoisyCounts] = _combined(plan, measured, segments) if segments else [*measured]
+    return {"": [totals]} | segments
 
 
 def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
