@@ -11,11 +11,11 @@ Tasks read and write files of these kinds, one per part:
 
 - ``frontier``: the released nodes of the level above the band that belong to the part.
 - ``passed``: the nodes of the part's levels after the top-down pass.
-- ``rows``, ``histogram``: the row sums and histogram of the part's leaves.
-- ``below_<breakdown>_<category>``: sums over the leaves of the part or, if it has none, over the bands below, for its
-  last level above the leaves. There is one such file for each table of
-  :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
-- ``sums_...``: the sums of the bottom-up estimates for the nodes of ``frontier``; for each table, too.
+- ``leaf_sums``, ``rows``, ``histogram``: the sums, row sums and histogram of the part's leaves.
+- ``below_<breakdown>_<category>``: sums over the bands below, for the last level of the part. There is one such file
+  for each table of :func:`od_core.flows.estimation.levels.tables_of`: the totals and each category.
+- ``risen_...``: the bottom-up estimates of the part's nodes, and ``sums_...``: their sums for the nodes of
+  ``frontier``; for each table, too.
 - ``above``: the refined trips of the nodes of ``frontier``; ``refined``: the totals of each level of the part; and
   ``last``: the refined trips of its last level above the leaves. The first and the last also have the trips by
   breakdown.
@@ -42,7 +42,7 @@ import pickle
 import secrets
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Protocol
 
@@ -74,7 +74,7 @@ from od_core.flows.estimation.refinement import (
 )
 from od_core.flows.measuring import measure_levels
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes
+from od_core.geography.flow_tree import Nodes, Pairs
 from od_core.ledger.chain import MEASURED, RESERVED
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
@@ -613,16 +613,20 @@ def measure_part(work: Work, part: Part) -> None:
     if last is not None or plan.mechanism.learns_from_levels:
         return
     tables = tables_of(plan, measured)
-    for table, (*_, leaf) in _each(tables):
-        work.save(f"below_{table}", part, vars(leaf_sums(plan, leaf)))
-    _save_sums(work, part, tables)
+    for table, (*inner, leaf) in _each(tables):
+        sums = leaf_sums(plan, leaf)
+        _rise(work, part, table, inner, below[-1] if below else frontier, sums)
+        if table == _TOTALS:
+            work.save("leaf_sums", part, {"noisy": sums.noisy})
     if plan.mechanism.leaf_dial is not None:
         work.save("rows", part, vars(leaf_rows(plan, tables[""][0][-1]).trimmed()))
 
 
 def rise_part(work: Work, part: Part) -> None:
-    """Combine the nodes of a part with the sums over the bands below, and store the files ``sums``."""
-    _save_sums(work, part, _measured(work, part))
+    """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
+    kept = work.load_nodes("passed", part)[-1]
+    for table, counts in _each(_measured(work, part)):
+        _rise(work, part, table, counts, kept, ChildSums(**work.load(f"below_{table}", part)))
 
 
 def descend_part(work: Work, part: Part) -> None:
@@ -630,28 +634,33 @@ def descend_part(work: Work, part: Part) -> None:
 
     In the last band, also store the refined leaves or, if they are estimated by empirical Bayes, their histogram.
     """
-    plan, variances, counts = work.plan, work.load("largest", _ALL), _measured(work, part)
+    plan, variances = work.plan, work.load("largest", _ALL)
     totals, *by_breakdown = work.load("above", part).items()
-    risen = {
-        table: [replace(level, largest=float(variances[f"{table}_{level.nodes.level}"])) for level in levels]
-        for table, levels, _ in _risen(work, part, counts)
-    }
-    levels = risen[_TOTALS]
+
+    def risen(table: str) -> list[RisenLevel]:
+        arrays, levels = work.load(f"risen_{table}", part), []
+        for nodes in work.load_nodes("passed", part):
+            own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
+            levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
+        return levels
+
+    levels = risen(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
     work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
-        categories = [risen[f"{name}_{k}"] for k in range(segments.shape[1])]
+        categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
         last[name] = descend_segments(plan, categories, trips[1:], segments)
     work.save("last", part, last)
     if part["band"] < len(plan.step_bands) - 1:
         return
+    counts = _measured(work, part)
     leaf = counts[""][0][-1]
     if plan.mechanism.leaf_dial is not None:
         histogram = leaf_histogram(plan, leaf, last[""], Rows(**work.load("all_rows", _ALL)))
         work.save("histogram", part, {"counts": histogram})
         return
-    leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load(f"below_{_TOTALS}", part)["noisy"], last)
+    leaves, segments_of_leaves = leaves_with_segments(plan, counts, work.load("leaf_sums", part)["noisy"], last)
     work.save_nodes("leaves", part, [leaves])
     if plan.breakdowns:
         work.save("segments", part, segments_of_leaves)
@@ -680,16 +689,15 @@ def _measured(work: Work, part: Part) -> Tables:
     return tables_of(plan, measured)
 
 
-def _risen(work: Work, part: Part, tables: Tables) -> Iterator[tuple[str, list[RisenLevel], ChildSums]]:
-    """Yield the name of each table, and what :func:`rise` returns of the part's levels above the leaves."""
-    leaf, *_, kept = work.plan.steps[-1].level, *work.load_nodes("frontier", part), *work.load_nodes("passed", part)
-    for table, counts in _each(tables):
-        above = [level for level in counts if level.step.level < leaf]
-        yield table, *rise(work.plan, above, kept, ChildSums(**work.load(f"below_{table}", part)))
+_RISEN = ("runs", "noisy", "difference", "variance")
 
 
-def _save_sums(work: Work, part: Part, tables: Tables) -> None:
-    """Combine the levels of a part from the bottom up, and store the files ``sums``."""
-    for table, levels, above in _risen(work, part, tables):
-        largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
-        work.save(f"sums_{table}", part, largest | vars(above))
+def _rise(work: Work, part: Part, table: str, counts: Sequence[NoisyCounts], kept: Pairs, sums: ChildSums) -> None:
+    """Combine the levels of a part by :func:`rise`, and store the files ``risen`` and ``sums`` of a table."""
+    levels, above = rise(work.plan, counts, kept, sums)
+    risen: Arrays = {}
+    for level in levels:
+        risen |= {f"{name}_{level.nodes.level}": getattr(level, name) for name in _RISEN}
+    work.save(f"risen_{table}", part, risen)
+    largest = {f"largest_{level.nodes.level}": level.largest for level in levels}
+    work.save(f"sums_{table}", part, largest | vars(above))
