@@ -315,10 +315,20 @@ class FlowTree:
         """Return all nodes of a level, in tree order."""
         nodes = Pairs(0, np.zeros(1, dtype=np.int32), np.zeros(1, dtype=np.int32))
         while nodes.level < level:
-            pieces = [expansion.children for expansion in self.expand(nodes)]
-            sides = ([piece.origin for piece in pieces], [piece.destination for piece in pieces])
-            nodes = Pairs(nodes.level + 1, *map(np.concatenate, sides))
+            nodes, _ = self.below(nodes)
         return nodes
+
+    def below(self, parents: Pairs) -> tuple[Pairs, NDArray[np.int64]]:
+        """Return all public children of nodes, in tree order, and where those of each node begin and end.
+
+        Parent ``p`` has the children ``offsets[p]:offsets[p + 1]``; shape (parents + 1,).
+        """
+        pieces = list(self.expand(parents))
+        children, none = [piece.children for piece in pieces], np.empty(0, dtype=np.int32)
+        origin = np.concatenate([none, *(piece.origin for piece in children)])
+        destination = np.concatenate([none, *(piece.destination for piece in children)])
+        fan_out = [np.diff(piece.offsets) for piece in pieces]
+        return Pairs(parents.level + 1, origin, destination), np.cumsum(np.concatenate([[0], *fan_out]))
 
     def expand(self, parents: Pairs) -> Iterator[Expansion]:
         """Yield the given nodes with all their public children, in consecutive pieces.

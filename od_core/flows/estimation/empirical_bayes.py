@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -37,7 +37,7 @@ import numpy as np
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import bins
-from od_core.flows.estimation.levels import NoisyCounts, at_step
+from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.estimation.shrinkage import project_to_total, round_in_lumps
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Expansion, Nodes
@@ -174,7 +174,7 @@ def posterior_leaves(
         given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
         known = posterior.bin_of, posterior.mean, posterior.deviation
         _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
-        return at_step(leaf.step, expansion.with_trips(trips))
+        return replace(expansion.with_trips(trips), level=leaf.step.level)
 
     return in_order(leaves, leaf.expanded(plan))
 

@@ -221,7 +221,7 @@ def gravity_shares(families: Families) -> Reals:
     shares = np.empty(len(families.area))
 
     for area, h in families.in_blocks(lambda own, _: (own.area, own.fitted[0])):
-        add_to_rows(area, h, rows)
+        np.add.at(rows, area, h)
 
     def divide(own: Families, at: Places) -> None:
         # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
@@ -337,13 +337,6 @@ def find_ranks(asked, ranks, at):  # type: ignore[no-untyped-def]  # compiled
     for i in range(len(asked)):
         at_rank = position_of(ranks, at_rank if i > 0 and asked[i] >= asked[i - 1] else 0, asked[i])
         at[i] = at_rank if at_rank < len(ranks) and ranks[at_rank] == asked[i] else -1
-
-
-@kernel
-def add_to_rows(area, h, rows):  # type: ignore[no-untyped-def]  # compiled
-    """Add h of every child to the row of its area, one after the other."""
-    for i in range(len(area)):
-        rows[area[i]] += h[i]
 
 
 @kernel

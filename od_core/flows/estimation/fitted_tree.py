@@ -208,10 +208,10 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     The shape of both arrays is (nodes,). The sum of the contributions over many nodes, dropped or not, estimates the
     trips of the dropped nodes among them.
 
-    A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. So the
-    noisy values of dropped nodes are too small on average, and their sum is not an estimate of their trips. If the
-    noise N is normal with the variance s2, and p is the density of x, Stein's identity [stein1981mean, Lemma 1] states
-    that
+    A node is dropped because its noisy value x is small: at most a threshold m that its siblings determine. Here, m is
+    the largest x of those that were dropped or, if none was, the smallest one minus 1. So the noisy values of dropped
+    nodes are too small on average, and their sum is not an estimate of their trips. If the noise N is normal with the
+    variance s2, and p is the density of x, Stein's identity [stein1981mean, Lemma 1] states that
 
         E[N 1(x <= m)] = -s2 p(m).
 
@@ -225,33 +225,17 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     """
     kept = np.zeros(len(level.nodes), dtype=np.bool_)
     kept[level.divided] = True
-    around = max(1.0, np.ceil(level.noise**0.5 / 2))
-    weight = np.zeros(len(level.nodes))
-    _near_threshold(level.offsets, level.noisy, kept, around, weight)
-    near = weight * (level.noise / (2 * around))
+    near = np.zeros(len(level.nodes))
+    if len(level.offsets) > 1:
+        first, siblings = level.offsets[:-1], np.diff(level.offsets)
+        dropped = np.maximum.reduceat(np.where(kept, -np.inf, level.noisy), first)
+        if_none = np.minimum.reduceat(level.noisy, first) - 1
+        threshold = np.repeat(np.where(np.isinf(dropped), if_none, dropped), siblings)
+        around = max(1.0, np.ceil(level.noise**0.5 / 2))
+        for width, part in ((around, 4 / 3), (2 * around, -1 / 6)):
+            near += part * ((threshold - width < level.noisy) & (level.noisy <= threshold + width))
+        near *= level.noise / (2 * around)
     return np.where(kept, 0.0, level.noisy) + near, np.where(kept, 0.0, level.noise) + near**2
-
-
-@kernel
-def _near_threshold(offsets, noisy, kept, around, weight):  # type: ignore[no-untyped-def]  # compiled
-    """Add to ``weight`` the weight of each node's noisy value in the estimated density of noisy values at a threshold.
-
-    The threshold of siblings is the largest noisy value of those that were dropped; if none was, it is the smallest one
-    minus 1. ``around`` is the width h of :func:`dropped_trips`.
-    """
-    for parent in range(len(offsets) - 1):
-        threshold, least = -np.inf, np.inf
-        for i in range(offsets[parent], offsets[parent + 1]):
-            if kept[i]:
-                least = min(least, noisy[i])
-            else:
-                threshold = max(threshold, noisy[i])
-        if threshold == -np.inf:
-            threshold = least - 1
-        for i in range(offsets[parent], offsets[parent + 1]):
-            for widths, part in ((1, 4 / 3), (2, -1 / 6)):
-                if threshold - widths * around < noisy[i] <= threshold + widths * around:
-                    weight[i] += part
 
 
 @dataclass(frozen=True)

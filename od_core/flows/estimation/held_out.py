@@ -303,7 +303,7 @@ def _compared_trips(
         others = sums_of_leaves(levels, trips_at(back, trips_by_rule(plan, first, rule)[-1]))
         given = Prediction.of(levels, first.families, blended(first.families, first.shares, others))
         del others
-    return trips_by_rule(plan, given.of_some_leaves(sample, mixes=rule.u is not None), rule)
+    return trips_by_rule(plan, given.of_some_leaves(sample), rule)
 
 
 def _sampled_families(levels: Sequence[MeasuredLevel], turn: int = 0) -> Integers:

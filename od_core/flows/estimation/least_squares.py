@@ -35,7 +35,6 @@ from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
-from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 
 _BLOCK = 1 << 18
@@ -196,22 +195,9 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
         known.insert(0, (0, 0.0, np.array([float(total)])))
     levels = []
     for (number, noise, noisy), above, divided_nodes in zip(known, [None, *parents], [*parents, None], strict=True):
-        origin, destination, offsets = _children_below(plan, above)
-        nodes, divided = Pairs(number, origin, destination), np.empty(0, dtype=np.int64)
+        nodes, offsets = (plan.tree.public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.below(above)
+        nodes, divided = replace(nodes, level=number), np.empty(0, dtype=np.int64)
         if divided_nodes is not None:
             divided = np.searchsorted(plan.tree.first_rank(nodes), plan.tree.first_rank(divided_nodes))
         levels.append(MeasuredLevel(nodes, offsets, divided, noisy, noise))
     return levels
-
-
-def _children_below(plan: ReleasePlan, parents: Pairs | None) -> tuple[Numbers, Numbers, Integers]:
-    """Return origins and destinations of all children of nodes, in tree order, and their offsets; see MeasuredLevel.
-
-    If there are no nodes above, the only child is the root.
-    """
-    none, no_offset = np.zeros(0 if parents is not None else 1, dtype=np.int32), np.zeros(1, dtype=np.int64)
-    pieces = [] if parents is None else list(plan.tree.expand(parents))
-    children = [piece.children for piece in pieces]
-    fan_out = np.concatenate([no_offset, *(np.diff(piece.offsets) for piece in pieces)])
-    origin = np.concatenate([none, *(piece.origin for piece in children)])
-    return origin, np.concatenate([none, *(piece.destination for piece in children)]), np.cumsum(fan_out)

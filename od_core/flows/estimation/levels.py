@@ -11,9 +11,8 @@ totals are estimated from it (``docs/explanation/segments.md``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cache
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -151,16 +150,15 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
     """
     if parents is None:
         root = root_of(plan, max(0, int(noisy.values()[0])))
-        return iter([at_step(step, root)])
-    pieces = NoisyCounts(step, parents, noisy).expanded(plan)
-    return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
+        return iter([replace(root, level=step.level)])
 
+    def estimated(piece: tuple[Expansion, Integers]) -> Nodes:
+        expansion, values = piece
+        projected = plan.mechanism.project(values, parents.trips[expansion.parents], expansion.offsets)
+        # Nodes of an unmeasured level have one child, with their numbers.
+        return replace(expansion.with_trips(projected, keep_all=plan.keeps_all), level=step.level)
 
-def estimated_piece(plan: ReleasePlan, step: TotalStep, parents: Nodes, expansion: Expansion, noisy: Integers) -> Nodes:
-    """Return the estimated nodes of one piece of a level, from public values alone."""
-    totals = parents.trips[expansion.parents]
-    projected = plan.mechanism.project(noisy, totals, expansion.offsets)
-    return at_step(step, expansion.with_trips(projected, keep_all=plan.keeps_all))
+    return in_order(estimated, NoisyCounts(step, parents, noisy).expanded(plan))
 
 
 def root_of(plan: ReleasePlan, total: int) -> Nodes:
@@ -170,11 +168,6 @@ def root_of(plan: ReleasePlan, total: int) -> Nodes:
     """
     area = np.zeros(1 if total > 0 or plan.keeps_all else 0, dtype=np.int32)
     return Nodes(0, area, area, np.full(len(area), total, dtype=np.int64))
-
-
-def at_step(step: TotalStep, nodes: Nodes) -> Nodes:
-    """Return nodes at the level of the step. Nodes of an unmeasured level have one child, with their numbers."""
-    return Nodes(step.level, nodes.origin, nodes.destination, nodes.trips)
 
 
 def present_leaves(plan: ReleasePlan, step: ThresholdStep, kept: NoisyVector) -> tuple[Nodes, Measurement]:
@@ -277,16 +270,10 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
     return values
 
 
-Values = Callable[[Measurement, Breakdown], Integers]
-"""A function that returns the noisy values of a measurement by segment; shape (categories, cells)."""
-
-
-def segment_counts(
-    plan: ReleasePlan, measured: Sequence[Measurement], name: str, values: Values = by_category
-) -> list[list[NoisyCounts]]:
+def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
-    own = [(m, values(m, breakdown)) for m in measured if m.step in steps]
+    own = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
     return [
         [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in own]
         for k in range(len(breakdown.categories))
@@ -300,30 +287,31 @@ of a breakdown, each of its categories."""
 
 def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
-    values = cache(by_category)  # so that each file is read once
-    tables = {"": [combined_totals(plan, measured, values)]}
-    return tables | {one.name: segment_counts(plan, measured, one.name, values) for one in plan.breakdowns}
+    segments = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
+    totals: list[NoisyCounts] = _combined(plan, measured, segments) if segments else [*measured]
+    return {"": [totals]} | segments
 
 
-def combined_totals(
-    plan: ReleasePlan, measured: Sequence[Measurement], values: Values = by_category
-) -> list[NoisyCounts]:
+def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
     """Return what the totals of each level are estimated from, top level first.
 
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
     and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.
     """
-    if plan.segments is None:
-        return list(measured)
+    (totals,) = tables_of(plan, measured)[""]
+    return totals
+
+
+def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
     combined: list[NoisyCounts] = []
     for total in plan.totals:
-        own = [m for m in measured if m.step.level == total.level]
-        if not own or not isinstance(total, CombinedTotals):
+        of_totals = next((m for m in measured if m.step.level == total.level), None)
+        if of_totals is None or not isinstance(total, CombinedTotals):
             continue
-        of_totals, *of_segments = own
         multiples = _weighted(of_totals.noisy.values(), total.weights[0])
-        for m, breakdown, weight in zip(of_segments, plan.breakdowns, total.weights[1:], strict=True):
-            multiples += _weighted(values(m, breakdown).sum(axis=0), weight)
+        for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
+            own = (counts.noisy.values() for table in tables for counts in table if counts.step.level == total.level)
+            multiples += _weighted(sum(own, start=np.zeros_like(multiples)), weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)
         rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))

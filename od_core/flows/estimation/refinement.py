@@ -34,7 +34,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from itertools import accumulate
 
@@ -49,7 +49,6 @@ from od_core.flows.estimation.levels import (
     Measurement,
     NoisyCounts,
     Tables,
-    at_step,
     disorder,
     estimate,
     overflow,
@@ -138,7 +137,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [with_trips(nodes, leaves.trips) for nodes in (as_root(leaves), leaves)], {
+        return [with_trips(nodes, leaves.trips) for nodes in (replace(leaves, level=0), leaves)], {
             name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
             for name, own in _leaf_values(counts).items()
         }
@@ -185,8 +184,8 @@ def refine_above(
         levels, _ = rise(plan, totals, kept, sums("", 0))
         trips = trips_by_level(plan, exact, levels)
         nodes = [] if root is None else [with_trips(root, root.trips)]
-        if root is None and levels and levels[0].nodes.level > 0:
-            nodes = [with_trips(as_root(levels[0].nodes), trips[1])]
+        if root is None and levels and levels[0].nodes.level > 0:  # an only node has the area numbers of the root
+            nodes = [with_trips(replace(levels[0].nodes, level=0), trips[1])]
         nodes += [with_trips(level.nodes, own) for level, own in zip(levels, trips[1:], strict=True)]
     else:
         inner = shrunk[len(shrunk) - 1 - len(totals) : -1]
@@ -335,11 +334,6 @@ def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
 def whole_weights(variance: Reals, largest_variance: float) -> Integers:
     """Return whole numbers from 1 to 2^20 in proportion to the variances of nodes."""
     return np.maximum(np.floor(variance / largest_variance * (1 << WEIGHT_BITS)).astype(np.int64), 1)
-
-
-def as_root(only: Pairs) -> Pairs:
-    """Return the root, given the only node of a level: both of its areas have the number 0, as those of the root do."""
-    return Pairs(0, only.origin, only.destination)
 
 
 def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
@@ -516,7 +510,7 @@ def leaves_with_segments(
             trips = plan.mechanism.project(shifted, totals, expansion.offsets)
         else:
             trips = of_leaves[expansion.first : expansion.first + len(noisy)]
-        leaves, kept = at_step(leaf.step, expansion.with_trips(trips)), np.empty(0, dtype=np.int64)
+        leaves, kept = replace(expansion.with_trips(trips), level=leaf.step.level), np.empty(0, dtype=np.int64)
         if plan.breakdowns:
             kept = np.flatnonzero(trips)
         return leaves, kept + expansion.first, np.diff(np.searchsorted(kept, expansion.offsets))

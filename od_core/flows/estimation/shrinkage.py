@@ -112,39 +112,41 @@ bin without a large deviation does not overrule one."""
 
 
 @dataclass(frozen=True, eq=False)
-class Mixture:
-    """The distribution of the deviations of a level, by the size of its nodes.
+class Deviations:
+    """The distribution of the deviations of a level from the shares that are predicted, by the size of its nodes.
 
     Attributes:
-        bin_of: Number of the bin to which each size (:data:`od_core.flows.estimation.families.SIZES`) belongs; shape
-            (sizes,).
-        kept: g at each point of the grid; shape (bins, points).
+        d: The variance of the deviations; shape (sizes,).
+        table: Number of nodes of each size (:data:`od_core.flows.estimation.families.SIZES`) in each cell of the grid
+            of t; shape (sizes, points - 1).
     """
 
-    bin_of: Integers
-    kept: Reals
+    d: Reals
+    table: Integers
 
+    @classmethod
+    def of(cls, families: Families, p: Reals) -> Deviations:
+        """Return the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
+        excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
+        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
+        for given in families.in_blocks(lambda own, at: own.deviations(p[at.children])):
+            deviate(*given, excess, rest, cells, table)
+        excess, rest = pooled(cells, excess, rest)
+        d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
+        return cls(np.maximum(d, _LEAST_DISPERSION * families.sigma**2), table)
 
-def deviation_mixture(families: Families, p: Reals) -> Mixture:
-    """Return the distribution of the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
-    cells = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
-
-    def tabulated(own: Families, at: Places) -> Integers:
-        counts = np.zeros_like(cells)
-        _tabulate(*own.deviations(p[at.children]), counts)
-        return counts
-
-    for counts in families.in_blocks(tabulated):
-        cells += counts
-    bin_of = bins(cells.sum(axis=1), _LEAST_CELLS)
-    at_centres, at_points = _densities(1), _densities(0)
-    kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
-    part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
-    for number in range(len(kept)):
-        own = cells[bin_of == number].sum(axis=0)
-        each = at_points * _weights(at_centres, own)
-        kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
-    return Mixture(bin_of, kept)
+    @cached_property
+    def mixture(self) -> tuple[Integers, Reals]:
+        """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
+        bin_of = bins(self.table.sum(axis=1), _LEAST_CELLS)
+        at_centres, at_points = _densities(1), _densities(0)
+        kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
+        part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
+        for number in range(len(kept)):
+            own = self.table[bin_of == number].sum(axis=0)
+            each = at_points * _weights(at_centres, own)
+            kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
+        return bin_of, kept
 
 
 @cache
@@ -160,21 +162,6 @@ def _densities(half: int) -> Reals:
         spreads = [1 + one for one in _LAMBDAS]
         rows.append([float(exact.exp(-t * t / (2 * spread)) / exact.sqrt(spread)) for spread in spreads])
     return np.array(rows)
-
-
-@kernel
-def _tabulate(offsets, h, v, siblings, p, parent_h, parent_variance, sigma, cells):  # type: ignore[no-untyped-def]
-    """Count the children of every family of several by their size and t, where t is on the grid."""
-    points = cells.shape[1]
-    for family in range(len(offsets) - 1):
-        first, last = offsets[family], offsets[family + 1]
-        if last - first < 2:
-            continue
-        for i in range(first, last):
-            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
-            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
-            if 0 <= point < points:
-                cells[size_of(p[i] * parent_h[family], sigma), int(point)] += 1
 
 
 @kernel
@@ -270,9 +257,10 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
 
 @kernel
 def deviate(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells, table
 ):
-    """Add r^2 - w and 1 - p of the children of every family, and their number, by size."""
+    """Add r^2 - w and 1 - p of the children of every family of several by size, and their number by size and t."""
+    points = table.shape[1]
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
@@ -283,6 +271,9 @@ def deviate(  # type: ignore[no-untyped-def]  # compiled
             excess[size] += r * r - noise
             rest[size] += 1.0 - p[i]
             cells[size] += 1
+            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
+            if 0 <= point < points:
+                table[size, int(point)] += 1
 
 
 @kernel
@@ -449,49 +440,38 @@ class Prediction:
     Attributes:
         families: The families of each level below the root, top level first.
         shares: Share of each child, by level; shape (children,) each. Empty for least squares, which predict nothing.
-        dispersions: d of each level that learns, by the position of the level; shape (sizes,) each.
+        deviations: The deviations of each level that learns, by the position of the level.
         root: Estimate of the root under the model; shape (1,).
         estimates: Estimates and variances of the kept children of each level under the model; step 3.
     """
 
     families: Sequence[Families]
     shares: Sequence[Reals]
-    dispersions: Mapping[int, Reals]
+    deviations: Mapping[int, Deviations]
     root: Reals
     estimates: Sequence[tuple[Reals, Reals]]
 
     @classmethod
     def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
-        dispersions = {k: _dispersion(families[k], p) for k, p in enumerate(shares) if families[k].learns}
-        rules = {k + 1: partial(_said_of_parents, families[k], shares[k], d) for k, d in dispersions.items()}
+        deviations = {k: Deviations.of(families[k], p) for k, p in enumerate(shares) if families[k].learns}
+        rules = {k + 1: partial(_said_of_parents, families[k], shares[k], own.d) for k, own in deviations.items()}
         root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
         for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):
             estimates.insert(0, (root[level.divided], v[level.divided]))
-        return cls(families, shares, dispersions, root, estimates[1:])
+        return cls(families, shares, deviations, root, estimates[1:])
 
-    @cached_property
-    def mixtures(self) -> dict[int, Mixture]:
-        """The distribution of the deviations of each level that learns, by the position of the level."""
-        return {k: deviation_mixture(self.families[k], self.shares[k]) for k in self.dispersions}
+    def of_some_leaves(self, chosen: Integers) -> Prediction:
+        """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
 
-    def of_some_leaves(self, chosen: Integers, *, mixes: bool) -> Prediction:
-        """Return the prediction for the leaves of some families only; their distributions are those of all leaves.
-
-        ``chosen`` are the numbers of the families, ascending, and ``mixes`` says whether deviations follow a mixture.
+        ``chosen`` are the numbers of the families, ascending.
         """
         last = self.families[-1]
         if len(chosen) == len(last.parents):
             return self
         leaves = last.children_of(chosen)
-        some = replace(
-            self,
-            families=[*self.families[:-1], last.of_leaves(chosen)],
-            shares=[*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])],
-        )
-        if mixes:
-            vars(some)["mixtures"] = self.mixtures
-        return some
+        shares = [*self.shares[:-1], *(p[leaves] for p in self.shares[-1:])]
+        return replace(self, families=[*self.families[:-1], last.of_leaves(chosen)], shares=shares)
 
 
 def predicted(
@@ -526,7 +506,8 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
     ``above`` has the trips of all nodes of the level above.
     """
     level, trips = given.families[k], np.zeros(len(given.families[k].noisy), dtype=np.int64)
-    d, mixture = given.dispersions.get(k), given.mixtures[k] if k in given.dispersions and rule.u is not None else None
+    deviations = given.deviations.get(k)
+    mixture = None if deviations is None or rule.u is None else deviations.mixture
     least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
 
     def divide(own: Families, at: Places) -> None:
@@ -534,12 +515,11 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
         z, v = own.of_children(*(values[at.kept] for values in given.estimates[k]))
         if mixture is not None:
             lumps = furthest, least, max(1, math.floor(least)), trips[children]
-            by_size = mixture.bin_of, mixture.kept
-            descend_by_mixture(given.shares[k][children], own.sigma, kept, runs, z, v, totals, *by_size, *lumps)
+            descend_by_mixture(given.shares[k][children], own.sigma, kept, runs, z, v, totals, *mixture, *lumps)
             return
-        if d is not None:
+        if deviations is not None:
             estimate = np.empty(len(kept))
-            descend(*own.deviations(given.shares[k][children]), d, kept, runs, z, v, totals, estimate)
+            descend(*own.deviations(given.shares[k][children]), deviations.d, kept, runs, z, v, totals, estimate)
         else:
             spread = v[kept]
             lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
@@ -549,16 +529,6 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
 
     deque(level.in_blocks(divide), maxlen=0)
     return trips
-
-
-def _dispersion(families: Families, p: Reals) -> Reals:
-    """Return d, the variance of the deviations from the shares p; shape (sizes,)."""
-    excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-    for given in families.in_blocks(lambda own, at: own.deviations(p[at.children])):
-        deviate(*given, excess, rest, cells)
-    excess, rest = pooled(cells, excess, rest)
-    d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
-    return np.maximum(d, _LEAST_DISPERSION * families.sigma**2)
 
 
 def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals) -> tuple[Reals, Reals]:

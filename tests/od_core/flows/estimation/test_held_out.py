@@ -355,7 +355,7 @@ def test_rules_are_compared_in_some_families_of_leaves_if_there_are_many(monkeyp
     assert 300 < len(leaves) < 1000
     for rule in (Rule(), Rule(u=Fraction(1)), LEAST_SQUARES):
         whole = predicted(levels, each, None) if rule.learns else Prediction.of(levels, each, ())
-        some = whole.of_some_leaves(sample, mixes=rule.u is not None)
+        some = whole.of_some_leaves(sample)
         *above, last = trips_by_rule(plan, some, rule)
         *same, every = trips_by_rule(plan, whole, rule)
         assert np.array_equal(last, every[leaves])
