@@ -64,7 +64,8 @@ class Folders:
         No entry is added, and no ledger is created.
         """
         if self.ledger_chain.exists():
-            self.ledger.hold_to_declared(domain)
+            with self.ledger.trial():
+                self.ledger.declare(domain)
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each published period of a series; no ledger is created."""

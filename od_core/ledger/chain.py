@@ -483,16 +483,10 @@ class SqliteChain(Chain):
 
     @contextmanager
     def _for_trial(self) -> Iterator[sqlite3.Connection]:
-        """Copy the entries into memory, which needs no right to write, and keeps no release waiting.
-
-        A ledger that does not exist yet has no entries.
-        """
+        """Copy the entries into memory, which needs no right to write, and keeps no release waiting."""
         with closing(_opened(":memory:")) as copy:
-            if self._path.exists():
-                with self._readable() as ledger:
-                    ledger.backup(copy)
-            else:
-                copy.executescript(_sql("sqlite_schema"))
+            with self._readable() as ledger:
+                ledger.backup(copy)
             yield copy
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:
