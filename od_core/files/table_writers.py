@@ -61,7 +61,12 @@ ROWS = 1 << 20
 
 
 def write_batches(
-    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, **options: Any
+    target: Path | BinaryIO | pa.BufferOutputStream,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    rows: int = ROWS,
+    **options: Any,
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
 
