@@ -585,15 +585,15 @@ class Ledger:
                 refuse_other_charge(_noise_of(row["content"]), charge_of(row))
         return number
 
-    def published(self, until: int = NEWEST, series: str | None = None) -> list[ReleaseKey]:
-        """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first.
+    def published(self, until: int = NEWEST, series: str | None = None) -> dict[ReleaseKey, datetime.datetime]:
+        """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
 
         If a series is given, only its releases are returned.
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
         with self._read() as entries:
-            found = entries.groups("release", f"{where} AND number <= ?", *values, until)
-        return [ReleaseKey.parse(group["release"]) for group in found]
+            found = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
+        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
@@ -606,12 +606,6 @@ class Ledger:
             periods = charged_by(declared_facts(entries, domain), period)
             found = balances(entries, domain, periods, until=until)
         return min(found, key=lambda balance: balance.left)
-
-    def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
-        """Return the time at which each release was published, oldest first."""
-        with self._read() as entries:
-            found = entries.groups("release, at", "kind = ?", PUBLISHED)
-        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
 
     def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
