@@ -44,6 +44,10 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
+_fault = partial(geography_fault, next_step="correct the geography's file or its path")
+_levels_fault = partial(geography_fault, "OD-GEOGRAPHY-LEVELS")
+_declared = partial(_levels_fault, next_step="correct the declaration of the zone list")
+
 
 @dataclass(frozen=True)
 class ZoneList:
@@ -83,7 +87,7 @@ class ZoneList:
         self._check_prefixes()
         for level, columns in self.joined.items():
             if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
-                raise _levels_fault(f"level {level!r} must be joined from at least two columns, each named once")
+                raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
         if self.names:
             check_named_levels(self.levels, self.names)
         strange = [level for level in self.joined if level not in self.levels]
@@ -108,16 +112,16 @@ class ZoneList:
         inner = self.levels[:-1]
         strange = [level for level in self.prefixes if level not in inner]
         if strange:
-            raise _levels_fault(
+            raise _declared(
                 f"{strange[0]!r} has a prefix, but is not a level above the zones ({nearest_known(strange[0], inner)})"
             )
         above: str | None = None
         for level in (level for level in inner if level in self.prefixes):
             size = self.prefixes[level]
             if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-                raise _levels_fault(f"the prefix of level {level!r} is not a whole number of at least 1")
+                raise _declared(f"the prefix of level {level!r} is not a whole number of at least 1")
             if above is not None and size <= self.prefixes[above]:
-                raise _levels_fault(
+                raise _declared(
                     f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than"
                     f" the {self.prefixes[above]} characters of level {above!r} above it"
                 )
@@ -201,10 +205,6 @@ def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: 
     if both:
         raise _levels_fault(f"level {both[0]!r} is both a column of the zone list and {other}; rename the level")
     return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
-
-
-def _levels_fault(message: str, detail: str | None = None) -> OdError:
-    return geography_fault("OD-GEOGRAPHY-LEVELS", message, detail)
 
 
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
@@ -308,14 +308,3 @@ def _refuse_other_text(path: Path) -> None:
                 f"its first line: {header[:80]!r}",
                 next_step="save it with commas, or as Parquet with columns of text",
             )
-
-
-def _declared(message: str) -> OdError:
-    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the declaration of the zone list")
-
-
-def _fault(
-    code: str, message: str, detail: str | None = None, *, next_step: str = "correct the geography's file or its path"
-) -> OdError:
-    """Return an OdError. Its detail quotes the file and is confidential, because a wrong path may lead to records."""
-    return OdError(code, message, next_step=next_step, confidential_detail=detail)

@@ -103,6 +103,21 @@ def test_prefixes_that_make_no_level_are_refused(levels: list[str], prefixes: di
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prefixes": {"county": 0}},
+        {"prefixes": {"zone": 2}},
+        {"prefixes": {"state": 2, "county": 2}},
+        {"joined": {"county": ("state",)}},
+    ],
+)
+def test_levels_that_no_list_could_have_are_a_fault_of_the_declaration(options: dict[str, Any]) -> None:
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-LEVELS") as refused:
+        ZoneList("zones.csv", ("state", "county", "zone"), **options)
+    assert refused.value.next_step == "correct the declaration of the zone list"
+
+
 def test_a_beginning_across_a_column_is_refused_by_the_area() -> None:
     table = pd.DataFrame({"state": ["A", "B"], "zone": ["0101", "0102"]})
     said = r"OD-GEOGRAPHY-TWO-PARENTS.*an area of level 'county' lies in two areas of level 'state'"
