@@ -134,7 +134,11 @@ def charged(series: Series[Any, Any], period: str) -> Finding:
         plan = work.planned(geography)
         in_parts = isinstance(series, FlowSeries) and series.bands is not None  # whose files are elsewhere
         lost = [] if in_parts or not work.is_drawn else work.measurements.lost(plan.charged_steps)
-        warehouse.ledger.hold_to_release(work.key, series.domain, plan, lost)
+        with warehouse.ledger.trial():
+            warehouse.ledger.declare(series.domain)
+            warehouse.ledger.reserve(work.key, series.domain.name, plan)
+            for level in lost:
+                warehouse.ledger.start_draw(work.key, level)
         if lost:
             return f"lost draws are charged again, which the cap allows: {len(lost)}"
         return "it is charged already" if warehouse.ledger.level_kinds(work.key) else "the cap allows it"

@@ -23,7 +23,7 @@ from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
 from od_assets.terminal import WRONG, console
-from od_core import OdError, Plan, ReleaseKey, ReleasePlan
+from od_core import Ledger, OdError, Plan, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
     CLASS_NAMES,
@@ -42,8 +42,6 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
 from od_core.flows.allocation import LEAST
 from od_core.flows.publishing.kind import FLOWS
-from od_core.ledger.chain import chain_of
-from od_core.ledger.ledger import payable
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, exact_fraction
@@ -279,14 +277,13 @@ def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period,
     """Return the periods of a series, and for how many of them what remains of the cap pays with the budget of a plan.
 
     They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing is
-    charged or stored. Raises OdError as :func:`od_core.ledger.ledger.payable` does.
+    charged or stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
     """
     periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
     with TemporaryDirectory(prefix="od-release-plan-") as name:
         empty = Path(name) / "ledger.sqlite"
-        chain = folders.ledger_chain if folders.ledger_chain.exists() else chain_of(empty)
-        with chain.trial() as entries:
-            return periods, payable(entries, series.domain, plan, periods)
+        ledger = folders.ledger if folders.ledger_chain.exists() else Ledger(empty)
+        return periods, ledger.payable(series.name, series.domain, plan, periods)
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"

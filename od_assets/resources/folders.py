@@ -64,11 +64,12 @@ class Folders:
         No entry is added, and no ledger is created.
         """
         if self.ledger_chain.exists():
-            self.ledger.hold_to_declared(domain)
+            with self.ledger.trial():
+                self.ledger.declare(domain)
 
     def published_periods(self, series: str) -> dict[str, ReleaseKey]:
         """Return the key of the newest revision of each published period of a series; no ledger is created."""
-        keys = self.ledger.published(series=series) if self.ledger_chain.exists() else []
+        keys = self.ledger.published(series=series) if self.ledger_chain.exists() else {}
         return {key.period: key for key in sorted(keys)}
 
     def verify_ledger(self) -> int:
@@ -93,7 +94,7 @@ class Folders:
         if not self.ledger_chain.exists():
             return {}
         latest = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=days)
-        published = [key for key, at in self.ledger.published_at().items() if at <= latest]
+        published = [key for key, at in self.ledger.published().items() if at <= latest]
         files = {key: StagedFiles(self.var / "confidential" / key.folder).records for key in published}
         return {key: file for key, file in files.items() if file.exists()}
 

@@ -61,7 +61,12 @@ ROWS = 1 << 20
 
 
 def write_batches(
-    target: Path | BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, rows: int = ROWS, **options: Any
+    target: Path | BinaryIO | pa.BufferOutputStream,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    *,
+    rows: int = ROWS,
+    **options: Any,
 ) -> None:
     """Write consecutive batches to a Parquet file, whose bytes do not depend on how the rows are cut into batches.
 
@@ -75,13 +80,15 @@ def write_batches(
 def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> Iterator[pa.Table]:
     """Yield the rows of the batches in tables of ``rows`` rows with one chunk per column; the last may be shorter."""
     waiting: list[pa.RecordBatch] = []
+    number = 0
     for batch in batches:
         waiting.append(batch)
-        if sum(map(len, waiting)) >= rows:
+        number += len(batch)
+        if number >= rows:
             table = pa.Table.from_batches(waiting, schema)
             whole = len(table) - len(table) % rows
             for start in range(0, whole, rows):
                 yield table.slice(start, rows).combine_chunks()
-            waiting = table.slice(whole).to_batches()
+            waiting, number = table.slice(whole).to_batches(), len(table) - whole
     if waiting:
         yield pa.Table.from_batches(waiting, schema).combine_chunks()

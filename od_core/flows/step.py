@@ -176,7 +176,7 @@ class Segments:
         """Return the segments whose :meth:`facts` are given; None for None."""
         if facts is None:
             return None
-        return cls(tuple(map(Breakdown.from_facts, facts["breakdowns"])), Fraction(facts["share"]))
+        return cls(tuple(Breakdown(**one) for one in facts["breakdowns"]), Fraction(facts["share"]))
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise OdError if a mechanism cannot be combined with segments."""

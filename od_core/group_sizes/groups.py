@@ -183,7 +183,7 @@ class GroupSizes:
 
 
 def _whole_sizes(column: pd.Series) -> Counts:
-    def fault(what: str, _: NDArray[np.bool_] | None) -> OdError:
+    def fault(what: str, _: int | None) -> OdError:
         no_number = what in (MISSING, NOT_NUMBERS)
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
         return _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} {says}")

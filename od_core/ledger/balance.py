@@ -30,7 +30,7 @@ class _Charges:
 
     Attributes:
         in_full: the part of each charge that is for uncounted trips, as rho.
-        release: key of the release, as text; None in a trial.
+        release: key of the release, as text; None if the releases are not read.
         redrawn: whether they were made because an earlier draw was lost.
     """
 
@@ -168,8 +168,8 @@ def _charging(
     """Return the reservations that can charge some elementary periods, oldest first; all if ``asked`` is None.
 
     Which periods an entry charges follows from the period of its release, so the entries of other periods are not read,
-    and equal charges are counted by the database. Only unit ``user_year`` needs the content of its entries: for what
-    is charged for uncounted trips, and because a trial has no release.
+    and equal charges are counted by the database. Only unit ``user_year`` needs the content of its entries, for what is
+    charged for uncounted trips.
     """
     unit = declared["unit"]
     # The sum keeps SQLite from reading all entries in the order of their numbers.
@@ -179,22 +179,19 @@ def _charging(
         columns.append("period")
         if asked is not None:
             texts = [group["period"] for group in entries.groups("period", where, *values)]
-            charging = [text for text in texts if text and not asked.isdisjoint(charged_by(declared, text))]
+            charging = [text for text in texts if not asked.isdisjoint(charged_by(declared, text))]
+            if not charging:
+                return []
             if len(charging) < len(texts):
-                named = f" OR period IN ({', '.join('?' * len(charging))})" if charging else ""
-                where, values = f"{where} AND (period IS NULL{named})", (*values, *charging)
+                where, values = f"{where} AND period IN ({', '.join('?' * len(charging))})", (*values, *charging)
     if "year" in declared:
         columns.append("content")
     found = []
     for group in entries.groups(", ".join(columns), where, *values):
-        charge, in_full = charge_of(group), _NONE
-        periods: Sequence[str] = (ALL_PERIODS,)
-        if "year" in declared:
-            group["content"] = json.loads(group["content"])
-            periods, in_full = group["content"]["periods"], in_full_of(group)
-        elif unit != "user":
-            periods = charged_by(declared, group["period"])
-        found.append(_Charges(charge, in_full, group["count"], group.get("release"), group["draw"] > 1, periods))
+        periods = (ALL_PERIODS,) if unit == "user" else charged_by(declared, group["period"])
+        in_full = in_full_of({**group, "content": json.loads(group["content"])}) if "year" in declared else _NONE
+        charge, is_redrawn = charge_of(group), group["draw"] > 1
+        found.append(_Charges(charge, in_full, group["count"], group.get("release"), is_redrawn, periods))
     return found
 
 

@@ -241,67 +241,6 @@ def _sql(name: str) -> str:
     return Path(__file__).with_name(f"{name}.sql").read_text(encoding="utf-8")
 
 
-class Head:
-    """The head file of a ledger."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def check(self, entries: Entries) -> EntryName:
-        """Check that the entries contain the entry that the head names, and return its name.
-
-        There may be no head if nothing was charged. Then :data:`od_core.ledger.chain.NONE` is returned.
-
-        Raises:
-            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
-        """
-        try:
-            head = self._path.read_bytes()
-        except FileNotFoundError:
-            head = None
-        except PermissionError:
-            raise OdError(
-                "OD-LEDGER-UNAVAILABLE",
-                f"confidential/{self._path.name}, which names the newest entry of the ledger, cannot be read:"
-                f" {rights(self._path)}",
-                next_step="run it as the owner, or on a copy of the whole folder that this user may read",
-                spent=STAYS_CHARGED,
-            ) from None
-        if head is None and entries.newest(RESERVED) is None:
-            return NONE  # nothing was charged yet, so nothing can be lost
-        if head is None or not _HEAD.fullmatch(head):
-            raise OdError(
-                "OD-LEDGER-HEAD",
-                f"confidential/{self._path.name}, which names the newest entry of the ledger, is"
-                f" {'missing' if head is None else 'damaged'}",
-                next_step="restore it from the newest backup of the confidential folder",
-                spent=STAYS_CHARGED,
-            )
-        number, entry_hash = head.decode().split(" ")
-        newest = EntryName(int(number), entry_hash)
-        entries.hold_to(newest)
-        return newest
-
-    def renew(self, newest: str) -> None:
-        """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
-
-        The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
-        old or the new head. The old head names an earlier entry of the chain. With it, the loss of the newest entries
-        may go unnoticed, but no intact ledger is refused.
-        """
-        if not self._path.exists():
-            make_folder(self._path.parent, CONFIDENTIAL_FOLDER_MODE)
-            write_durably(self._path, lambda file: file.write_text(newest, encoding="utf-8"))
-            return
-        with self._path.open("rb+", buffering=0) as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            if file.read().decode() < newest:
-                written, head = 0, newest.encode()
-                while written < len(head):  # one call may write only a part
-                    written += os.pwrite(file.fileno(), head[written:], written)
-                os.fdatasync(file.fileno())
-
-
 WAIT_SECONDS = 60.0
 """Longest time that a transaction waits for another one."""
 
@@ -320,7 +259,7 @@ class Chain(ABC):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._head = Head(folder / "confidential" / "ledger.head")
+        self._head = folder / "confidential" / "ledger.head"
         self._verified = NONE
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
@@ -417,11 +356,11 @@ class Chain(ABC):
                 charged, and the head is missing or damaged.
         """
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
-            self._head.check(entries)
+            self._check_head(entries)
             self._verified = entries.verify(self._verified)
             yield entries
         if entries.added is not None:
-            self._head.renew(entries.added)
+            self._renew_head(entries.added)
 
     @contextmanager
     def trial(self) -> Iterator[Entries]:
@@ -430,7 +369,7 @@ class Chain(ABC):
         What is added to the entries is rolled back when the context ends. Raises OdError as :meth:`transaction` does.
         """
         with self._entries(self._for_trial(), self._begin, "ROLLBACK") as entries:
-            self._head.check(entries)
+            self._check_head(entries)
             yield entries
 
     @contextmanager
@@ -444,8 +383,62 @@ class Chain(ABC):
             OdError: there is no ledger, it lacks the entry that the head names, or an entry after that one was edited.
         """
         with self._entries(self._readable(), self._begin_to_read, "ROLLBACK") as entries:
-            entries.verify(self._head.check(entries))
+            entries.verify(self._check_head(entries))
             yield entries
+
+    def _check_head(self, entries: Entries) -> EntryName:
+        """Check that the entries contain the entry that the head names, and return its name.
+
+        There may be no head if nothing was charged. Then :data:`od_core.ledger.chain.NONE` is returned.
+
+        Raises:
+            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
+        """
+        try:
+            head = self._head.read_bytes()
+        except FileNotFoundError:
+            head = None
+        except PermissionError:
+            raise OdError(
+                "OD-LEDGER-UNAVAILABLE",
+                f"confidential/{self._head.name}, which names the newest entry of the ledger, cannot be read:"
+                f" {rights(self._head)}",
+                next_step="run it as the owner, or on a copy of the whole folder that this user may read",
+                spent=STAYS_CHARGED,
+            ) from None
+        if head is None and entries.newest(RESERVED) is None:
+            return NONE  # nothing was charged yet, so nothing can be lost
+        if head is None or not _HEAD.fullmatch(head):
+            raise OdError(
+                "OD-LEDGER-HEAD",
+                f"confidential/{self._head.name}, which names the newest entry of the ledger, is"
+                f" {'missing' if head is None else 'damaged'}",
+                next_step="restore it from the newest backup of the confidential folder",
+                spent=STAYS_CHARGED,
+            )
+        number, entry_hash = head.decode().split(" ")
+        newest = EntryName(int(number), entry_hash)
+        entries.hold_to(newest)
+        return newest
+
+    def _renew_head(self, newest: str) -> None:
+        """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
+
+        The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
+        old or the new head. The old head names an earlier entry of the chain. With it, the loss of the newest entries
+        may go unnoticed, but no intact ledger is refused.
+        """
+        if not self._head.exists():
+            make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
+            write_durably(self._head, lambda file: file.write_text(newest, encoding="utf-8"))
+            return
+        with self._head.open("rb+", buffering=0) as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            if file.read().decode() < newest:
+                written, head = 0, newest.encode()
+                while written < len(head):  # one call may write only a part
+                    written += os.pwrite(file.fileno(), head[written:], written)
+                os.fdatasync(file.fileno())
 
     def copy_to(self, target: Chain) -> int:
         """Copy all entries to a ledger that has none, and return their number. The head file stays as it is.
@@ -483,16 +476,10 @@ class SqliteChain(Chain):
 
     @contextmanager
     def _for_trial(self) -> Iterator[sqlite3.Connection]:
-        """Copy the entries into memory, which needs no right to write, and keeps no release waiting.
-
-        A ledger that does not exist yet has no entries.
-        """
+        """Copy the entries into memory, which needs no right to write, and keeps no release waiting."""
         with closing(_opened(":memory:")) as copy:
-            if self._path.exists():
-                with self._readable() as ledger:
-                    ledger.backup(copy)
-            else:
-                copy.executescript(_sql("sqlite_schema"))
+            with self._readable() as ledger:
+                ledger.backup(copy)
             yield copy
 
     def _entries_of(self, connection: sqlite3.Connection) -> Entries:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import count
@@ -41,42 +41,9 @@ from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, refuse_other_charge, wrong_charge
-from od_core.privacy.domain import PrivacyDomain, charged_periods, unit_facts, year_of
+from od_core.privacy.domain import PrivacyDomain, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
 from od_core.privacy.unit import PrivacyUnit
-
-
-def enter_domain(entries: Entries, domain: PrivacyDomain) -> None:
-    """Enter a domain, or a new cap with its reason, as :meth:`Ledger.declare` does."""
-    declared = entries.newest(DOMAIN, domain=domain.name)
-    if declared is None:
-        entries.append(DOMAIN, domain.name, content=domain.facts())
-    elif domain.unit.kind == "user_year" != declared["content"]["unit"]:
-        raise OdError(
-            "OD-DOMAIN-CONFLICT",
-            f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have no bound"
-            " for a year",
-            next_step="declare a data set with another name, whose series begin with the first period of a year; keep"
-            " this one as it was for the periods before",
-        )
-    elif declared["content"] != domain.facts():
-        raise OdError(
-            "OD-DOMAIN-CONFLICT",
-            f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
-            next_step="use the declared unit and neighbours; a data set has only one kind of promise",
-        )
-    caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
-    cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
-    if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
-        return
-    if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
-        raise OdError(
-            "OD-LEDGER-CAP-REASON",
-            f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
-            " without a new reason",
-            next_step="state why in the privacy domain's cap reason",
-        )
-    entries.append(CAP, domain.name, content=cap)
 
 
 def _cap_text(facts: dict[str, str]) -> str:
@@ -193,67 +160,6 @@ def _areas_text(areas: Mapping[str, str]) -> str:
     return " and ".join(f"{name} {digest}" for name, digest in short.items()) or "none"
 
 
-def reserve(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> None:
-    """Reserve all levels of a release whose charges are checked, as :meth:`Ledger.reserve` does."""
-    if is_reserved(entries, key, domain, plan):
-        return
-    refuse_moved_series(entries, key, domain)
-    refuse_other_areas(entries, key, plan)
-    declared = entries.newest(DOMAIN, domain=domain)
-    facts = {} if declared is None else declared["content"]
-    hold_to_unit(plan.unit, facts, domain)
-    periods = charged_by(facts, key.period)
-    check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
-    planned = plan.facts()
-    for step in plan.charged_steps:
-        content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
-        entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
-
-
-def begin_draw(entries: Entries, key: ReleaseKey, level: int, noise: str | None = None) -> int:
-    """Enter that a draw begins, and return its number, as :meth:`Ledger.start_draw` does."""
-    row = _newest_of(entries, key, level)
-    if row is None or row["kind"] == MEASURED:
-        state = "not reserved" if row is None else "already measured"
-        raise _wrong_state(f"level {level} of {key} is {state}", "run the whole release again")
-    draw = int(row["draw"])
-    if row["kind"] == DRAWING:
-        lost = entries.newest(RESERVED, release=str(key), level=level)
-        if lost is None:
-            raise broken()
-        charge, content = charge_of(lost), lost["content"]
-        check_cap(entries, row["domain"], content["periods"], charge, in_full=in_full_of(lost), lost_draw=True)
-        draw += 1
-        entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
-    entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
-    return draw
-
-
-def payable(entries: Entries, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
-    """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
-
-    The data set and the charges are added to ``entries``, which are of a trial. Raises OdError if the ledger would
-    refuse the data set, or a period cannot be charged in it.
-    """
-    enter_domain(entries, domain)
-    in_full, step, number = plan.spent.every_period, plan.uncounted_step, 0
-    for period in periods:
-        charged = charged_periods(period, domain.elementary_period, domain.unit.kind)
-        try:
-            check_cap(entries, domain.name, charged, plan.charge, in_full=in_full)
-        except BudgetExceeded:
-            continue
-        number += 1
-        if domain.unit.spans_periods:  # otherwise, periods have caps of their own
-            content = {"periods": charged}
-            own = plan.charge if step is None else Charge(rho=plan.charge.as_rho - in_full)
-            entries.append(RESERVED, domain.name, draw=1, charge=own, content=content)
-            if step is not None:
-                facts = content | step.noise_facts
-                entries.append(RESERVED, domain.name, draw=1, charge=step.charge, content=facts)
-    return number
-
-
 @dataclass(frozen=True)
 class LevelState:
     """The newest state of one level of a release.
@@ -303,6 +209,10 @@ class ReleaseRecord:
     account: Mapping[str, Any] = field(default_factory=dict)
 
 
+_FURTHER = 1 << 31
+"""Number of a revision that no release has."""
+
+
 class Ledger:
     """A ledger. Its whole chain of hashes is verified when it is opened, and before this object first adds an entry.
 
@@ -323,6 +233,7 @@ class Ledger:
         self.path = Path(path)
         self._chain = chain_of(self.path, server)
         self._look: Entries | None = None
+        self._trial: Entries | None = None
         whole = whole or not self._chain.exists()
         if whole:
             make_folder(self.path.parent)
@@ -330,7 +241,7 @@ class Ledger:
             pass
 
     def _transaction(self) -> AbstractContextManager[Entries]:
-        return self._chain.transaction()
+        return self._chain.transaction() if self._trial is None else nullcontext(self._trial)
 
     def _read(self) -> AbstractContextManager[Entries]:
         return self._chain.look() if self._look is None else nullcontext(self._look)
@@ -346,6 +257,16 @@ class Ledger:
                 yield
             finally:
                 self._look = None
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Open a context to find out whether the ledger would refuse entries: those added in it are not kept."""
+        with self._chain.trial() as entries:
+            self._look = self._trial = entries
+            try:
+                yield
+            finally:
+                self._look = self._trial = None
 
     def kept_open(self) -> AbstractContextManager[None]:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
@@ -363,7 +284,35 @@ class Ledger:
                 time zone. Or the cap has changed and its reason was given before.
         """
         with self._transaction() as entries:
-            enter_domain(entries, domain)
+            declared = entries.newest(DOMAIN, domain=domain.name)
+            if declared is None:
+                entries.append(DOMAIN, domain.name, content=domain.facts())
+            elif domain.unit.kind == "user_year" != declared["content"]["unit"]:
+                raise OdError(
+                    "OD-DOMAIN-CONFLICT",
+                    f"data set {domain.name!r} has releases of unit {declared['content']['unit']!r}, whose users have"
+                    " no bound for a year",
+                    next_step="declare a data set with another name, whose series begin with the first period of a"
+                    " year; keep this one as it was for the periods before",
+                )
+            elif declared["content"] != domain.facts():
+                raise OdError(
+                    "OD-DOMAIN-CONFLICT",
+                    f"data set {domain.name!r} is declared with {declared['content']}, not with {domain.facts()}",
+                    next_step="use the declared unit and neighbours; a data set has only one kind of promise",
+                )
+            caps = entries.select("kind = ? AND domain = ?", CAP, domain.name)
+            cap = {**domain.cap.facts(), "reason": domain.cap_reason.strip()}
+            if caps and Cap.from_facts(caps[-1]["content"]) == domain.cap:
+                return
+            if any(earlier["content"]["reason"] == cap["reason"] for earlier in caps):
+                raise OdError(
+                    "OD-LEDGER-CAP-REASON",
+                    f"the cap of {domain.name!r} changed from {_cap_text(caps[-1]['content'])} to {_cap_text(cap)}"
+                    " without a new reason",
+                    next_step="state why in the privacy domain's cap reason",
+                )
+            entries.append(CAP, domain.name, content=cap)
 
     def declared(self, domain: str) -> dict[str, Any]:
         """Return the facts with which a data set was declared. Raises OdError if it is not declared."""
@@ -394,25 +343,33 @@ class Ledger:
         """
         check_charges(plan)
         with self._transaction() as entries:
-            reserve(entries, key, domain, plan)
+            if is_reserved(entries, key, domain, plan):
+                return
+            refuse_moved_series(entries, key, domain)
+            refuse_other_areas(entries, key, plan)
+            declared = entries.newest(DOMAIN, domain=domain)
+            facts = {} if declared is None else declared["content"]
+            hold_to_unit(plan.unit, facts, domain)
+            periods = charged_by(facts, key.period)
+            check_cap(entries, domain, periods, plan.charge, in_full=plan.spent.every_period)
+            planned = plan.facts()
+            for step in plan.charged_steps:
+                content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
+                entries.append(RESERVED, domain, key, level=step.number, draw=1, charge=step.charge, content=content)
 
-    def hold_to_declared(self, domain: PrivacyDomain) -> None:
-        """Check that :meth:`declare` would accept a data set, without adding an entry. Raises OdError as it does."""
-        with self._chain.trial() as entries:
-            enter_domain(entries, domain)
+    def payable(self, series: str, domain: PrivacyDomain, plan: Plan, periods: Iterable[Period]) -> int:
+        """Return for how many periods the remaining cap pays, if each is released in turn with the budget of a plan.
 
-    def hold_to_release(self, key: ReleaseKey, domain: PrivacyDomain, plan: Plan, lost: Iterable[int] = ()) -> None:
-        """Check that a release could be declared, reserved and drawn now, without adding an entry.
-
-        ``lost`` are levels whose draw was lost, which would be reserved once more. Raises OdError as :meth:`declare`,
-        :meth:`reserve` and :meth:`start_draw` do.
+        No entry is added. Raises OdError as :meth:`declare` and :meth:`reserve` do, unless the cap is too small.
         """
-        check_charges(plan)
-        with self._chain.trial() as entries:
-            enter_domain(entries, domain)
-            reserve(entries, key, domain.name, plan)
-            for level in lost:
-                begin_draw(entries, key, level)
+        number = 0
+        with self.trial():
+            self.declare(domain)
+            for period in periods:
+                with suppress(BudgetExceeded):
+                    self.reserve(ReleaseKey(series, period.text, _FURTHER), domain.name, plan)
+                    number += 1
+        return number
 
     def hold_to_plan(self, key: ReleaseKey, domain: str, plan: Plan) -> None:
         """Check a plan against the reservations in the ledger, without adding an entry.
@@ -450,7 +407,21 @@ class Ledger:
                 another one.
         """
         with self._transaction() as entries:
-            return begin_draw(entries, key, level, noise)
+            row = _newest_of(entries, key, level)
+            if row is None or row["kind"] == MEASURED:
+                state = "not reserved" if row is None else "already measured"
+                raise _wrong_state(f"level {level} of {key} is {state}", "run the whole release again")
+            draw = int(row["draw"])
+            if row["kind"] == DRAWING:
+                lost = entries.newest(RESERVED, release=str(key), level=level)
+                if lost is None:
+                    raise broken()
+                charge, content = charge_of(lost), lost["content"]
+                check_cap(entries, row["domain"], content["periods"], charge, in_full=in_full_of(lost), lost_draw=True)
+                draw += 1
+                entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
+            entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})
+            return draw
 
     def finish_draw(self, key: ReleaseKey, level: int, draw: int, digest: str) -> None:
         """Record that a level is measured. The file of the draw must be durable before this method is called.
@@ -614,15 +585,15 @@ class Ledger:
                 refuse_other_charge(_noise_of(row["content"]), charge_of(row))
         return number
 
-    def published(self, until: int = NEWEST, series: str | None = None) -> list[ReleaseKey]:
-        """Return the releases whose PUBLISHED entry has at most the number ``until``, oldest first.
+    def published(self, until: int = NEWEST, series: str | None = None) -> dict[ReleaseKey, datetime.datetime]:
+        """Return the releases whose PUBLISHED entry has at most the number ``until``, and its time, oldest first.
 
         If a series is given, only its releases are returned.
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
         with self._read() as entries:
-            found = entries.groups("release", f"{where} AND number <= ?", *values, until)
-        return [ReleaseKey.parse(group["release"]) for group in found]
+            found = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
+        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
@@ -635,12 +606,6 @@ class Ledger:
             periods = charged_by(declared_facts(entries, domain), period)
             found = balances(entries, domain, periods, until=until)
         return min(found, key=lambda balance: balance.left)
-
-    def published_at(self) -> dict[ReleaseKey, datetime.datetime]:
-        """Return the time at which each release was published, oldest first."""
-        with self._read() as entries:
-            found = entries.groups("release, at", "kind = ?", PUBLISHED)
-        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
 
     def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import CONFIDENTIAL_FILE_MODE, Written, file_digest, sync, write_checked, write_durably
+from od_core.files.table_writers import write_batches
 from od_core.ledger.chain import DRAWING, MEASURED, RESERVED
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger, LevelState, hold_to_unit
@@ -429,27 +430,15 @@ def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[
     The encoding stores the differences between consecutive values in as few bits as they need, without further
     compression. Any Parquet reader supports it, and it is as fast as the kernels.
     """
-    group: list[pa.Array] = []
-    room = ROW_GROUP
-    with pq.ParquetWriter(
+    batches = (pa.record_batch([pa.array(piece)], schema=_SCHEMA) for piece in pieces if len(piece))
+    write_batches(
         sink,
         _SCHEMA,
+        batches,
+        rows=ROW_GROUP,
         use_dictionary=False,
         column_encoding={"noisy": "DELTA_BINARY_PACKED"},
         compression="none",
         write_statistics=False,
         store_schema=False,
-    ) as writer:
-        for piece in pieces:
-            values = pa.array(piece)
-            while len(values) >= room:
-                _write_group(writer, [*group, values[:room]])
-                values, group, room = values[room:], [], ROW_GROUP
-            group.append(values)
-            room -= len(values)
-        if room < ROW_GROUP:
-            _write_group(writer, group)
-
-
-def _write_group(writer: pq.ParquetWriter, values: list[pa.Array]) -> None:
-    writer.write_table(pa.table([pa.chunked_array(values)], schema=_SCHEMA), row_group_size=ROW_GROUP)
+    )

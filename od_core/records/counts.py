@@ -243,7 +243,7 @@ class CountFiles:
     @cached_property
     def breakdowns(self) -> tuple[Breakdown, ...]:
         """The breakdowns by which the trips are also counted."""
-        return tuple(map(Breakdown.from_facts, self._manifest["breakdowns"]))
+        return tuple(Breakdown(**facts) for facts in self._manifest["breakdowns"])
 
     @property
     def total(self) -> int:

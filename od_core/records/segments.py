@@ -103,13 +103,8 @@ class Breakdown:
         return self.categories.index(category)
 
     def facts(self) -> dict[str, Any]:
-        """Return the breakdown as JSON-ready public facts, which :meth:`from_facts` reads."""
+        """Return the breakdown as JSON-ready public facts: the arguments of this class."""
         return {"name": self.name, "categories": list(self.categories), "unknown": self.unknown}
-
-    @classmethod
-    def from_facts(cls, facts: Mapping[str, Any]) -> Breakdown:
-        """Return the breakdown whose :meth:`facts` are given."""
-        return cls(facts["name"], tuple(facts["categories"]), facts["unknown"])
 
 
 def check_name(name: str) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -180,15 +181,10 @@ def _refuse_no_text(column: pd.Series, *, is_zone: bool) -> None:
 
 def _whole_counts(column: pd.Series) -> NDArray[np.int64]:
     """Return the counts as int64. Raises OdError unless they and their sum are whole numbers from 0 to 2^53."""
-    name = str(column.name)
-
-    def fault(what: str, faulty: NDArray[np.bool_] | None) -> OdError:
-        row = None if faulty is None else int(np.argmax(faulty))
-        return faults.bad_count(what, column=name, row=row, rows=len(column))
-
-    counts = whole_numbers(column, fault)
+    fault = partial(faults.bad_count, column=str(column.name), rows=len(column))
+    counts = whole_numbers(column, lambda what, row: fault(what, row=row))
     if np.sum(counts, dtype=np.float64) > 2.0 * faults.MAX_COUNT or int(counts.sum()) > faults.MAX_COUNT:
-        raise faults.bad_count(faults.SUM_TOO_LARGE, column=name)
+        raise fault(faults.SUM_TOO_LARGE)
     return counts
 
 
@@ -210,11 +206,11 @@ def _user_ids(column: pd.Series) -> pa.Array:
     return texts(column, (int, np.integer))
 
 
-def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | None], OdError]) -> NDArray[np.int64]:
+def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]) -> NDArray[np.int64]:
     """Return a column of whole numbers from 0 to 2^53 without rounding, whatever type of numbers it has; shape (rows,).
 
-    Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the mask of the
-    faulty rows, None for the whole column.
+    Raises the OdError that ``fault`` returns for a description of a fault, such as ``MISSING``, and the first
+    faulty row from 0, None for the whole column.
     """
     if isinstance(column.dtype, pd.CategoricalDtype):
         column = column.astype(object)
@@ -224,7 +220,7 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | N
         raise fault(faults.NOT_NUMBERS, None)
     missing = column.isna().to_numpy(dtype=bool)
     if missing.any():
-        raise fault(faults.MISSING, missing)
+        raise fault(faults.MISSING, int(np.argmax(missing)))
     values = exact_numbers(column)
     for faulty, what in (
         (values != values, faults.MISSING),
@@ -232,10 +228,10 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, NDArray[np.bool_] | N
         (values > faults.MAX_COUNT, faults.TOO_LARGE),
     ):
         if faulty.any():
-            raise fault(what, faulty)
+            raise fault(what, int(np.argmax(faulty)))
     counts = values.astype(np.int64)
     if (faulty := counts != values).any():
-        raise fault(faults.FRACTION, faulty)
+        raise fault(faults.FRACTION, int(np.argmax(faulty)))
     return counts
 
 

@@ -44,6 +44,10 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")
 JOINT = " / "
 """Separator between the codes of several columns that are joined into the code of one area."""
 
+_fault = partial(geography_fault, next_step="correct the geography's file or its path")
+_levels_fault = partial(geography_fault, "OD-GEOGRAPHY-LEVELS")
+_declared = partial(_levels_fault, next_step="correct the declaration of the zone list")
+
 
 @dataclass(frozen=True)
 class ZoneList:
@@ -80,8 +84,10 @@ class ZoneList:
     def __post_init__(self) -> None:
         for name in ("prefixes", "joined", "names"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        check_prefixes(self.levels, self.prefixes)
-        check_joined(self.joined)
+        self._check_prefixes()
+        for level, columns in self.joined.items():
+            if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
+                raise _declared(f"level {level!r} must be joined from at least two columns, each named once")
         if self.names:
             check_named_levels(self.levels, self.names)
         strange = [level for level in self.joined if level not in self.levels]
@@ -100,6 +106,26 @@ class ZoneList:
         for name in ("unknown_area", "version"):
             if getattr(self, name) is not None:
                 check_codes([getattr(self, name)], name)
+
+    def _check_prefixes(self) -> None:
+        """Raise OdError if a prefix is not of a level above the zones, or not longer than those of coarser levels."""
+        inner = self.levels[:-1]
+        strange = [level for level in self.prefixes if level not in inner]
+        if strange:
+            raise _declared(
+                f"{strange[0]!r} has a prefix, but is not a level above the zones ({nearest_known(strange[0], inner)})"
+            )
+        above: str | None = None
+        for level in (level for level in inner if level in self.prefixes):
+            size = self.prefixes[level]
+            if isinstance(size, bool) or not isinstance(size, int) or size < 1:
+                raise _declared(f"the prefix of level {level!r} is not a whole number of at least 1")
+            if above is not None and size <= self.prefixes[above]:
+                raise _declared(
+                    f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than"
+                    f" the {self.prefixes[above]} characters of level {above!r} above it"
+                )
+            above = level
 
     def geography(self, folder: Path) -> Geography:
         """Return the geography in the file, whose path is relative to ``folder``. Raises OdError if it is faulty."""
@@ -134,77 +160,33 @@ class ZoneList:
         )
 
 
-def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: Mapping[str, int]) -> pd.DataFrame:
-    """Return a zone list with a further column for each level whose area codes are prefixes of the zone codes.
+def with_further_levels(zones: pd.DataFrame, listed: ZoneList) -> pd.DataFrame:
+    """Return a zone list with an additional column for each level that is joined from columns or a prefix of codes.
 
-    The arguments are those of :func:`check_prefixes`. Raises OdError as it does; or if a level is also a column; the
-    column of zone codes is missing, occurs twice or has an invalid code; or a code is shorter than a prefix.
+    The codes of joined columns are separated by ``JOINT``. Raises OdError if such a level is also a column; a column is
+    missing or occurs twice; a code contains ``JOINT``, is shorter than a prefix, or is refused by
+    :func:`od_core.geography.codes.check_codes`.
     """
-    if not prefixes:
-        return zones
-    check_prefixes(levels, prefixes)
-    codes = _codes(zones, levels[-1], levels)
-    longest = max(prefixes, key=lambda level: prefixes[level])
-    short = next((code for code in codes if len(code) < prefixes[longest]), None)
-    if short is not None:
-        message = f"a zone's code is shorter than the {prefixes[longest]} characters of level {longest!r}"
-        raise _levels_fault(message, f"zone {short!r}")
-    made = {level: [code[:size] for code in codes] for level, size in prefixes.items()}
-    return _with_levels(zones, made, "a prefix of the zone's code")
-
-
-def check_prefixes(levels: Sequence[str], prefixes: Mapping[str, int]) -> None:
-    """Check the lengths of prefixes, by level. ``levels`` are coarse to fine; the last one is that of the zones.
-
-    Raises OdError if a level with a prefix is not above the zones; a length is not a whole number of at least 1; or a
-    prefix is not longer than that of a coarser level.
-    """
-    strange = [level for level in prefixes if level not in levels[:-1]]
-    if strange:
-        raise _levels_fault(
-            f"{strange[0]!r} has a prefix, but is not a level above the zones"
-            f" ({nearest_known(strange[0], tuple(levels[:-1]))})"
-        )
-    above: str | None = None
-    for level in levels[:-1]:
-        size = prefixes.get(level)
-        if size is None:
-            continue
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise _levels_fault(f"the prefix of level {level!r} is not a whole number of at least 1")
-        if above is not None and size <= prefixes[above]:
-            raise _levels_fault(
-                f"prefixes do not nest: the prefix of level {level!r} has {size} characters, which is not more than the"
-                f" {prefixes[above]} characters of level {above!r} above it"
-            )
-        above = level
-
-
-def with_joined(zones: pd.DataFrame, joined: Mapping[str, Sequence[str]]) -> pd.DataFrame:
-    """Return a zone list with an additional column for each level whose codes are joined from several columns.
-
-    The codes are separated by ``JOINT``. ``joined`` has the columns to join, by level. Raises OdError if a level is
-    also a column; a level has fewer than two columns; a column is missing or occurs twice; or a code contains ``JOINT``
-    or is refused by :func:`od_core.geography.codes.check_codes`.
-    """
-    check_joined(joined)
-    made = {}
-    for level, columns in joined.items():
+    joined = {}
+    for level, columns in listed.joined.items():
         parts = [_codes(zones, column, columns) for column in columns]
         for column, codes in zip(columns, parts, strict=True):
             holding = next((code for code in codes if JOINT in code), None)
             if holding is not None:
                 message = f"column {column!r} has a code that contains {JOINT!r}, the separator in level {level!r}"
                 raise _levels_fault(message, f"code {holding!r}")
-        made[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
-    return _with_levels(zones, made, "a level joined from several columns")
-
-
-def check_joined(joined: Mapping[str, Sequence[str]]) -> None:
-    """Raise OdError if a joined level has fewer than two columns, or names a column twice."""
-    for level, columns in joined.items():
-        if isinstance(columns, str) or len(columns) < 2 or len(set(columns)) < len(columns):
-            raise _levels_fault(f"level {level!r} must be joined from at least two columns, each named once")
+        joined[level] = [JOINT.join(row) for row in zip(*parts, strict=True)]
+    zones = _with_levels(zones, joined, "a level joined from several columns")
+    if not listed.prefixes:
+        return zones
+    codes = _codes(zones, listed.levels[-1], listed.levels)
+    longest = max(listed.prefixes, key=lambda level: listed.prefixes[level])
+    short = next((code for code in codes if len(code) < listed.prefixes[longest]), None)
+    if short is not None:
+        message = f"a zone's code is shorter than the {listed.prefixes[longest]} characters of level {longest!r}"
+        raise _levels_fault(message, f"zone {short!r}")
+    prefixes = {level: [code[:size] for code in codes] for level, size in listed.prefixes.items()}
+    return _with_levels(zones, prefixes, "a prefix of the zone's code")
 
 
 def _codes(zones: pd.DataFrame, column: str, expected: Sequence[str]) -> list[str]:
@@ -225,10 +207,6 @@ def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: 
     return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
 
 
-def _levels_fault(message: str, detail: str | None = None) -> OdError:
-    return geography_fault("OD-GEOGRAPHY-LEVELS", message, detail)
-
-
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
@@ -244,7 +222,7 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[st
             names={level: name_column(level) for level in listed.names},
         )
     else:
-        zones = with_prefixes(with_joined(zones, listed.joined), listed.levels, listed.prefixes)
+        zones = with_further_levels(zones, listed)
         column = None if listed.boundaries is None else listed.boundaries[1]
         if boundaries is not None:
             zones, column = with_boundaries(zones, listed.levels[-1], boundaries), BOUNDARY
@@ -330,14 +308,3 @@ def _refuse_other_text(path: Path) -> None:
                 f"its first line: {header[:80]!r}",
                 next_step="save it with commas, or as Parquet with columns of text",
             )
-
-
-def _declared(message: str) -> OdError:
-    return OdError("OD-GEOGRAPHY-LEVELS", message, next_step="correct the declaration of the zone list")
-
-
-def _fault(
-    code: str, message: str, detail: str | None = None, *, next_step: str = "correct the geography's file or its path"
-) -> OdError:
-    """Return an OdError. Its detail quotes the file and is confidential, because a wrong path may lead to records."""
-    return OdError(code, message, next_step=next_step, confidential_detail=detail)

@@ -75,7 +75,7 @@ class DyingLedger(Ledger):
     def start_draw(self, key: ReleaseKey, level: int, *rest: object) -> int:
         self._die(level, "before DRAWING")
         if (level, self.point) == (self.level, "before the head"):
-            chain.Head.renew = lambda *_: die()
+            chain.Chain._renew_head = lambda *_: die()
         draw = super().start_draw(key, level, *rest)
         self._die(level, "after DRAWING")
         return draw

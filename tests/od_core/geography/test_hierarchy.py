@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels, repetition_sentence
 from od_core.geography.geography import with_unknown_area
-from od_core.records.zone_lists import with_joined, with_prefixes
+from od_core.records.zone_lists import ZoneList, with_further_levels
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.strategies import Area, geography_of, level_names, zone_lists
 
@@ -46,6 +46,10 @@ def coded(draw: st.DrawFn) -> tuple[list[str], list[int]]:
     code = st.text(LETTERS, min_size=sizes[-1], max_size=7)
     codes = draw(st.lists(code, min_size=1, max_size=12, unique_by=str.casefold))
     return codes, sizes
+
+
+def with_prefixes(zones: pd.DataFrame, levels: Sequence[str], prefixes: dict[str, int]) -> pd.DataFrame:
+    return with_further_levels(zones, ZoneList("zones.csv", tuple(levels), prefixes=prefixes))
 
 
 def from_codes(codes: list[str], levels: list[str], beginnings: dict[str, int]) -> Geography:
@@ -99,6 +103,21 @@ def test_prefixes_that_make_no_level_are_refused(levels: list[str], prefixes: di
     assert "\n" not in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prefixes": {"county": 0}},
+        {"prefixes": {"zone": 2}},
+        {"prefixes": {"state": 2, "county": 2}},
+        {"joined": {"county": ("state",)}},
+    ],
+)
+def test_levels_that_no_list_could_have_are_a_fault_of_the_declaration(options: dict[str, Any]) -> None:
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-LEVELS") as refused:
+        ZoneList("zones.csv", ("state", "county", "zone"), **options)
+    assert refused.value.next_step == "correct the declaration of the zone list"
+
+
 def test_a_beginning_across_a_column_is_refused_by_the_area() -> None:
     table = pd.DataFrame({"state": ["A", "B"], "zone": ["0101", "0102"]})
     said = r"OD-GEOGRAPHY-TWO-PARENTS.*an area of level 'county' lies in two areas of level 'state'"
@@ -112,7 +131,8 @@ def test_a_beginning_across_a_column_is_refused_by_the_area() -> None:
 @given(st.lists(st.tuples(st.sampled_from("AB"), st.sampled_from(["x", "y", "z/w"])), min_size=1, max_size=12))
 def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str, str]]) -> None:
     table = pd.DataFrame(rows, columns=["borough", "kind"]).assign(zone=[f"z{n}" for n in range(len(rows))])
-    joined = with_joined(table, {"area": ["borough", "kind"]})
+    listed = ZoneList("zones.csv", ("borough", "area", "zone"), joined={"area": ("borough", "kind")})
+    joined = with_further_levels(table, listed)
     found = areas(Geography.from_frame(joined, ["borough", "area", "zone"]))
     expected: dict[str, set[str]] = {}
     for number, (borough, kind) in enumerate(rows):
@@ -139,7 +159,7 @@ def test_joined_codes_tell_areas_apart_as_their_columns_do(rows: list[tuple[str,
 def test_columns_that_cannot_be_joined_are_refused(joined: dict[str, Any], named: str) -> None:
     table = pd.DataFrame({"borough": ["A"], "kind": ["x"], "bars": ["a / b"], "blank": [""], "zone": ["1"]})
     with pytest.raises(OdError) as refused:
-        with_joined(table, joined)
+        with_further_levels(table, ZoneList("zones.csv", (*joined, "zone"), joined=joined))
     assert named in refused.value.message
 
 

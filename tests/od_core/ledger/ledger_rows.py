@@ -110,3 +110,18 @@ def code_of(error: object) -> str:
     """Code of a refusal, as pytest.raises has caught it."""
     assert isinstance(error.value, OdError)
     return error.value.code
+
+
+def try_to_declare(ledger, declared):
+    """Declare a data set in a trial."""
+    with ledger.trial():
+        ledger.declare(declared)
+
+
+def try_release(ledger, key, declared, plan, lost=()):
+    """Declare a data set, reserve a release of it, and begin the draws of levels, in a trial."""
+    with ledger.trial():
+        ledger.declare(declared)
+        ledger.reserve(key, declared.name, plan)
+        for level in lost:
+            ledger.start_draw(key, level)

@@ -29,6 +29,8 @@ from tests.od_core.ledger.ledger_rows import (
     rows,
     small_plan,
     states,
+    try_release,
+    try_to_declare,
 )
 from tests.postgres import server_of
 
@@ -77,20 +79,20 @@ def test_a_trial_has_the_error_of_the_call_and_enters_nothing(ledger, tmp_path, 
     later = ReleaseKey("commuters", "2001-06", 2)
     calls = {
         "OD-LEDGER-CAP": (
-            lambda: ledger.hold_to_release(later, domain(1), more),
+            lambda: try_release(ledger, later, domain(1), more),
             lambda: ledger.reserve(later, "commuters", more),
         ),
         "OD-REPLAY-PLAN-CHANGED": (
-            lambda: ledger.hold_to_release(key, domain(1), more),
+            lambda: try_release(ledger, key, domain(1), more),
             lambda: ledger.reserve(key, "commuters", more),
         ),
         "OD-LEDGER-CAP-REASON": (
-            lambda: ledger.hold_to_release(later, domain(2), half),
-            lambda: ledger.hold_to_declared(domain(2)),
+            lambda: try_release(ledger, later, domain(2), half),
+            lambda: try_to_declare(ledger, domain(2)),
             lambda: ledger.declare(domain(2)),
         ),
         "OD-DOMAIN-CONFLICT": (
-            lambda: ledger.hold_to_declared(domain(1, unit=PrivacyUnit("trip", "unbounded"))),
+            lambda: try_to_declare(ledger, domain(1, unit=PrivacyUnit("trip", "unbounded"))),
             lambda: ledger.declare(domain(1, unit=PrivacyUnit("trip", "unbounded"))),
         ),
     }
@@ -102,9 +104,9 @@ def test_a_trial_has_the_error_of_the_call_and_enters_nothing(ledger, tmp_path, 
             assert code_of(refused) == code
             said.add(str(refused.value))
         assert len(said) == 1
-    ledger.hold_to_release(later, domain(2, "census year"), more)
-    ledger.hold_to_release(key, domain(1), half)
-    ledger.hold_to_declared(domain(2, "census year"))
+    try_release(ledger, later, domain(2, "census year"), more)
+    try_release(ledger, key, domain(1), half)
+    try_to_declare(ledger, domain(2, "census year"))
     assert rows(ledger.path) == before
     assert (tmp_path / "confidential" / "ledger.head").read_bytes() == head
 
@@ -372,7 +374,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
     before = rows(ledger.path)
     for attempt in (
         lambda: ledger.start_draw(key, 2),
-        lambda: ledger.hold_to_release(key, domain("0.15"), plan, [2]),
+        lambda: try_release(ledger, key, domain("0.15"), plan, [2]),
     ):
         with pytest.raises(OdError) as refused:
             attempt()
@@ -380,7 +382,7 @@ def test_a_lost_draw_is_charged_once_more_until_the_cap_is_used_up(tmp_path, key
         assert "needs rho 0.025" in refused.value.message
         assert "0.15 is spent and 0 remains" in refused.value.message
     assert rows(ledger.path) == before
-    ledger.hold_to_release(key, domain("0.2", "one more draw after the power cut"), plan, [2])
+    try_release(ledger, key, domain("0.2", "one more draw after the power cut"), plan, [2])
     assert rows(ledger.path) == before
 
     ledger.declare(domain("0.2", "one more draw after the power cut"))

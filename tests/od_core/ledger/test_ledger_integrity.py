@@ -355,7 +355,7 @@ def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkey
     assert counted(lambda: ledger.remaining(data_set, periods))[0] == 3  # the data set, twice, and its cap
     assert counted(lambda: ledger.published(series="commuters"))[0] == 0
     assert counted(ledger.states)[0] == 0
-    assert ledger.published(series="commuter") == []
+    assert ledger.published(series="commuter") == {}
     left = {period: ledger.balance(data_set, period).left for period in periods}
     assert left == ledger.remaining(data_set, periods)
     assert {name: (state.kinds, state.rho, state.is_published) for name, state in ledger.states().items()} == {

@@ -15,7 +15,7 @@ from od_core.ledger import chain
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.domain import PrivacyDomain
-from tests.od_core.ledger.ledger_rows import domain, rows, small_plan
+from tests.od_core.ledger.ledger_rows import domain, rows, small_plan, try_release
 from tests.privileges import without_rights_of_root
 
 KEY = ReleaseKey("commuters", "2001-06")
@@ -43,9 +43,9 @@ def assert_read_only(path: Path, entries: int, declared: PrivacyDomain) -> None:
         with reader.kept_open():
             assert reader.verify() == entries
         assert reader.level_kinds(KEY) == ["RESERVED"] * 4
-        reader.hold_to_release(KEY, declared, small_plan())
+        try_release(reader, KEY, declared, small_plan())
         with pytest.raises(OdError, match="OD-LEDGER-CAP"):
-            reader.hold_to_release(ReleaseKey("commuters", "2001-06", 2), declared, small_plan(2))
+            try_release(reader, ReleaseKey("commuters", "2001-06", 2), declared, small_plan(2))
         for add in (
             lambda: reader.start_draw(KEY, 1),
             lambda: reader.declare(domain(3, "still more")),

@@ -12,15 +12,12 @@ import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, Uncounted, plan_release, release_stops
 from od_core.errors import BudgetExceeded
-from od_core.ledger.chain import chain_of
-from od_core.ledger.ledger import payable
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import following
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY, ledger_at, reservations, rows, small_plan
 from tests.od_core.oracles.person_year import largest_by_search
-from tests.postgres import server_of
 
 TENTH = Fraction(1, 10)
 UNIT = PrivacyUnit("user_year", "unbounded", "person", 2, max_trips_year=5, id_pattern="[a-z]+")
@@ -62,8 +59,7 @@ def test_as_many_periods_are_payable_as_can_then_be_reserved(tmp_path, kind, cap
     reserve(ledger, "2001-02", series="walkers", unit=unit)
     periods = list(itertools.islice(following(datetime.date(2001, 1, 1), "month"), 15))
     before = rows(ledger.path)
-    with chain_of(ledger.path, server_of(ledger.path)).trial() as entries:
-        found = payable(entries, domain, plan, periods)
+    found = ledger.payable("commuters", domain, plan, periods)
     assert rows(ledger.path) == before
     reserved = 0
     for period in periods:

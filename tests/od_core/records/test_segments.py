@@ -94,7 +94,7 @@ def test_breakdowns_that_do_not_fit_together_are_refused(segments, unknown, caus
 
 def test_facts_give_the_same_breakdown_again():
     for one in (Breakdown("mode", MODES, "walk"), Breakdown("hour", MANY[:MOST_CATEGORIES])):
-        assert Breakdown.from_facts(one.facts()) == one
+        assert Breakdown(**one.facts()) == one
 
 
 def test_a_breakdown_cannot_be_changed_and_keeps_its_own_list():
