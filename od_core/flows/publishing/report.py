@@ -25,7 +25,6 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.codes import positions
 from od_core.geography.geography import level_up_to
-from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence, has_intervals
 from od_core.publication.kind import ReleaseContext
