@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -228,13 +230,30 @@ def flights() -> dict[str, pd.DataFrame]:
 
 @pytest.fixture(scope="session")
 def published_flights(
-    tmp_path_factory: pytest.TempPathFactory, flights: dict[str, pd.DataFrame], airport_geography: Geography
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    flights: dict[str, pd.DataFrame],
+    airport_geography: Geography,
 ) -> Path:
-    """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed."""
+    """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed.
+
+    The first worker that needs it makes it, which takes seconds; the others wait, and copy it.
+    """
     from tests.published_flights import publish_flights
 
     folder = tmp_path_factory.mktemp("published_flights")
-    publish_flights(folder, flights, airport_geography)
+    if not hasattr(pytestconfig, "workerinput"):
+        publish_flights(folder, flights, airport_geography)
+        return folder
+    shared = tmp_path_factory.getbasetemp().parent / "published_flights"  # of all workers of this run
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it ends with the worker
+        if not shared.exists():
+            publish_flights(folder, flights, airport_geography)
+            shutil.copytree(folder, shared.with_suffix(f".{os.getpid()}"))
+            shared.with_suffix(f".{os.getpid()}").rename(shared)
+            return folder
+    shutil.copytree(shared, folder, dirs_exist_ok=True)
     return folder
 
 
