@@ -20,9 +20,7 @@ _OF_FILES = ("open", "sqlite3.", "os.", "shutil.", "pathlib.")
 
 
 def _hear(event: str, arguments: tuple[Any, ...]) -> None:
-    if event == "builtins.id" or not _LISTENERS:  # copies ask for the identity of all they copy: half of all events
-        return
-    if not event.startswith(_OF_FILES) or getattr(_BUSY, "yes", False):
+    if not _LISTENERS or not event.startswith(_OF_FILES) or getattr(_BUSY, "yes", False):
         return
     _BUSY.yes = True  # what a listener does itself is not heard
     try:
