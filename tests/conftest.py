@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -72,10 +74,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def keep_imports() -> None:
     """Keep what was imported out of all later garbage collections, which would take a tenth of the time of all tests.
 
-    What tests make is collected as before, only in larger lots.
+    What tests make is collected as before, only in larger lots. Garbage of the imports is kept as well: to search for
+    it takes longer than it is worth.
     """
     gc.enable()
-    gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)
 
@@ -228,13 +230,30 @@ def flights() -> dict[str, pd.DataFrame]:
 
 @pytest.fixture(scope="session")
 def published_flights(
-    tmp_path_factory: pytest.TempPathFactory, flights: dict[str, pd.DataFrame], airport_geography: Geography
+    pytestconfig: pytest.Config,
+    tmp_path_factory: pytest.TempPathFactory,
+    flights: dict[str, pd.DataFrame],
+    airport_geography: Geography,
 ) -> Path:
-    """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed."""
+    """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed.
+
+    The first worker that needs it makes it, which takes seconds; the others wait, and copy it.
+    """
     from tests.published_flights import publish_flights
 
     folder = tmp_path_factory.mktemp("published_flights")
-    publish_flights(folder, flights, airport_geography)
+    if not hasattr(pytestconfig, "workerinput"):
+        publish_flights(folder, flights, airport_geography)
+        return folder
+    shared = tmp_path_factory.getbasetemp().parent / "published_flights"  # of all workers of this run
+    with shared.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # it ends with the worker
+        if not shared.exists():
+            publish_flights(folder, flights, airport_geography)
+            shutil.copytree(folder, shared.with_suffix(f".{os.getpid()}"))
+            shared.with_suffix(f".{os.getpid()}").rename(shared)
+            return folder
+    shutil.copytree(shared, folder, dirs_exist_ok=True)
     return folder
 
 

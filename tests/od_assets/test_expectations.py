@@ -13,7 +13,6 @@ import pandas as pd
 import pytest
 
 from od_assets.checks import expectations, release_checks
-from od_assets.checks.data_docs import PublicFiles
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
 from od_assets.checks.release_checks import record_checks
 from od_assets.resources.release_work import FlowWork
@@ -192,6 +191,9 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 
 @pytest.mark.parametrize("mask", [0o000, 0o077])
 def test_pages_about_what_is_public_are_read_by_all_whatever_the_umask(tmp_path: Path, mask: int) -> None:
+    expectations.import_expectations()  # late and as a release does: it takes longer than all other imports of tests
+    from od_assets.checks.data_docs import PublicFiles
+
     files = PublicFiles(base_directory=str(tmp_path / "docs"), filepath_template="{0}/{1}.html")
     with umask(mask):
         files.set(("flows", "page"), "<p>")
