@@ -11,6 +11,7 @@ from fractions import Fraction
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -166,23 +167,33 @@ def _summary(
     return pd.DataFrame([summary])
 
 
+_SPARK = {
+    "pyspark": None,  # so that its import fails
+    "great_expectations.datasource.fluent.data_asset.path.spark.spark_asset": SimpleNamespace(
+        SPARK_PATH_ASSET_TYPES=(), SPARK_PATH_ASSET_UNION=Any
+    ),
+}
+"""Modules that are not imported, by name, and what stands for them during the import of Great Expectations."""
+
+
 def import_expectations() -> Any:
     """Return the Great Expectations module of expectations, imported without usage statistics, in two seconds.
 
-    PySpark would be imported if it can be, and is not used. To search for garbage would take a fifth of the time.
+    PySpark would be imported if it can be, and is not used. To search for garbage would take a fifth of the time, and
+    to define Spark's kinds of files another fifth.
     """
     require("checks")
     os.environ["GX_ANALYTICS_ENABLED"] = "false"
-    hides_spark, collects = "pyspark" not in sys.modules, gc.isenabled()
-    if hides_spark:
-        sys.modules["pyspark"] = None  # type: ignore[assignment]  # so that its import fails
+    hides_spark, collects = not {"pyspark", "great_expectations"} & sys.modules.keys(), gc.isenabled()
+    hidden: dict[str, Any] = _SPARK if hides_spark else {}
+    sys.modules.update(hidden)
     gc.disable()
     try:
         with _imported_when_used("altair", "scipy.stats"):  # of expectations that are not checked; a second to import
             import great_expectations.expectations as gxe
     finally:
-        if hides_spark:
-            del sys.modules["pyspark"]
+        for name in hidden:
+            del sys.modules[name]
         if collects:
             gc.enable()
     return gxe

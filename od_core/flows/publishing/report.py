@@ -114,9 +114,8 @@ def estimation_text(certificate: Certificate) -> str:
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
     """Return the released flows between zones above 0, with their intervals if there are any, computed once."""
-    zones, interval = (release.tree.origin.levels[-1], release.tree.destination.levels[-1]), has_intervals(certificate)
-    name = ("leaf_flows", interval)
-    return release.once(name, lambda: release.flows_at(*zones, interval=interval).query("trips > 0"))
+    tables = FlowTables.of(release, certificate)
+    return release.once(("leaf_flows", tables.interval), lambda: tables.pairs[-1].flows.query("trips > 0"))
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
