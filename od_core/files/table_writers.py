@@ -20,8 +20,8 @@ _EMPTY: dict[str, Any] = {"null_handling": "replace"}
 def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
 
-    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row.
-    ``header`` is True to write the names of the columns first.
+    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row. One is
+    of whole numbers. ``header`` is True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
