@@ -13,31 +13,38 @@ import pyarrow.parquet as pq
 _ROWS = 1 << 20
 """Number of rows that are converted to text at a time."""
 
+_EMPTY: dict[str, Any] = {"null_handling": "replace"}
+"""Option of Arrow's joins of texts that makes a missing text an empty one."""
+
 
 def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
 
-    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row.
-    ``header`` is True to write the names of the columns first.
+    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row. One is
+    of whole numbers. ``header`` is True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
-        *columns, last = (_fields(column).fill_null("") for column in table.slice(start, _ROWS).columns)
-        ended = pc.binary_join_element_wise(last, text_scalar("\r\n"), text_scalar(""))
-        rows = pc.binary_join_element_wise(*columns, ended, text_scalar(","))
+        *columns, last = map(_fields, table.slice(start, _ROWS).columns)
+        ended = pc.binary_join_element_wise(last, text_scalar("\r\n"), text_scalar(""), **_EMPTY)
+        rows = pc.binary_join_element_wise(*columns, ended, text_scalar(","), **_EMPTY)
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 
 
-def _fields(column: pa.ChunkedArray) -> pa.Array:
-    """Return the values of a column as CSV fields. Each different text is examined once, because most are repeated."""
+def _fields(column: pa.ChunkedArray) -> pa.Array | pa.Scalar:
+    """Return the values of a column as CSV fields. Each different text is examined once, because most are repeated.
+
+    A text that all rows have is returned once.
+    """
     values = column.combine_chunks()
     if pa.types.is_integer(values.type):
         return values.cast(pa.large_string())
     if pa.types.is_floating(values.type):
         values = pc.if_else(pc.is_nan(values), None, values)
     texts = values.dictionary_encode()
-    return _quoted(texts.dictionary.cast(pa.large_string())).take(texts.indices)
+    fields = _quoted(texts.dictionary.cast(pa.large_string()))
+    return fields[0] if len(fields) == 1 and not texts.null_count else fields.take(texts.indices)
 
 
 def _quoted(texts: pa.Array) -> pa.Array:

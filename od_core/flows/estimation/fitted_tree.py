@@ -471,6 +471,8 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
 
     ``width`` is the number of destination areas of the level.
     """
+    if origin is origins and destination is destinations:
+        return np.arange(len(origin))
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")
     known = np.append(known[order], -1)  # a pair after the last one is compared with -1

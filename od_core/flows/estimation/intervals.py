@@ -152,11 +152,13 @@ class Intervals:
         """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.cells(*levels) for fit in self.fits]
-        numbers = [_numbered(*cells[:2], width) for cells in estimated]
-        zeros = numbers[0] if len(numbers) == 1 else np.unique(np.concatenate(numbers))
-        zeros = zeros[np.isin(zeros, _numbered(origin, destination, width), assume_unique=True, invert=True)]
-        places = (zeros // width).astype(np.int32), (zeros % width).astype(np.int32)
-        upper = bounds_of(self._estimates(levels, estimated, *places))[1]
+        every: tuple[Numbers, Numbers] = estimated[0][:2]
+        if len(estimated) > 1:
+            places = np.divmod(np.unique(np.concatenate([_numbered(*cells[:2], width) for cells in estimated])), width)
+            every = places[0].astype(np.int32), places[1].astype(np.int32)
+        upper = upper_end(self._estimates(levels, estimated, *every), upper_bound)
+        given = find_pairs(*every, origin, destination, width)
+        upper[given[given >= 0]] = 0
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]
         estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
         return int(max(upper.max(initial=0), estimated_by_none))
@@ -291,10 +293,11 @@ def dropped_bound(sums: Estimates) -> Integers:
 
 def upper_end(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
     """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
-    alone = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
-    together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
-    upper: Integers = np.where(sums.most > 0, np.minimum(alone, together), alone) + sums.unmeasured.astype(np.int64)
-    return upper
+    upper = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
+    if sums.most.any():
+        together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
+        np.minimum(upper, together, out=upper, where=sums.most > 0)
+    return upper + sums.unmeasured.astype(np.int64)
 
 
 class SegmentFit:

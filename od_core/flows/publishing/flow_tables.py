@@ -256,8 +256,8 @@ def _arrow(frame: pd.DataFrame) -> pa.Table:
 
 
 def repeated(text: str, rows: int) -> pa.Array:
-    """Return a column with the same text in every row."""
-    return pa.repeat(pa.scalar(text, pa.large_string()), rows)
+    """Return a column with the same text in every row, which is stored once."""
+    return pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int8()), rows), pa.array([text], pa.large_string()))
 
 
 def labelled(tree: FlowTree, flows: pd.DataFrame, levels: tuple[int, int] | None = None) -> pd.DataFrame:
@@ -292,7 +292,7 @@ def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     """Return the positions of the ``most`` largest numbers, largest first; equal numbers keep their order."""
     places = np.arange(len(trips))
     if len(trips) > most:
-        least = np.partition(trips, len(trips) - most)[len(trips) - most]
+        least = np.sort(trips)[-most]  # np.partition is slow if many numbers are equal
         above = np.flatnonzero(trips > least)
         places = np.sort(np.concatenate([above, np.flatnonzero(trips == least)[: most - len(above)]]))
     return places[np.argsort(-trips[places], kind="stable")]

@@ -138,7 +138,7 @@ def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array
     """Return the identifier of each code. Each distinct code is looked up once."""
     encoded = codes.combine_chunks().dictionary_encode()
     named = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
-    return named.take(encoded.indices)
+    return pa.DictionaryArray.from_arrays(encoded.indices, named)
 
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
