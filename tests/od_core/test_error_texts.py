@@ -58,6 +58,7 @@ ALLOWED = {
     # Texts of what is declared in public. OdError hides what templates stand for.
     ("od_assets/components/project.py", "{error}"): "Dagster's words on owners and cron lines",
     ("od_assets/series/section.py", "error.problem"): "PyYAML names a sign, a tag, an anchor or a name",
+    ("od_assets/cli/new_declaration.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",
     # Not texts of exceptions.
