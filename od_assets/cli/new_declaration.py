@@ -60,7 +60,7 @@ from od_core.privacy.budget import Budget, Cap
 from od_core.privacy.domain import alike
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
 from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
-from od_core.records.load import count_columns, has_dates, has_single_pairs, unused_columns
+from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, unused_columns
 from od_core.records.open_file import has_header, is_header, record_schema
 from od_core.records.zone_lists import read_zones
 from od_core.registry import refuse_unknown
@@ -169,7 +169,7 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
         return None
     unused = unused_columns(records.schema, records.columns, records.form)
     if unused:
-        counts = count_columns(records.source, unused, records.form)
+        counts = columns_like_counts(records.source, unused, records.form)
         found = (
             f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
         )
@@ -393,9 +393,10 @@ def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-FILE-MISSING", fault, next_step=step)
 
 
-def _series_periods(answers: Answers, _fields: Fields) -> SeriesPeriods:
+def _refuse_periods(answers: Answers, _fields: Fields) -> None:
+    """Raise OdError if the length of periods, the first one and the last one do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
-    return SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
+    SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
 
 
 _CHECKS_OF_FILES: dict[str, _Check] = {
@@ -408,8 +409,8 @@ _CHECKS_OF_FILES: dict[str, _Check] = {
 
 _CHECKS_OF_VALUES: dict[str, _Check] = {
     "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
-    "first": _series_periods,
-    "last": _series_periods,
+    "first": _refuse_periods,
+    "last": _refuse_periods,
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
     "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
     "max_trips": _refuse_bounds,

@@ -191,10 +191,8 @@ class Sides:
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
-@lru_cache(maxsize=8)
-def _of(*geographies: Geography) -> Sides:
-    """Return the combined geographies from a cache, because it takes time to make them equally deep."""
-    return Sides(*geographies)
+_sides_of = lru_cache(maxsize=8)(Sides)
+"""Return the combined geographies from a cache, because it takes time to make them equally deep."""
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
@@ -396,7 +394,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return geography.origin.zones, geography.destination.zones
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
-        return _of(*(zones.geography(folder) for zones in lists))
+        return _sides_of(*(zones.geography(folder) for zones in lists))
 
     def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
         """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""

@@ -107,7 +107,7 @@ class Target:
         return f"{self.quantity.name}: flows >= {self.least} within {tolerance} in {_decimal(100 * self.share)} %"
 
     def relaxed(self, factor: float) -> Target:
-        """Return the target with a tolerance that is ``factor`` times as large, rounded up to three digits.
+        """Return the target with a tolerance that is ``factor`` times as large, rounded up to three significant digits.
 
         Raises OdError if it would be above 100 % of a flow.
         """

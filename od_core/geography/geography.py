@@ -545,7 +545,7 @@ class Geography:
 
     @cached_property
     def labels(self) -> tuple[tuple[str, ...], ...]:
-        """A text for each area of each level that no other area of the level has: its name, or else its code."""
+        """A distinct text for each area of each level; see :func:`labels_of`. Without names, these are the codes."""
         if self.names is None:
             return self.codes
         return tuple(labels_of(codes, names) for codes, names in zip(self.codes, self.names, strict=True))

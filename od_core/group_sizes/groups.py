@@ -133,7 +133,7 @@ class GroupSizes:
         return int(self.size.sum())
 
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield one pair of arrays, the areas and the sizes of all groups; see ``Counted`` in ``od_core.ledger``."""
+        """Yield the areas and the sizes of all groups, for the fingerprint; see ``ledger.staged_files.Counted``."""
         yield self.area.astype(np.int64), self.size
 
     @classmethod

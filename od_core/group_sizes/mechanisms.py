@@ -1,7 +1,7 @@
 """Define the mechanisms for group sizes, and choose one by name or by a public rule.
 
 A mechanism says which query is asked of every area, and how its noisy values become histograms. :data:`MECHANISMS` has
-all of them, and :func:`chosen` is the rule.
+all of them, and :func:`default_mechanism` is the rule.
 """
 
 from __future__ import annotations
@@ -349,7 +349,9 @@ MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: 
 BIASED = 150
 """Least s m / L^2 at which the biases of leaf areas outweigh the extra noise of measuring further levels.
 
-s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see :func:`chosen`."""
+s is the noise scale, m the number of leaf areas per top area, and L the number of levels; see
+:func:`default_mechanism`.
+"""
 
 SHARED = 200
 """Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
@@ -363,7 +365,7 @@ VISIBLE = 2
 from the noise."""
 
 
-def chosen(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
+def default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:
     """Return the mechanism that a rule selects for a table from public numbers alone.
 
     All levels are measured if the noise is strong, so that biases of leaf areas add up, and many groups of a top area

@@ -17,7 +17,7 @@ import pandas as pd
 from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
-from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, chosen
+from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, exact_fraction
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -247,7 +247,7 @@ def plan_group_sizes(
     if cells > MOST_CELLS:
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
-    used = chosen(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
+    used = default_mechanism(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 
 

@@ -241,7 +241,7 @@ def release_group_sizes(
             neighbours).
         budget: ``Budget(epsilon=...)``.
         mechanism: name of a mechanism, or a mechanism with its options. By default, a rule that uses public numbers
-            only selects one (:func:`od_core.group_sizes.mechanisms.chosen`).
+            only selects one (:func:`od_core.group_sizes.mechanisms.default_mechanism`).
         top_code: the top code K, if it is public. Larger sizes count as K. A
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.

@@ -40,7 +40,7 @@ from od_core.ledger.chain import (
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
-from od_core.privacy.budget import Cap, Charge, Spent, refuse_other_charge, wrong_charge
+from od_core.privacy.budget import Cap, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import PrivacyDomain, unit_facts, year_of
 from od_core.privacy.plan import EARLIER, Plan, check_charges
 from od_core.privacy.unit import PrivacyUnit
@@ -582,7 +582,7 @@ class Ledger:
         with self._read() as entries:
             number = entries.verify().number
             for row in entries.select("kind = ?", RESERVED):
-                refuse_other_charge(_noise_of(row["content"]), charge_of(row))
+                refuse_wrong_charge(_noise_of(row["content"]), charge_of(row))
         return number
 
     def published(self, until: int = NEWEST, series: str | None = None) -> dict[ReleaseKey, datetime.datetime]:

@@ -32,7 +32,7 @@ class Counted(Protocol):
 
     @property
     def total(self) -> int:
-        """Confidential: number of trips that are counted."""
+        """Confidential: number of trips, or of members of groups, that are counted."""
         ...
 
     def column_pieces(self) -> Iterator[Sequence[NDArray[np.int64]]]:

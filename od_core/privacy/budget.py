@@ -361,7 +361,7 @@ class Charge:
         return {name: str(number) for name, number in numbers.items() if number}
 
 
-def refuse_other_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
+def refuse_wrong_charge(noise: Mapping[str, int | str], stated: Charge) -> None:
     """Check that a charge is the cost of its noise.
 
     Gaussian noise costs a rho of sensitivity^2 / (2 variance), and Laplace noise an epsilon of sensitivity / scale.

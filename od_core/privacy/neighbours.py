@@ -168,7 +168,7 @@ class Neighbours:
 
     @cached_property
     def publishes_total(self) -> bool:
-        """True if the total number of trips is an invariant, published exactly: one record of weight 1 is replaced."""
+        """True if neighbouring inputs have the same number of trips: one record of weight 1 is replaced by another."""
         unit = self.unit
         counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
         return counts_one and not self.record_may_leave

@@ -28,7 +28,7 @@ from od_core.privacy.budget import (
     Number,
     Spent,
     exact_fraction,
-    refuse_other_charge,
+    refuse_wrong_charge,
     wrong_charge,
 )
 from od_core.privacy.neighbours import Acceptance, Neighbours
@@ -346,7 +346,7 @@ def check_charges(plan: Plan) -> None:
     """
     neighbours = Neighbours(plan.unit, plan.acceptance)
     for step in plan.charged_steps:
-        refuse_other_charge(step.noise_facts, step.charge)
+        refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.steps:
         if step.charge.epsilon:
             plan.unit.refuse_year("releases with Laplace noise")

@@ -13,7 +13,7 @@ If a row stands for 100 trips and is counted as one trip, 99 are lost. What a ro
 number of trips may have any name, and a single mark such as ``*`` makes text of its column. So records are refused if
 nothing states what a row is and they have an *unused* column, which no declaration reads and by which no rows are
 selected. The names of the columns alone decide, so a refusal tells nothing about the records. Only ``od-release init``,
-where a person answers, looks at the content (:func:`count_columns`).
+where a person answers, looks at the content (:func:`columns_like_counts`).
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ _NUMBER = r"[\s\p{Z}]*[-+]?\p{Nd}[\p{Nd}\p{Z}\s.,''\x{2019}_]*"
 """RE2 pattern of a number within quotes of SQL: in any digits, possibly padded, grouped or with decimals."""
 
 
-def count_columns(source: Path, columns: list[str], form: RecordFormat) -> list[str]:
+def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) -> list[str]:
     """Confidential: return the columns of a file that look like counts, as most of their first values are numbers.
 
     ``columns`` are those to look at, named as in the file. Raises OdError if the file cannot be read.

@@ -198,7 +198,10 @@ def _weights(column: pd.Series) -> pa.Array:
 
 
 def _user_ids(column: pd.Series) -> pa.Array:
-    """Return user ids as text. Raises OdError if the column contains neither text nor whole numbers."""
+    """Return user ids as text, and None for a value that is neither text nor a whole number.
+
+    Raises OdError if the type of the column can hold neither.
+    """
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
     if column.notna().any() and not may_hold_text(column):

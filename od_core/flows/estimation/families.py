@@ -140,8 +140,8 @@ class Families:
             return np.arange(len(self.area)), self.offsets
         return self.kept, np.searchsorted(self.kept, self.offsets)
 
-    def deviations(self, p: Reals) -> tuple[Any, ...]:
-        """Return what the deviations of the children from the shares ``p`` are computed from, for compiled loops.
+    def deviation_arguments(self, p: Reals) -> tuple[Any, ...]:
+        """Return the first arguments of the compiled loops over the deviations of the children from the shares ``p``.
 
         The shape of ``p`` is (children,).
         """
@@ -374,7 +374,11 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
 def _regress(  # type: ignore[no-untyped-def]  # compiled
     offsets, h, p, parent_h, sigma, other, weight, explained, whole, squares, cells
 ):
-    """Add the products of tau - p with what p leaves unexplained, its squares, and those of the products, by size."""
+    """Add, to the size of each child that has siblings, the sums of which :func:`blended_shares` makes the slope.
+
+    tau are the shares that ``other`` gives, and H is ``parent_h``. To ``explained`` is added (h - p H)(tau - p) H; to
+    ``whole``, ((tau - p) H)^2; to ``squares``, the square of the former.
+    """
     for family in range(len(offsets) - 1):
         first, last, total = offsets[family], offsets[family + 1], parent_h[family]
         if last - first < 2 or not total > 0.0:
@@ -383,7 +387,8 @@ def _regress(  # type: ignore[no-untyped-def]  # compiled
         for i in range(first, last):
             back += other[i]
         for i in range(first, last):
-            gap = ((other[i] + weight * p[i]) / back - p[i]) * total
+            tau = (other[i] + weight * p[i]) / back
+            gap = (tau - p[i]) * total
             size = size_of(p[i] * total, sigma)
             product = (h[i] - p[i] * total) * gap
             explained[size] += product

@@ -129,7 +129,7 @@ class Deviations:
         """Return the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
         table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
-        for given in families.in_blocks(lambda own, at: own.deviations(p[at.children])):
+        for given in families.in_blocks(lambda own, at: own.deviation_arguments(p[at.children])):
             deviate(*given, excess, rest, cells, table)
         excess, rest = pooled(cells, excess, rest)
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
@@ -519,7 +519,9 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
             return
         if deviations is not None:
             estimate = np.empty(len(kept))
-            descend(*own.deviations(given.shares[k][children]), deviations.d, kept, runs, z, v, totals, estimate)
+            descend(
+                *own.deviation_arguments(given.shares[k][children]), deviations.d, kept, runs, z, v, totals, estimate
+            )
         else:
             spread = v[kept]
             lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
@@ -537,7 +539,7 @@ def _said_of_parents(families: Families, p: Reals, d: Reals, z: Reals, v: Reals)
     def said(own: Families, at: Places) -> tuple[Reals, Reals]:
         sums, spread = np.empty(len(own.parents)), np.empty(len(own.parents))
         below = z[at.children], np.ascontiguousarray(v[at.children])
-        combine(*own.deviations(p[at.children]), d, *below, sums, spread)
+        combine(*own.deviation_arguments(p[at.children]), d, *below, sums, spread)
         return sums, spread
 
     sums, spread = zip(*families.in_blocks(said), strict=True)

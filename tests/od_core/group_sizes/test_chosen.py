@@ -23,7 +23,7 @@ from od_core.group_sizes.mechanisms import (
     GroupSizeMechanism,
     Sizes,
     SizesPosterior,
-    chosen,
+    default_mechanism,
 )
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
@@ -55,7 +55,9 @@ def frames(draw):
 @given(frames())
 def test_less_budget_never_turns_the_choice_back(frame):
     """Noise grows from one budget to the next: the leaf areas' cumulative counts, their sizes, then all levels."""
-    places = [BY_NOISE.index(chosen(frame, UNBOUNDED, Fraction(epsilon))) for epsilon in sorted(EPSILONS)[::-1]]
+    places = [
+        BY_NOISE.index(default_mechanism(frame, UNBOUNDED, Fraction(epsilon))) for epsilon in sorted(EPSILONS)[::-1]
+    ]
     assert places == sorted(places)
     if frame.geography.depth == 1:
         assert max(places) < 2
@@ -63,7 +65,9 @@ def test_less_budget_never_turns_the_choice_back(frame):
 
 @given(frames(), st.sampled_from(EPSILONS))
 def test_bounded_neighbours_count_as_twice_the_noise(frame, epsilon):
-    assert chosen(frame, BOUNDED, 2 * Fraction(epsilon)) == chosen(frame, UNBOUNDED, Fraction(epsilon))
+    assert default_mechanism(frame, BOUNDED, 2 * Fraction(epsilon)) == default_mechanism(
+        frame, UNBOUNDED, Fraction(epsilon)
+    )
 
 
 @given(frames(), st.sampled_from(EPSILONS), st.integers(2, 3))
@@ -73,7 +77,9 @@ def test_copies_of_a_forest_side_by_side_change_nothing(frame, epsilon, copies):
     forest = pd.concat([zones.map(lambda code, n=n: f"{n}:{code}") for n in range(copies)], ignore_index=True)
     geography = Geography.from_frame(forest, list(zones.columns))
     copied = Frame(geography, np.tile(frame.groups[::-1], copies), frame.top_code)
-    assert chosen(copied, UNBOUNDED, Fraction(epsilon)) == chosen(frame, UNBOUNDED, Fraction(epsilon))
+    assert default_mechanism(copied, UNBOUNDED, Fraction(epsilon)) == default_mechanism(
+        frame, UNBOUNDED, Fraction(epsilon)
+    )
 
 
 def test_a_plan_without_a_mechanism_has_the_chosen_one():
@@ -81,7 +87,7 @@ def test_a_plan_without_a_mechanism_has_the_chosen_one():
     data = departures(FLIGHTS, "2001-01")
     for unit, leaf in ((UNBOUNDED, "cumulative"), (BOUNDED, "sizes")):
         plan = planned(data, None, "1", unit)
-        assert plan.mechanism == chosen(plan.frame, unit, plan.budget.epsilon) == BottomUpPosterior(leaf)
+        assert plan.mechanism == default_mechanism(plan.frame, unit, plan.budget.epsilon) == BottomUpPosterior(leaf)
 
 
 def planned(data: KnownGroups, mechanism: GroupSizeMechanism | None, epsilon: str, unit: PrivacyUnit = UNBOUNDED):
@@ -116,7 +122,7 @@ def to_the_best(
 
 
 def test_the_choices_on_made_up_groups():
-    """What is chosen where docs/explanation/group-sizes.md says what it costs."""
+    """What is default_mechanism where docs/explanation/group-sizes.md says what it costs."""
     cases = {
         (households, "1"): BottomUpPosterior("cumulative"),
         (households, "0.1"): SizesPosterior(),

@@ -23,7 +23,7 @@ from od_core.group_sizes.groups import GroupSizes
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records.counting import _errors_quote_nothing, count_trips, trip_counts_of
 from od_core.records.formats import FORMATS, TABLE, column_in
-from od_core.records.load import RecordColumns, count_columns, has_dates, load_records
+from od_core.records.load import RecordColumns, columns_like_counts, has_dates, load_records
 from od_core.records.open_file import RecordFile, has_header, in_records, record_schema
 from od_core.stops.trajectories import Trajectories
 from tests.od_core.records.published import istat_line
@@ -329,7 +329,7 @@ def readers(source, form, target):
     yield "dates", lambda: has_dates(source, column_in(columns.origin, tuple(record_schema(source, form))), form)
     yield (
         "meaning",
-        lambda: count_columns(source, [str(column_in(columns.origin, tuple(record_schema(source, form))))], form),
+        lambda: columns_like_counts(source, [str(column_in(columns.origin, tuple(record_schema(source, form))))], form),
     )
     if form is TABLE:
         groups = dict(zip(("group", "area", "size"), (*ENDS, "n"), strict=True))

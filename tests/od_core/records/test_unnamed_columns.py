@@ -14,7 +14,7 @@ import pytest
 from od_core import Geography, OdError
 from od_core.privacy.unit import TRIP
 from od_core.records.formats import FORMATS, TABLE, RecordColumns
-from od_core.records.load import count_columns
+from od_core.records.load import columns_like_counts
 from od_core.records.open_file import has_header
 from od_core.records.table_file import loaded_trips, read_table
 from od_core.records.zone_lists import read_zones
@@ -92,9 +92,9 @@ def test_no_name_and_no_mark_hides_a_count(loaded, written, name, values):
     assert read_as(loaded, source) == "OD-TRIPS-ROWS"
     with pytest.raises(OdError, match="OD-TRIPS-ROWS"):
         loaded_trips(source, TRIP, None, (), one_row_a_trip=False)
-    assert count_columns(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
+    assert columns_like_counts(source, [name, "sex"], TABLE) == ([] if "*" in values else [name])
     marked = written([("origin", "destination", name), *(("aa", "ba", n) for n in ("7", "8", "<5"))], "m.csv")
-    assert count_columns(marked, [name], TABLE) == [name]
+    assert columns_like_counts(marked, [name], TABLE) == [name]
 
 
 def test_a_frame_of_records_reaches_the_same_columns(tmp_path, loaded):
