@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import gc
 import itertools
-import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -237,24 +236,19 @@ def published_flights(
 ) -> Path:
     """A folder like ``var`` with two months of flights, published: bundles and database. Not to be changed.
 
-    The first worker that needs it makes it, which takes seconds; the others wait, and copy it.
+    The first worker that needs it makes it, which takes seconds; each has a copy.
     """
     from tests.published_flights import publish_flights
 
-    folder = tmp_path_factory.mktemp("published_flights")
-    if not hasattr(pytestconfig, "workerinput"):
-        publish_flights(folder, flights, airport_geography)
-        return folder
-    shared = tmp_path_factory.getbasetemp().parent / "published_flights"  # of all workers of this run
+    base = tmp_path_factory.getbasetemp()
+    shared = (base.parent if hasattr(pytestconfig, "workerinput") else base) / "published_flights"  # of one run
     with shared.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # it ends with the worker
         if not shared.exists():
-            publish_flights(folder, flights, airport_geography)
-            shutil.copytree(folder, shared.with_suffix(f".{os.getpid()}"))
-            shared.with_suffix(f".{os.getpid()}").rename(shared)
-            return folder
-    shutil.copytree(shared, folder, dirs_exist_ok=True)
-    return folder
+            made = tmp_path_factory.mktemp("made")
+            publish_flights(made, flights, airport_geography)
+            made.rename(shared)
+    return Path(shutil.copytree(shared, tmp_path_factory.mktemp("copy") / "published_flights"))
 
 
 @pytest.fixture(scope="session")

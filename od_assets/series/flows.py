@@ -192,7 +192,7 @@ class Sides:
 
 
 _sides_of = lru_cache(maxsize=8)(Sides)
-"""Return the combined geographies from a cache, because it takes time to make them equally deep."""
+"""Combined geographies, from a cache, because it takes time to make them equally deep."""
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):

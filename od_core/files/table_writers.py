@@ -20,14 +20,15 @@ _EMPTY: dict[str, Any] = {"null_handling": "replace"}
 def write_rows(file: BinaryIO, table: pa.Table, *, header: bool) -> None:
     """Append rows in the format of RFC 4180, in UTF-8. A missing value, or NaN, is an empty field.
 
-    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row. One is
-    of whole numbers. ``header`` is True to write the names of the columns first.
+    The table has at least two columns, of text or of numbers: the line of a missing value alone would be no row.
+    ``header`` is True to write the names of the columns first.
     """
     if header:
         file.write((",".join(table.column_names) + "\r\n").encode())
     for start in range(0, len(table), _ROWS):
         *columns, last = map(_fields, table.slice(start, _ROWS).columns)
-        ended = pc.binary_join_element_wise(last, text_scalar("\r\n"), text_scalar(""), **_EMPTY)
+        ends = pa.repeat(text_scalar("\r\n"), min(_ROWS, len(table) - start))  # an array, as a row may be of scalars
+        ended = pc.binary_join_element_wise(last, ends, text_scalar(""), **_EMPTY)
         rows = pc.binary_join_element_wise(*columns, ended, text_scalar(","), **_EMPTY)
         file.write(rows.buffers()[2][: pc.sum(pc.binary_length(rows)).as_py()])
 

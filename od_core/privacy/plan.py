@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import html
 import json
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
@@ -92,13 +93,15 @@ class GaussianStep(Step):
         variance: variance of the noise, exact.
 
     Raises:
-        OdError: The noise is too wide for 64 bits.
+        OdError: The variance is not above 0, or the noise is too wide for 64 bits.
     """
 
     sensitivity_squared: int
     variance: Fraction
 
     def __post_init__(self) -> None:
+        if self.variance <= 0:
+            raise plan_defect("a step needs a variance")
         if self.variance > MAX_VARIANCE:
             raise OdError(
                 "OD-BUDGET-RHO", "the budget is too small for noise of 64 bits", next_step="raise epsilon or rho"
@@ -403,7 +406,7 @@ class Uncounted:
     def step(self, number: int, rho: Fraction) -> UncountedStep:
         """Return the step that measures the trips, with a charge of ``rho``."""
         squared = self.max_trips**2
-        return UncountedStep(0, squared, Fraction(squared) / (2 * rho), self.max_trips, number)
+        return UncountedStep(0, squared, Fraction(squared) / (2 * rho), number)
 
     @property
     def sentence(self) -> str:
@@ -430,12 +433,15 @@ class UncountedStep(GaussianStep):
 
     Attributes:
         sensitivity_squared: K^2, for both neighbour relations: a user who is replaced changes one number by at most K.
-        max_trips: K, the sensitivity.
         own_number: number of the step within the release.
     """
 
-    max_trips: int
     own_number: int
+
+    @property
+    def max_trips(self) -> int:
+        """K, the sensitivity."""
+        return math.isqrt(self.sensitivity_squared)
 
     @property
     def number(self) -> int:

@@ -471,7 +471,7 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
 
     ``width`` is the number of destination areas of the level.
     """
-    if origin is origins and destination is destinations:
+    if origin is origins and destination is destinations:  # each pair is found where it is
         return np.arange(len(origin))
     known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
     order = np.argsort(known, kind="stable")

@@ -69,6 +69,7 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -113,37 +114,47 @@ bin without a large deviation does not overrule one."""
 
 @dataclass(frozen=True, eq=False)
 class Deviations:
-    """The distribution of the deviations of a level from the shares that are predicted, by the size of its nodes.
+    """The deviations of the children of a level from the shares that are predicted, by the size of the children.
 
     Attributes:
-        d: The variance of the deviations; shape (sizes,).
-        table: Number of nodes of each size (:data:`od_core.flows.estimation.families.SIZES`) in each cell of the grid
-            of t; shape (sizes, points - 1).
+        families: The families of the level.
+        p: Share of each child; shape (children,).
     """
 
-    d: Reals
-    table: Integers
+    families: Families
+    p: Reals
 
-    @classmethod
-    def of(cls, families: Families, p: Reals) -> Deviations:
-        """Return the deviations of a level from the shares ``p``; shape of ``p``: (children,)."""
+    def _arguments(self, own: Families, at: Places) -> tuple[Any, ...]:
+        return own.deviation_arguments(self.p[at.children])
+
+    @cached_property
+    def d(self) -> Reals:
+        """The variance of the deviations; shape (sizes,)."""
         excess, rest, cells = np.zeros(SIZES), np.zeros(SIZES), np.zeros(SIZES, dtype=np.int64)
-        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
-        for given in families.in_blocks(lambda own, at: own.deviation_arguments(p[at.children])):
-            deviate(*given, excess, rest, cells, table)
+        for given in self.families.in_blocks(self._arguments):
+            deviate(*given, excess, rest, cells)
         excess, rest = pooled(cells, excess, rest)
         d = np.divide(excess, rest, out=np.zeros_like(rest), where=rest > 0)
-        return cls(np.maximum(d, _LEAST_DISPERSION * families.sigma**2), table)
+        return np.maximum(d, _LEAST_DISPERSION * self.families.sigma**2)
 
     @cached_property
     def mixture(self) -> tuple[Integers, Reals]:
         """Number of the bin to which each size belongs, shape (sizes,), and g at each point, shape (bins, points)."""
-        bin_of = bins(self.table.sum(axis=1), _LEAST_CELLS)
+        table = np.zeros((SIZES, (_HIGHEST - LOWEST) * STEPS), dtype=np.int64)
+
+        def tabulated(own: Families, at: Places) -> Integers:
+            counts = np.zeros_like(table)
+            _tabulate(*self._arguments(own, at), counts)
+            return counts
+
+        for counts in self.families.in_blocks(tabulated):
+            table += counts
+        bin_of = bins(table.sum(axis=1), _LEAST_CELLS)
         at_centres, at_points = _densities(1), _densities(0)
         kept = np.empty((int(bin_of[-1]) + 1, len(at_points)))
         part = np.array([float(one / (1 + one)) for one in _LAMBDAS])
         for number in range(len(kept)):
-            own = self.table[bin_of == number].sum(axis=0)
+            own = table[bin_of == number].sum(axis=0)
             each = at_points * _weights(at_centres, own)
             kept[number] = np.cumsum(each * part, axis=1)[:, -1] / np.cumsum(each, axis=1)[:, -1]
         return bin_of, kept
@@ -162,6 +173,21 @@ def _densities(half: int) -> Reals:
         spreads = [1 + one for one in _LAMBDAS]
         rows.append([float(exact.exp(-t * t / (2 * spread)) / exact.sqrt(spread)) for spread in spreads])
     return np.array(rows)
+
+
+@kernel
+def _tabulate(offsets, h, v, siblings, p, parent_h, parent_variance, sigma, table):  # type: ignore[no-untyped-def]
+    """Count the children of every family of several by their size and t, where t is on the grid."""
+    points = table.shape[1]
+    for family in range(len(offsets) - 1):
+        first, last = offsets[family], offsets[family + 1]
+        if last - first < 2:
+            continue
+        for i in range(first, last):
+            r, noise = deviation(h[i], v[i], p[i], parent_h[family], siblings[family], parent_variance[family])
+            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
+            if 0 <= point < points:
+                table[size_of(p[i] * parent_h[family], sigma), int(point)] += 1
 
 
 @kernel
@@ -257,10 +283,9 @@ def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def
 
 @kernel
 def deviate(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells, table
+    offsets, h, v, siblings, p, parent_h, parent_variance, sigma, excess, rest, cells
 ):
-    """Add r^2 - w and 1 - p of the children of every family of several by size, and their number by size and t."""
-    points = table.shape[1]
+    """Add r^2 - w and 1 - p of the children of every family of several, and their number, by size."""
     for family in range(len(offsets) - 1):
         first, last = offsets[family], offsets[family + 1]
         if last - first < 2:
@@ -271,9 +296,6 @@ def deviate(  # type: ignore[no-untyped-def]  # compiled
             excess[size] += r * r - noise
             rest[size] += 1.0 - p[i]
             cells[size] += 1
-            point = math.floor((r / math.sqrt(noise) - LOWEST) * STEPS)
-            if 0 <= point < points:
-                table[size, int(point)] += 1
 
 
 @kernel
@@ -454,7 +476,7 @@ class Prediction:
     @classmethod
     def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
-        deviations = {k: Deviations.of(families[k], p) for k, p in enumerate(shares) if families[k].learns}
+        deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {k + 1: partial(_said_of_parents, families[k], shares[k], own.d) for k, own in deviations.items()}
         root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
         for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):

@@ -116,8 +116,9 @@ def estimation_text(certificate: Certificate) -> str:
 
 
 def leaf_flows(release: ReleasedFlows, certificate: Certificate) -> pd.DataFrame:
-    """Return the released flows between zones above 0, as the tables of the bundle have them."""
-    return FlowTables.of(release, certificate).pairs[-1].flows.query("trips > 0")
+    """Return the released flows between zones above 0, as the tables of the bundle have them, computed once."""
+    tables = FlowTables.of(release, certificate)
+    return release.once(("leaf_flows", tables.interval), lambda: tables.pairs[-1].flows.query("trips > 0"))
 
 
 def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:

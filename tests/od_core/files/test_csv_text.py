@@ -42,3 +42,11 @@ def test_rows_are_those_of_the_csv_module(rows, at_one_time):
     expected = io.StringIO(newline="")
     csv.writer(expected, lineterminator="\r\n").writerows([head, *read])
     assert text == expected.getvalue()
+
+
+@given(st.lists(st.tuples(TEXT, TEXT), min_size=1, max_size=3))
+def test_a_table_may_have_texts_alone_and_the_same_in_every_row(rows):
+    file, expected = io.BytesIO(), io.StringIO(newline="")
+    write_rows(file, pa.table([*zip(*rows, strict=True)], ["origin", "destination"]), header=False)
+    csv.writer(expected, lineterminator="\r\n").writerows(rows)
+    assert file.getvalue().decode("utf-8") == expected.getvalue()

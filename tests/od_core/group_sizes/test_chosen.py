@@ -122,7 +122,7 @@ def to_the_best(
 
 
 def test_the_choices_on_made_up_groups():
-    """What is default_mechanism where docs/explanation/group-sizes.md says what it costs."""
+    """What is chosen where docs/explanation/group-sizes.md says what it costs."""
     cases = {
         (households, "1"): BottomUpPosterior("cumulative"),
         (households, "0.1"): SizesPosterior(),
