@@ -298,8 +298,7 @@ def test_a_root_choice_that_is_not_charged_is_caught(two_ways_to_cut, monkeypatc
     chances = homogeneity_chances(4 / free, CLAIM * Fraction(99, 100))
     assert chance_to_miss(chances, CLAIM, runs := 12_500) <= ALPHA
     monkeypatch.setattr(mechanisms, "noisy_minimum", lambda scores, _, path: noisy_minimum(scores, free, path))
-    monkeypatch.setattr(mechanisms.DAFEntropy, "choosing", lambda self, depth, share: Fraction(0))
-    monkeypatch.setattr(DAFHomogeneity, "choosing", mechanisms.DAFEntropy.choosing)
+    monkeypatch.setattr(DAFHomogeneity, "costs", mechanisms.DAFEntropy.costs)
     assert shown(homogeneity_event, runs) > CLAIM
 
 
