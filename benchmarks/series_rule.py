@@ -21,10 +21,10 @@ from benchmarks.estimator import CASES, NOISE, VARIANTS, data_set, planned
 from benchmarks.measuring import case_parser, machine, printed, steps
 from od_core import ReleasePlan
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.estimation.held_out import LEAST_SQUARES, Choice, choice_of, earlier_of
+from od_core.flows.estimation.held_out import Choice, choice_of, earlier_of
 from od_core.flows.estimation.least_squares import measured_levels
 from od_core.flows.estimation.refinement import with_trips
-from od_core.flows.estimation.shrinkage import Rule, shrink
+from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named

@@ -15,7 +15,7 @@ from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimation.levels import Measurement, estimate, estimated_piece, next_parents, refuse_beyond_memory
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import SegmentStep, ThresholdStep
+from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
@@ -143,6 +143,18 @@ def _measured(
         counts.add_to(noisy[k :: len(tables)], plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
+
+
+def measure_area_totals(
+    plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements
+) -> list[Measurement]:
+    """Measure the trips from and to each zone once, if the plan measures them. The true trips are confidential."""
+
+    def draw(step: AreaTotalStep) -> Iterator[Integers]:
+        counts = trips.of_zones(plan.tree, step.side)
+        yield checked_noise(noise, noise.draw(step.variance, step.number, 0, len(counts)), len(counts)) + counts
+
+    return [Measurement(step, None, measurements.once(step, partial(draw, step))) for step in plan.area_total_steps]
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[Integers]:

@@ -27,6 +27,8 @@ from od_core.flows.allocation import VarianceModel, minimised_error
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.step import (
+    AreaTotals,
+    AreaTotalStep,
     CombinedTotals,
     Segments,
     SegmentStep,
@@ -41,7 +43,16 @@ from od_core.geography.geography import Geography
 from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
-from od_core.privacy.plan import EARLIER, GaussianStep, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
+from od_core.privacy.plan import (
+    EARLIER,
+    GaussianStep,
+    Plan,
+    Step,
+    Uncounted,
+    UncountedStep,
+    plan_defect,
+    share_of_table,
+)
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
@@ -119,12 +130,13 @@ class ReleasePlan(Plan):
         tree, unit, budget, mechanism, bands, acceptance: see :func:`plan_release`.
         segments: breakdowns by which trips are also counted; None if there are none.
         uncounted: how the number of uncounted trips is measured; None if it is not measured.
+        area_totals: how the trips from and to each zone are measured; None if they are not measured.
         earlier: what the certificate of the release before states of the rule of estimation of its series: ``release``,
             ``estimation`` and ``evidence``. None if there is none, or if the mechanism does not choose a rule.
 
     Raises:
-        OdError: If the segments, the number of uncounted trips or the bands do not suit the mechanism and the unit, or
-            if no steps have the budget.
+        OdError: If the segments, the number of uncounted trips, the area totals or the bands do not suit the mechanism,
+            the tree and the unit, or if no steps have the budget.
     """
 
     tree: FlowTree
@@ -135,6 +147,7 @@ class ReleasePlan(Plan):
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     segments: Segments | None = None
     uncounted: Uncounted | None = None
+    area_totals: AreaTotals | None = None
     earlier: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
@@ -148,8 +161,12 @@ class ReleasePlan(Plan):
             )
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
+        if self.area_totals is not None:
+            self.area_totals.check(self.tree, self.mechanism)
         if self.bands is not None:
             self.bands.check(self.tree.depth, self.mechanism)
+            if self.area_totals is not None:
+                raise _refused("a release in parts has no area totals: leave out `area_totals` or the bands")
         if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
             raise OdError(
                 "OD-BANDS",
@@ -159,11 +176,25 @@ class ReleasePlan(Plan):
 
     @cached_property
     def steps(self) -> tuple[GaussianStep, ...]:
-        """All steps, top level first; the steps of a level are its totals and then its segments."""
+        """All steps of the flow tree, top level first; the steps of a level are its totals and then its segments."""
+        return tuple(step for step in self._of_table if not isinstance(step, AreaTotalStep))
+
+    @cached_property
+    def area_total_steps(self) -> tuple[AreaTotalStep, ...]:
+        """The steps that measure the trips from or to each zone; empty if these are not measured."""
+        return tuple(step for step in self._of_table if isinstance(step, AreaTotalStep))
+
+    @cached_property
+    def _of_table(self) -> tuple[GaussianStep, ...]:
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth),)
-        of_table = share_of_table(self.uncounted)
-        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, self.segments, of_table)
+        given = self.segments, self.area_totals, share_of_table(self.uncounted)
+        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *given)
+
+    @property
+    def charged_steps(self) -> tuple[Step, ...]:
+        """All steps that the ledger charges: those of the tree, of area totals, and of the uncounted trips."""
+        return self._of_table if self.uncounted_step is None else (*self._of_table, self.uncounted_step)
 
     @cached_property
     def uncounted_step(self) -> UncountedStep | None:
@@ -171,7 +202,7 @@ class ReleasePlan(Plan):
         if self.uncounted is None:
             return None
         number = (1 + len(self.breakdowns)) * (self.tree.depth + 1)
-        rho = sum((step.rho for step in self.steps), start=Fraction(0)) / share_of_table(self.uncounted)
+        rho = sum((step.rho for step in self._of_table), start=Fraction(0)) / share_of_table(self.uncounted)
         return self.uncounted.step(number, rho * self.uncounted.share)
 
     @cached_property
@@ -349,18 +380,35 @@ class ReleasePlan(Plan):
     def _cells(self) -> tuple[int, ...] | None:
         if self.uncounted is not None:
             return None
-        return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self.steps])
+        return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
 
     def level_above(self, step: TotalStep) -> int | None:
         """Return the nearest level above a step that is measured or, as the root, published exactly.
 
-        Return None if there is none: the step is the first, and the root is not published exactly.
+        Return None if there is none: the step is of area totals, or is the first and the root is not published exactly.
         """
+        if isinstance(step, AreaTotalStep):
+            return None
         levels = [total.level for total in self.totals]
         before = levels.index(step.level) - 1
         if before >= 0:
             return levels[before]
         return 0 if self.publishes_total else None
+
+    def level_pair(self, step: TotalStep) -> tuple[int, int]:
+        """Return the levels of the two geographies whose areas a step counts; the whole space is level 0."""
+        if isinstance(step, AreaTotalStep):
+            depth = self.tree.origin.depth
+            return (0, depth) if step.side else (depth, 0)
+        return self.tree.level_pair(step.level)
+
+    def public_cells(self, step: TotalStep) -> int:
+        """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
+        origin_level, destination_level = self.level_pair(step)
+        cells = self.tree.origin.size(origin_level) * self.tree.destination.size(destination_level)
+        if isinstance(step, SegmentStep):
+            cells *= len(find(self.breakdowns, step.breakdown).categories)
+        return cells
 
     def steps_at(self, level: int) -> list[GaussianStep]:
         """Return the steps that measure a level, its totals first; empty if the level is not measured."""
@@ -383,25 +431,25 @@ class ReleasePlan(Plan):
             totals), public_cells (number of public nodes, times the categories), sensitivity_squared, variance,
             standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
         """
-        names = self.tree.level_names
         by_breakdown = {one.name: self.expected_segment_errors(one.name) for one in self.breakdowns}
         errors = {"": self.expected_errors} | by_breakdown
         rows = []
-        for step in self.steps:
+        for step in (*self.steps, *self.area_total_steps):
             by = step.breakdown if isinstance(step, SegmentStep) else ""
-            categories = len(find(self.breakdowns, by).categories) if by else 1
+            origin_level, destination_level = self.level_pair(step)
+            is_of_areas = isinstance(step, AreaTotalStep)
             rows.append(
                 {
                     "level": step.level,
-                    "origin_level": names[step.level][0],
-                    "destination_level": names[step.level][1],
+                    "origin_level": self.tree.origin.level_names[origin_level],
+                    "destination_level": self.tree.destination.level_names[destination_level],
                     **({} if self.segments is None else {"breakdown": by}),
-                    "public_cells": self.tree.cells(step.level) * categories,
+                    "public_cells": self.public_cells(step),
                     "sensitivity_squared": step.sensitivity_squared,
                     "variance": float_above(step.variance),
                     "standard_deviation": float_above(step.variance) ** 0.5,
                     "rho": float_above(step.rho),
-                    "expected_error": errors[by][step.level],
+                    "expected_error": float_above(step.variance) ** 0.5 if is_of_areas else errors[by][step.level],
                 }
             )
         return pd.DataFrame(rows)
@@ -425,6 +473,7 @@ class ReleasePlan(Plan):
             **({} if self.bands is None else {"bands": self.bands.facts()}),
             **({} if self.segments is None else {"segments": self.segments.facts()}),
             **({} if self.uncounted is None else {"uncounted": self.uncounted.facts()}),
+            **({} if self.area_totals is None else {"area_totals": str(self.area_totals.share)}),
             **({} if self.earlier is None else {EARLIER: json.loads(json.dumps(self.earlier, sort_keys=True))}),
         }
 
@@ -443,6 +492,7 @@ def plan_release(
     segment_unknown: Mapping[str, str] | None = None,
     segment_share: Number | None = None,
     uncounted: Uncounted | None = None,
+    area_totals: Number | None = None,
 ) -> ReleasePlan:
     """Plan a release from public facts alone.
 
@@ -464,6 +514,8 @@ def plan_release(
         segment_share: share of the budget that all breakdowns have together; see
             :meth:`od_core.flows.step.Segments.of` for the default.
         uncounted: for unit ``user_year``, how the number of trips that are not counted is measured.
+        area_totals: share of the budget for the trips from and to each zone, which are then measured beside the tree;
+            by default, they are sums of the flows.
 
     Raises:
         OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
@@ -484,7 +536,8 @@ def plan_release(
     if isinstance(budget.shares, MinimisedError) and chosen.measures != "present_leaves":
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
-    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted)
+    of_areas = None if area_totals is None else AreaTotals(area_totals)
+    return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted, of_areas)
 
 
 def _half_widths(variances: Sequence[float]) -> list[float]:

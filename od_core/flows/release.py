@@ -28,7 +28,7 @@ from od_core.flows.estimation.levels import (
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.measuring import measure_levels, measure_present
+from od_core.flows.measuring import measure_area_totals, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
@@ -66,7 +66,7 @@ def measured_cells(plan: ReleasePlan, measurement: Measurement) -> Iterator[pa.R
     tree, step, schema, categories = plan.tree, measurement.step, MEASUREMENT_SCHEMA, [""]
     if isinstance(step, SegmentStep):
         schema, categories = SEGMENT_MEASUREMENT_SCHEMA, list(find(plan.breakdowns, step.breakdown).categories)
-    o_level, d_level = tree.level_pair(step.level)
+    o_level, d_level = plan.level_pair(step)
     origins, destinations = tree.origin.code_arrays[o_level], tree.destination.code_arrays[d_level]
     names = pa.array(categories, pa.large_string())
     for cells, noisy in measurement.pieces(plan, len(names)):
@@ -228,6 +228,7 @@ def release_flows(
     segment_unknown: Mapping[str, str] | None = None,
     segment_share: Number | None = None,
     uncounted: Uncounted | None = None,
+    area_totals: Number | None = None,
     previous: Release | None = None,
 ) -> Release:
     """Release the flows of trips with a differential privacy guarantee.
@@ -262,6 +263,8 @@ def release_flows(
         segments, segment_unknown, segment_share: see :func:`od_core.flows.plan.plan_release`. ``flows`` has a text
             column with the name of each breakdown.
         uncounted: for unit ``user_year``, how the number of trips that are not counted is measured. It needs a ledger.
+        area_totals: share of the budget for the trips from and to each zone; see
+            :func:`od_core.flows.plan.plan_release`.
         previous: the release of the period before, if the mechanism chooses its rule (``estimate="auto"``). If both
             have the same plan, its rule stays unless the evidence of both is clearly against it.
 
@@ -282,6 +285,7 @@ def release_flows(
         segment_unknown=segment_unknown,
         segment_share=segment_share,
         uncounted=uncounted,
+        area_totals=area_totals,
     )
     if previous is not None and previous.choice is not None:
         stated = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
@@ -322,6 +326,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
+    measured += measure_area_totals(plan, trips, noise, measurements)
     segments: dict[str, Integers] = {}
     if plan.mechanism.refines:
         (*_, nodes), segments = refine(plan, root, measured)

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.budget import Budget, Charge, exact_fraction
+from od_core.privacy.budget import Budget, Charge, Number, exact_fraction
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.plan import GaussianStep
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
@@ -74,6 +74,76 @@ class CombinedTotals:
         largest = math.gcd(*whole)
         variance = 1 / sum(precisions, start=Fraction(0))
         return cls(total.level, tuple(weight // largest for weight in whole), variance)
+
+
+@dataclass(frozen=True)
+class AreaTotalStep(GaussianStep):
+    """The planned query of the trips that begin in each zone, or that end there, measured beside the flow tree.
+
+    Its level is the number after those of the flow tree, in the order of the sides that are measured.
+
+    Attributes:
+        side: 0 for the trips that begin in each zone of the origins, 1 for those that end in each of the destinations.
+        own_number: number of the step within the release.
+    """
+
+    side: int
+    own_number: int
+
+    @property
+    def number(self) -> int:
+        """Number of the step within the release; see :attr:`od_core.privacy.plan.Step.number`."""
+        return self.own_number
+
+    @property
+    def noise_facts(self) -> dict[str, int | str]:
+        """Facts of a Gaussian step, and the side whose zones have the totals."""
+        return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
+
+
+@dataclass(frozen=True)
+class AreaTotals:
+    """The declared measurement of the trips from and to each zone.
+
+    Attributes:
+        share: its share of the budget of the table, above 0 and at most 1/2, in equal parts for the measured sides.
+
+    Raises:
+        OdError: the share is out of its range.
+    """
+
+    share: Fraction
+
+    def __init__(self, share: Number) -> None:
+        exact = exact_fraction("the share of the budget for area totals", share)
+        if not 0 < exact <= Fraction(1, 2):
+            raise _no_area_totals(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
+        object.__setattr__(self, "share", exact)
+
+    def check(self, tree: FlowTree, mechanism: Mechanism) -> None:
+        """Raise OdError if a flow tree or a mechanism cannot be combined with area totals."""
+        if not mechanism.refines:
+            raise _no_area_totals(f"mechanism {mechanism.name!r} estimates a level from itself and the levels above")
+        if mechanism.leaf_dial is not None and not mechanism.shrinks:
+            raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
+        if not self.sides(tree):
+            raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
+
+    def sides(self, tree: FlowTree) -> tuple[int, ...]:
+        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
+        pairs = [*map(tree.level_pair, range(tree.depth + 1))]
+        found = []
+        for side, (own, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
+            coarsest = min(pair[1 - side] for pair in pairs if pair[side] == own.depth)
+            if own.size(own.depth) > 1 and other.size(coarsest) > 1:
+                found.append(side)
+        return tuple(found)
+
+
+def _no_area_totals(message: str) -> OdError:
+    return OdError(
+        "OD-AREA-TOTALS", f"area totals cannot be measured: {message}", next_step="correct or leave out `area_totals`"
+    )
 
 
 TotalStep = GaussianStep | CombinedTotals
@@ -236,21 +306,25 @@ def planned_steps(
     mechanism: Mechanism,
     budget: Budget,
     segments: Segments | None = None,
+    area_totals: AreaTotals | None = None,
     of_table: Fraction = Fraction(1),
 ) -> tuple[GaussianStep, ...]:
     """Return the steps of a mechanism without a threshold, top level first; within a level, the totals first.
 
-    Together, they have the share ``of_table`` of the budget. Raises OdError if the budget has no delta, or shares for
-    another number of levels.
+    Those of area totals are the last. Together, the steps have the share ``of_table`` of the budget. Raises OdError if
+    the budget has no delta, or shares for another number of levels.
     """
     of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = level_queries(of_levels, neighbours, segments)
     whole = sum(share for *_, share in queries)
-    shares = tuple(share / whole for *_, share in queries)
-    cells = shifted_cells(neighbours, [(level, breakdown is not None) for level, breakdown, _ in queries])
+    sides, of_areas = ((), Fraction(0)) if area_totals is None else (area_totals.sides(tree), area_totals.share)
+    shares = tuple((1 - of_areas) * share / whole for *_, share in queries)
+    shares += tuple(of_areas / len(sides) for _ in sides)
+    counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
+    cells = shifted_cells(neighbours, counted)
     rho = of_table * budget.total_rho(mechanism.default_conversion, shares, cells if of_table == 1 else None)
     steps: list[GaussianStep] = []
-    for (level, breakdown, _), share in zip(queries, shares, strict=True):
+    for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
         sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
         if segments is None or breakdown is None:
@@ -258,6 +332,11 @@ def planned_steps(
         else:
             position = 1 + segments.breakdowns.index(breakdown)
             steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
+    tables = 1 if segments is None else 1 + len(segments.breakdowns)
+    for at, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
+        level, sensitivity = tree.depth + at, neighbours.sensitivity_squared(tree.depth)
+        number = tables * (tree.depth + 1) + at  # the number before is that of uncounted trips
+        steps.append(AreaTotalStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), side, number))
     return tuple(steps)
 
 

@@ -110,6 +110,15 @@ class TripCounts:
         """Number of all trips."""
         return int(self.before[-1])
 
+    def of_zones(self, tree: FlowTree, side: int) -> NDArray[np.int64]:
+        """Return the trips that begin in each zone of the origins (side 0) or end in each of the destinations (1)."""
+        geography = (tree.origin, tree.destination)[side]
+        trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
+        for first in range(0, len(self.rank), PAIRS):
+            pairs = tree.pairs_at(self.rank[first : first + PAIRS])
+            np.add.at(trips, (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1]))
+        return trips
+
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:
         """Add the true trips of each child to its noise, shape (children,), in place: it becomes a measurement.
 

@@ -55,7 +55,9 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel
+from od_core.flows.estimation.levels import Measurement
 from od_core.flows.estimation.shrinkage import (
+    LEAST_SQUARES,
     Prediction,
     Rule,
     blended,
@@ -67,7 +69,6 @@ from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.privacy.plan import EARLIER
 
-LEAST_SQUARES = Rule(learns=False)
 RULES = (Rule(), *(Rule(u=Fraction(u)) for u in ("1/4", "1/2", "3/4", "1", "3/2", "2", "3")))
 """Rules that are compared with least squares."""
 
@@ -245,10 +246,15 @@ def choice_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Choice:
     return Choice(rule, pooled, (stated["since"] or plan.earlier["release"]) if rule == before else None)
 
 
-def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers] | None:
-    """Return the trips of all nodes of each level by the rule of :func:`choice_of`; None if it is least squares."""
+def estimated(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]
+) -> list[Integers] | None:
+    """Return the trips of all nodes of each level by the rule of :func:`choice_of`, which knows no area totals.
+
+    Return None if it is least squares, and no area totals were measured.
+    """
     rule = choice_of(plan, levels).rule
-    return shrink(plan, levels, rule) if rule.learns else None
+    return shrink(plan, levels, rule, areas=areas) if rule.learns or plan.area_totals is not None else None
 
 
 def chosen_rule(plan: ReleasePlan, levels: Sequence[MeasuredLevel], earlier: Nodes | None = None) -> Rule:

@@ -19,7 +19,7 @@ import numpy as np
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.step import CombinedTotals, ThresholdStep, TotalStep
+from od_core.flows.step import AreaTotalStep, CombinedTotals, ThresholdStep, TotalStep
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
 from od_core.parallel import in_order, memory
@@ -59,6 +59,8 @@ class NoisyCounts:
 
     def cells(self, plan: ReleasePlan) -> int:
         """Return the number of measured cells, computed from the flow tree and the parents."""
+        if isinstance(self.step, AreaTotalStep):
+            return len(zones_of(plan, self.step))
         if self.parents is None:
             return 1
         return len(self.parents) if self._stands_alone else sum(map(len, plan.tree.expand(self.parents)))
@@ -69,6 +71,9 @@ class NoisyCounts:
 
     def pieces(self, plan: ReleasePlan, categories: int = 1) -> Iterator[tuple[Pairs, Integers]]:
         """Yield the measured cells in tree order, in pieces, with ``categories`` consecutive noisy values each."""
+        if isinstance(self.step, AreaTotalStep):
+            yield zones_of(plan, self.step), self.noisy.values()
+            return
         if self._stands_alone:
             cells = Pairs(self.step.level, _ROOT, _ROOT) if self.parents is None else self.parents
             yield cells, self.noisy.values()
@@ -111,6 +116,14 @@ class Measurement(NoisyCounts):
     """
 
     step: GaussianStep
+
+
+def zones_of(plan: ReleasePlan, step: AreaTotalStep) -> Pairs:
+    """Return the cells of a step of area totals: each zone of its side, with the whole space of the other side."""
+    geography = (plan.tree.origin, plan.tree.destination)[step.side]
+    zones = np.arange(geography.size(geography.depth), dtype=np.int32)
+    whole = np.zeros_like(zones)
+    return Pairs(step.level, *((whole, zones) if step.side else (zones, whole)))
 
 
 def disorder() -> OdError:
@@ -290,7 +303,9 @@ of a breakdown, each of its categories."""
 def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
     segments = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
-    totals: list[NoisyCounts] = _combined(plan, measured, segments) if segments else [*measured]
+    totals: list[NoisyCounts] = [one for one in measured if not isinstance(one.step, AreaTotalStep)]
+    if segments:
+        totals = _combined(plan, measured, segments)
     return {"": [totals]} | segments
 
 

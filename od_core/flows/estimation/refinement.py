@@ -141,7 +141,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
             name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
             for name, own in _leaf_values(counts).items()
         }
-    shrunk = shrunk_levels(plan, root, totals)
+    shrunk = shrunk_levels(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
     sums = leaf_sums(plan, leaf)
@@ -200,18 +200,19 @@ def refine_above(
 
 
 def shrunk_levels(
-    plan: ReleasePlan, root: Nodes | None, measured: Sequence[NoisyCounts]
+    plan: ReleasePlan, root: Nodes | None, totals: Sequence[NoisyCounts], areas: Sequence[Measurement] = ()
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the shrunk trips of their nodes, top level first.
+    """Return all levels with the trips of their nodes, top level first, if the estimates need whole levels.
 
-    Return None if the plan estimates by least squares, or if its estimator chooses these.
+    Return None if they do not: if they are least squares, alone or chosen, and no area totals were measured. These are
+    in ``areas``, among other measurements.
     """
-    if not plan.mechanism.shrinks:
+    if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
-    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), measured)
+    levels = measured_levels(plan, None if root is None else int(root.trips.sum()), totals)
     refuse_large_levels(levels)
-    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module}")
-    trips: list[Integers] | None = module.estimated(plan, levels)
+    module = import_module(f"od_core.flows.estimation.{plan.mechanism.estimator.module or 'shrinkage'}")
+    trips: list[Integers] | None = module.estimated(plan, levels, areas)
     return None if trips is None else list(zip(levels, trips, strict=True))
 
 

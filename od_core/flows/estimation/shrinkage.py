@@ -69,11 +69,13 @@ from dataclasses import dataclass, replace
 from decimal import Context, Decimal
 from fractions import Fraction
 from functools import cache, cached_property, partial
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
+from od_core.flows.estimation.area_totals import SMALL, MeasuredTotals, whole_trips, with_area_totals
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
@@ -91,7 +93,9 @@ from od_core.flows.estimation.families import (
     trips_of_nodes,
 )
 from od_core.flows.estimation.least_squares import MeasuredLevel, up
+from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.one_margin import project_to_total
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
 
@@ -225,29 +229,6 @@ def kept_part(t, kept):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
-    """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
-
-    The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are
-    still above 0. The shift decreases until no further child becomes 0 [michelot1986simplex].
-    """
-    positive, shift = len(w) + 1, np.inf
-    while True:
-        own, whole, left = 0.0, 0.0, 0
-        for i in range(len(w)):
-            if w[i] + shift * deviation[i] > 0.0:
-                own += w[i]
-                whole += deviation[i]
-                left += 1
-        if left >= positive or left == 0:
-            break
-        positive = left
-        shift = (total - own) / whole
-    for i in range(len(w)):
-        w[i] = max(w[i] + shift * deviation[i], 0.0)
-
-
-@kernel
 def round_in_lumps(w, total, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
     """Round ``w`` to whole numbers of at least 0 with the sum ``total``, and write them into ``trips``.
 
@@ -354,14 +335,12 @@ def descend(  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
-    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, least, lump, trips
+    p, sigma, kept, runs, own_z, own_v, totals, bin_of, kept_parts, furthest, w
 ):
-    """Write the trips of the kept children of every family, given its trips, into ``trips``.
+    """Write the estimates of the kept children of every family, given its trips, into ``w``.
 
-    Estimates are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
+    They are at most ``furthest`` standard deviations from the linear estimate z + (c - sum z) v / sum v.
     """
-    widest = np.max(np.diff(runs))
-    w, even, own = np.empty(widest), np.ones(widest), np.empty(widest, dtype=np.int64)
     for family in range(len(totals)):
         first, size, total = runs[family], runs[family + 1] - runs[family], totals[family]
         if total == 0 or size == 0:
@@ -378,9 +357,21 @@ def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
             part = kept_part((own_z[i] - mean) / spread, kept_parts[bin_of[size_of(mean, sigma)]])
             linear = own_z[i] + (total - z) * own_v[i] / v
             estimate = mean + (own_z[i] - mean) * part
-            w[k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
-        project_to_total(w[:size], even[:size], float(total))
-        round_in_lumps(w[:size], total, least, lump, own[:size])
+            w[first + k] = min(max(estimate, linear - furthest * spread), linear + furthest * spread)
+
+
+@kernel
+def divide_in_lumps(w, kept, runs, totals, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
+    """Write the trips of the kept children of every family, which :func:`round_in_lumps` gives, into ``trips``."""
+    widest = np.max(np.diff(runs))
+    even, own = np.ones(widest), np.empty(widest, dtype=np.int64)
+    for family in range(len(totals)):
+        first, size = runs[family], runs[family + 1] - runs[family]
+        if totals[family] == 0 or size == 0:
+            continue
+        of_family = w[first : first + size]
+        project_to_total(of_family, even[:size], float(totals[family]))
+        round_in_lumps(of_family, totals[family], least, lump, own[:size])
         for k in range(size):
             trips[kept[first + k]] = own[k]
 
@@ -425,24 +416,36 @@ class Rule:
         return cls(facts["rule"] != "least_squares", None if facts["u"] is None else Fraction(facts["u"]))
 
 
-def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> list[Integers]:
+LEAST_SQUARES = Rule(learns=False)
+
+
+def estimated(plan: ReleasePlan, levels: Sequence[MeasuredLevel], areas: Sequence[Measurement]) -> list[Integers]:
     """Return the trips of all nodes of each level by the rule of the plan; see :func:`shrink`."""
-    return shrink(plan, levels, Rule(u=plan.mechanism.leaf_dial))
+    rule = Rule(u=plan.mechanism.leaf_dial) if plan.mechanism.shrinks else LEAST_SQUARES
+    return shrink(plan, levels, rule, areas=areas)
 
 
 def shrink(
-    plan: ReleasePlan, levels: Sequence[MeasuredLevel], rule: Rule = Rule(), earlier: Nodes | None = None
+    plan: ReleasePlan,
+    levels: Sequence[MeasuredLevel],
+    rule: Rule = Rule(),
+    earlier: Nodes | None = None,
+    areas: Sequence[Measurement] = (),
 ) -> list[Integers]:
     """Return the trips of all nodes of each level, top level first; shape (nodes,) each.
 
     Trips are integers of at least 0, and the children of a node sum to its trips. Dropped nodes have 0 trips.
-    ``earlier`` are the leaves of an earlier release with their trips, in tree order; None or empty if there is none.
+
+    Args:
+        earlier: The leaves of an earlier release with their trips, in tree order; None or empty if there is none.
+        areas: Measurements, of which those of area totals are used.
     """
+    levels, of_areas = with_area_totals(plan, levels, areas)
     families = list(families_of(plan, levels))
     if not rule.learns:
-        return trips_by_rule(plan, Prediction.of(levels, families, ()), rule)
+        return trips_by_rule(plan, Prediction.of(levels, families, (), of_areas), rule)
     others = None if earlier is None or not len(earlier) else trips_of_nodes(plan, levels, earlier)
-    first = predicted(levels, families, others)
+    first = predicted(levels, families, others, of_areas)
     trips = trips_by_rule(plan, first, rule)
     if not plan.tree.same_geography:
         return trips
@@ -452,7 +455,7 @@ def shrink(
     del leaves
     shares = blended(families, shares, others)
     del others
-    return trips_by_rule(plan, Prediction.of(levels, families, shares), rule)
+    return trips_by_rule(plan, Prediction.of(levels, families, shares, of_areas), rule)
 
 
 @dataclass(frozen=True, eq=False)
@@ -465,6 +468,7 @@ class Prediction:
         deviations: The deviations of each level that learns, by the position of the level.
         root: Estimate of the root under the model; shape (1,).
         estimates: Estimates and variances of the kept children of each level under the model; step 3.
+        of_areas: Estimated totals of areas from their measurements, by the position of the level of the areas.
     """
 
     families: Sequence[Families]
@@ -472,16 +476,23 @@ class Prediction:
     deviations: Mapping[int, Deviations]
     root: Reals
     estimates: Sequence[tuple[Reals, Reals]]
+    of_areas: Mapping[int, MeasuredTotals]
 
     @classmethod
-    def of(cls, levels: Sequence[MeasuredLevel], families: Sequence[Families], shares: Sequence[Reals]) -> Prediction:
+    def of(
+        cls,
+        levels: Sequence[MeasuredLevel],
+        families: Sequence[Families],
+        shares: Sequence[Reals],
+        of_areas: Mapping[int, MeasuredTotals] = MappingProxyType({}),
+    ) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
         rules = {k + 1: partial(_said_of_parents, families[k], shares[k], own.d) for k, own in deviations.items()}
         root, estimates = np.empty(0), list[tuple[Reals, Reals]]()
         for level, (root, v, _) in zip(levels[::-1], up(levels, rules), strict=True):
             estimates.insert(0, (root[level.divided], v[level.divided]))
-        return cls(families, shares, deviations, root, estimates[1:])
+        return cls(families, shares, deviations, root, estimates[1:], of_areas)
 
     def of_some_leaves(self, chosen: Integers) -> Prediction:
         """Return the prediction for the leaves of some families only; their deviations are those of all leaves.
@@ -497,13 +508,16 @@ class Prediction:
 
 
 def predicted(
-    levels: Sequence[MeasuredLevel], families: Sequence[Families], others: Sequence[Reals] | None
+    levels: Sequence[MeasuredLevel],
+    families: Sequence[Families],
+    others: Sequence[Reals] | None,
+    of_areas: Mapping[int, MeasuredTotals] = MappingProxyType({}),
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]
     if others is not None:
         shares = blended(families, shares, others, _CLEAR)
-    return Prediction.of(levels, families, shares)
+    return Prediction.of(levels, families, shares, of_areas)
 
 
 def blended(
@@ -531,27 +545,38 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
     deviations = given.deviations.get(k)
     mixture = None if deviations is None or rule.u is None else deviations.mixture
     least, furthest = float(rule.u or 0) * given.families[-1].sigma, _FURTHEST[k == len(given.families) - 1]
+    lumps = least, max(1, math.floor(least))
+    of_areas, (every, every_run) = given.of_areas.get(k), level.kept_children
+    estimates = np.empty(0 if of_areas is None else len(every))
 
     def divide(own: Families, at: Places) -> None:
         (kept, runs), totals, children = own.kept_children, above[own.parents], at.children
         z, v = own.of_children(*(values[at.kept] for values in given.estimates[k]))
+        estimate, spread = np.empty(len(kept)), v[kept]
         if mixture is not None:
-            lumps = furthest, least, max(1, math.floor(least)), trips[children]
-            descend_by_mixture(given.shares[k][children], own.sigma, kept, runs, z, v, totals, *mixture, *lumps)
-            return
-        if deviations is not None:
-            estimate = np.empty(len(kept))
+            descend_by_mixture(
+                given.shares[k][children], own.sigma, kept, runs, z, v, totals, *mixture, furthest, estimate
+            )
+        elif deviations is not None:
             descend(
                 *own.deviation_arguments(given.shares[k][children]), deviations.d, kept, runs, z, v, totals, estimate
             )
         else:
-            spread = v[kept]
             lacking = (totals - run_sums(z[kept], runs)) / run_sums(spread, runs)
             estimate = z[kept] + np.repeat(lacking, np.diff(runs)) * spread
-        rounded = np.floor(estimate + 0.5).astype(np.int64)
-        trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
+        if of_areas is not None:
+            estimates[at.children if level.kept is None else at.kept] = estimate
+        elif mixture is not None:
+            divide_in_lumps(estimate, kept, runs, totals, *lumps, trips[children])
+        else:
+            rounded = np.floor(estimate + 0.5).astype(np.int64)
+            trips[children][kept] = plan.mechanism.project(rounded, totals, runs)
 
     deque(level.in_blocks(divide), maxlen=0)
+    if of_areas is not None:
+        totals, area = above[level.parents], level.area[every]
+        small = float(rule.u or SMALL) * given.families[-1].sigma
+        trips[every] = whole_trips(estimates, level.noise, every_run, totals, area, of_areas, small)
     return trips
 
 

@@ -320,3 +320,26 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
             given = min(gives, excess)
             projected[i] -= given
             excess -= given
+
+
+@kernel
+def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
+    """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
+
+    The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are
+    still above 0. The shift decreases until no further child becomes 0 [michelot1986simplex].
+    """
+    positive, shift = len(w) + 1, np.inf
+    while True:
+        own, whole, left = 0.0, 0.0, 0
+        for i in range(len(w)):
+            if w[i] + shift * deviation[i] > 0.0:
+                own += w[i]
+                whole += deviation[i]
+                left += 1
+        if left >= positive or left == 0:
+            break
+        positive = left
+        shift = (total - own) / whole
+    for i in range(len(w)):
+        w[i] = max(w[i] + shift * deviation[i], 0.0)

@@ -47,7 +47,6 @@ from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.tables import schema_of
-from od_core.records.segments import find
 
 MOST_STORED = 200_000
 """Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
@@ -268,22 +267,18 @@ FLOWS = FlowKind()
 
 def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
     """Return the facts of the certificate on a measured step: a level, or a level by the categories of a breakdown."""
-    step, cells = measurement.step, plan.tree.cells(measurement.step.level)
-    origin_level, destination_level = plan.tree.level_names[step.level]
-    by: dict[str, Any] = {}
-    if isinstance(step, SegmentStep):
-        by, cells = {"breakdown": step.breakdown}, cells * len(find(plan.breakdowns, step.breakdown).categories)
+    step, (origin_level, destination_level) = measurement.step, plan.level_pair(measurement.step)
     return {
         "level": step.level,
-        **by,
-        "origin_level": origin_level,
-        "destination_level": destination_level,
+        **({"breakdown": step.breakdown} if isinstance(step, SegmentStep) else {}),
+        "origin_level": plan.tree.origin.level_names[origin_level],
+        "destination_level": plan.tree.destination.level_names[destination_level],
         "sensitivity_squared": step.sensitivity_squared,
         "variance": float_above(step.variance),
         "variance_exact": str(step.variance),
         "rho": float_above(step.rho),
         "rho_exact": str(step.rho),
-        "public_cells": cells,
+        "public_cells": plan.public_cells(step),
         "measured_cells": len(measurement.noisy),
     }
 

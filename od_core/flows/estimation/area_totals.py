@@ -1,0 +1,350 @@
+"""Use measured area totals: fit the flow tree with them, and make whole numbers that agree with them.
+
+Beside the tree, the trips that begin in each zone, and those that end there, may be measured once. These are the *area
+totals*. A sum of hundreds of noisy flows has far more noise than one measurement. Moreover, whole numbers of at least 0
+with given sums take trips from large areas and give them to small ones.
+
+**Fit.** Let h be the estimates of the leaves by the tree's own least squares
+(:mod:`od_core.flows.estimation.least_squares`), C their covariance, R the map from leaves to area totals, y the
+measured totals and S the diagonal matrix of their variances. The estimates from all measurements are
+
+    h' = h + C R' m,   (R C R' + S) m = y - R h.
+
+C R' m is the fit of a tree whose noisy values are 0, except those of the leaves, which are s2 R' m, where s2 is their
+variance. So h' is what the tree's own least squares estimate if s2 R' m is added to the noisy values of the leaves, and
+every estimator uses area totals in this way (:func:`with_area_totals`). All leaves below a divided node have the same
+variance, so R C R' m follows from the nodes above the leaves. Conjugate gradients [hestenes1952methods] solve the
+system. R maps the leaves that were measured: the trips of dropped nodes are given to the other leaves of their zone.
+
+**Whole numbers.** Every level divides the areas of one side, so it determines the totals of smaller areas. Let e be its
+estimates, and T the estimated totals of these areas, whose noise has the variance S. The x >= 0 that are near to both
+minimise
+
+    sum (x - e)^2 / s2 + sum (sums of x by area - T)^2 / (f S),
+
+where the children of each node sum to its trips, s2 is the noise of the level, and f is a constant below 1. They are
+x = max(0, e + a + b) with a number a for each node and b for each area, which are found in turn
+(:func:`towards_totals`). Then x is rounded so that the children of a node keep their sum. Small flows are gathered into
+lumps, since few pairs of zones have trips, and what an area lacks after rounding counts in the next nodes
+(:func:`gathered`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+
+from od_core.flows.arrays import Integers, Reals
+from od_core.flows.estimation.families import family_blocks
+from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
+from od_core.flows.estimation.levels import Measurement
+from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.step import AreaTotalStep
+from od_core.geography.flow_tree import FlowTree, run_sums
+from od_core.geography.geography import Numbers
+from od_core.kernels import kernel
+from od_core.parallel import in_order
+
+_ITERATIONS = 300
+"""Largest number of steps of conjugate gradients."""
+
+_RESIDUAL = 1e-12
+"""Part of the right side that may remain."""
+
+_ROUNDS = 12
+"""Number of times that the flows of areas are moved towards their totals."""
+
+_SOFTNESS = 0.2
+"""Part of the variance of a measured total by which it may be missed. Flows of at least 0 take trips from large areas,
+which is an error beside the noise; with the whole variance, much of it remained."""
+
+_CARRIED = 0.1
+"""Part of what rounding has taken from an area that counts when the next trips are given. With more, small flows get
+trips of others."""
+
+SMALL = 0.5
+"""Flows below this part of the standard deviation of the leaves' noise are gathered into lumps of this size."""
+
+_NEARLY = 1e-9
+"""Distance from a whole number that is an error of arithmetic."""
+
+
+@dataclass(frozen=True, eq=False)
+class MeasuredTotals:
+    """The estimated totals of the areas of one side at a level, without the trips of dropped nodes.
+
+    Attributes:
+        trips: T of each area; shape (areas,).
+        noise: Variance of the noise of the sum of the measured totals of the zones of each area; shape (areas,).
+    """
+
+    trips: Reals
+    noise: Reals
+
+
+@dataclass(frozen=True, eq=False)
+class _Families:
+    """The families of leaves: each divides an area of one side into its zones, and has one zone on the other side.
+
+    Attributes:
+        side: Side that the leaves divide: 0 for origins, 1 for destinations.
+        area, zone: Number of the area, and of the zone on the other side; shape (families,) each.
+        size: Number of leaves; shape (families,).
+        area_of: Number of the area of each zone on the side that is divided; shape (zones,).
+        zones: Number of zones of the origins and of the destinations.
+        noise: Variance of the noise of the leaves.
+    """
+
+    side: int
+    area: Numbers
+    zone: Numbers
+    size: Integers
+    area_of: Numbers
+    zones: tuple[int, int]
+    noise: float
+
+    @classmethod
+    def of(cls, tree: FlowTree, levels: Sequence[MeasuredLevel]) -> _Families:
+        """Return the families of the last of some levels."""
+        above, leaves = levels[-2:]
+        side, area_of = _divided(tree, above)
+        ends = leaves.nodes.origin, leaves.nodes.destination
+        area = (above.nodes.origin, above.nodes.destination)[side][above.divided]
+        zones = tree.origin.size(tree.origin.depth), tree.destination.size(tree.destination.depth)
+        zone = ends[1 - side][leaves.offsets[:-1]]
+        return cls(side, area, zone, np.diff(leaves.offsets), area_of, zones, leaves.noise)
+
+    def begun_and_ended(self, h: Reals, sums: Reals, own: Reals) -> tuple[Reals, Reals]:
+        """Return the fitted totals of all origins and of all destinations; shape (zones,) each.
+
+        Args:
+            h: Fitted trips of each family.
+            sums: Sum of the noisy values of the leaves of each family.
+            own: Sum of the noisy values of the leaves of each zone of the side that is divided; shape (zones,).
+        """
+        lacking = np.bincount(self.area, (h - sums) / self.size, minlength=int(self.area_of[-1]) + 1)
+        divided = own + lacking[self.area_of]
+        whole: Reals = np.bincount(self.zone, h, minlength=self.zones[1 - self.side]).astype(np.float64)
+        return (whole, divided) if self.side else (divided, whole)
+
+    def noise_of(self, m: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+        """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
+        own, other = m[self.side], m[1 - self.side][self.zone]
+        of_areas = np.bincount(self.area_of, own)
+        number = np.bincount(self.area, minlength=len(of_areas))[self.area_of]
+        of_others = np.bincount(self.area, other, minlength=len(of_areas))[self.area_of]
+        return self.noise * (of_areas[self.area] + self.size * other), self.noise * (number * own + of_others)
+
+    def diagonal(self, side: int) -> Reals:
+        """Return the noise of the leaves of each zone of one side; shape (zones,)."""
+        leaves = np.bincount(self.zone, self.size, minlength=self.zones[side])
+        if side == self.side:
+            leaves = np.bincount(self.area, minlength=int(self.area_of[-1]) + 1)[self.area_of]
+        return self.noise * leaves.astype(np.float64)
+
+
+def _divided(tree: FlowTree, above: MeasuredLevel, below: int = 0) -> tuple[int, Numbers]:
+    """Return the side that the children of a level divide, and the area of each zone ``below`` levels below it."""
+    side = 0 if tree.refines_origin(above.nodes.level + 1) else 1
+    geography, at = (tree.origin, tree.destination)[side], tree.level_pair(above.nodes.level + below)[side]
+    return side, geography.ancestors_at(geography.depth, at)
+
+
+def with_area_totals(
+    plan: ReleasePlan, levels: Sequence[MeasuredLevel], measured: Sequence[Measurement]
+) -> tuple[list[MeasuredLevel], dict[int, MeasuredTotals]]:
+    """Return levels whose least-squares fit is that of all measurements, and the estimated totals of areas.
+
+    Args:
+        levels: The levels of the flow tree, as :func:`od_core.flows.estimation.least_squares.measured_levels` returns.
+        measured: The measurements of a release, of which those of area totals are used.
+
+    Returns:
+        The levels, of which only the last one differs; and the totals of the areas into which the children of a level
+        divide others, by the position of the level. Without measured area totals, the levels as they are, and none.
+    """
+    steps = [(one.step, one.reals()) for one in measured if isinstance(one.step, AreaTotalStep)]
+    if not steps or not len(levels[-1].nodes):
+        return list(levels), {}
+    leaves, families = levels[-1], _Families.of(plan.tree, levels)
+    ends = leaves.nodes.origin, leaves.nodes.destination
+    sums = run_sums(leaves.noisy, leaves.offsets)
+    own = np.bincount(ends[families.side], leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
+    fitted = families.begun_and_ended(_fit(levels, families, sums), sums, own)
+    at_zero = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in levels[:-1]), leaves]
+    bounds = np.cumsum([0, *(len(noisy) for _, noisy in steps)])
+    y = np.concatenate([noisy for _, noisy in steps])
+    spread = np.concatenate([np.full(len(noisy), float(step.variance)) for step, noisy in steps])
+
+    def by_side(values: Reals) -> tuple[Reals, Reals]:
+        """Return numbers of all measured totals by side; those of a side that is not measured are 0."""
+        found = [np.zeros(zones) for zones in families.zones]
+        for (step, _), (first, last) in zip(steps, pairwise(bounds), strict=True):
+            found[step.side] = values[first:last]
+        return found[0], found[1]
+
+    def joined(values: Sequence[Reals]) -> Reals:
+        return np.concatenate([values[step.side] for step, _ in steps])
+
+    def product(m: Reals) -> Reals:
+        """Return (R C R' + S) m."""
+        of_families, of_zones = families.noise_of(by_side(m))
+        fit = families.begun_and_ended(_fit(at_zero, families, of_families), of_families, of_zones)
+        return joined(fit) + spread * m
+
+    m = _solved(product, y - joined(fitted), spread + joined([families.diagonal(side) for side in (0, 1)]))
+    added, totals = by_side(m), by_side(y - spread * m)
+    noisy = leaves.noisy + leaves.noise * (added[0][ends[0]] + added[1][ends[1]])
+    variances = {step.side: float(step.variance) for step, _ in steps}
+    found = {}
+    for k, above in enumerate(levels[:-1]):
+        side, area = _divided(plan.tree, above, 1)
+        if side in variances and area[-1] > 0:
+            trips, zones = np.bincount(area, totals[side]), np.bincount(area)
+            found[k] = MeasuredTotals(trips.astype(np.float64), (variances[side] * zones).astype(np.float64))
+    return [*levels[:-1], replace(leaves, noisy=noisy)], found
+
+
+def _fit(levels: Sequence[MeasuredLevel], families: _Families, sums: Reals) -> Reals:
+    """Return the least-squares estimate of each family of leaves, whose noisy values sum to ``sums``."""
+    spread = (families.size * families.noise).astype(np.float64)
+    passed, none = list(up(levels, {len(levels) - 1: lambda _z, _v: (sums, spread)})), np.empty(0)
+    h, _, _ = passed.pop()
+    for above, level in pairwise(levels[:-1]):
+        z, v, (total, siblings) = passed.pop()
+        estimate = np.empty_like(z)
+        descend(level.offsets, h[above.divided], none, total, siblings, z, np.ascontiguousarray(v), estimate, none)
+        h = estimate
+    return h[levels[-2].divided]
+
+
+def _solved(product: Callable[[Reals], Reals], right: Reals, diagonal: Reals) -> Reals:
+    """Return the solution of a positive definite system by conjugate gradients, with sums in a fixed order."""
+    ends = np.array([0, len(right)])
+
+    def dot(a: Reals, b: Reals) -> float:
+        return float(run_sums(a * b, ends)[0])
+
+    solution, left = np.zeros_like(right), right.copy()
+    scaled = left / diagonal
+    towards, size, enough = scaled, dot(left, scaled), _RESIDUAL**2 * dot(right, right)
+    for _ in range(_ITERATIONS):
+        if dot(left, left) <= enough:
+            break
+        moved = product(towards)
+        step = size / dot(towards, moved)
+        solution, left = solution + step * towards, left - step * moved
+        scaled, before = left / diagonal, size
+        size = dot(left, scaled)
+        towards = scaled + size / before * towards
+    return solution
+
+
+def whole_trips(
+    estimate: Reals,
+    noise: float,
+    runs: Integers,
+    totals: Integers,
+    area: Numbers,
+    of_areas: MeasuredTotals,
+    least: float,
+) -> Integers:
+    """Return whole trips of the children of all nodes of a level, which sum to those of the nodes; shape (children,).
+
+    Args:
+        estimate: e of each child; shape (children,).
+        noise: Variance of the noise of the level.
+        runs: The children of node ``p`` are ``runs[p]:runs[p + 1]``; shape (nodes + 1,).
+        totals: Trips of each node; shape (nodes,).
+        area: Number of the area of each child; shape (children,).
+        of_areas: Estimated totals of the areas.
+        least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
+    """
+    x = towards_totals(estimate, noise, runs, totals, area, of_areas)
+    trips: Integers = gathered(x, runs, totals, area, len(of_areas.trips), least, max(1, math.floor(least)))
+    return trips
+
+
+def towards_totals(
+    estimate: Reals, noise: float, runs: Integers, totals: Integers, area: Numbers, of_areas: MeasuredTotals
+) -> Reals:
+    """Return the real x of the module docstring; see :func:`whole_trips`. Shape (children,)."""
+    x, move = np.empty(len(estimate)), np.zeros(len(of_areas.trips))
+
+    def near(block: tuple[int, int]) -> Reals:
+        first, last = block
+        found = np.zeros((2, len(move)))
+        _near(estimate, runs[first : last + 1], totals[first:last], area, move, x, *found)
+        return found
+
+    def sums_near() -> Reals:
+        """Return the sum of x, and the number of the x above 0, of each area; shape (2, areas)."""
+        found = np.zeros((2, len(move)))
+        for of_block in in_order(near, family_blocks(runs)):
+            found += of_block
+        return found
+
+    softness = _SOFTNESS * of_areas.noise / noise
+    for _ in range(_ROUNDS):
+        sums, number = sums_near()
+        move += (of_areas.trips - sums - softness * move) / (number + softness)
+    sums_near()
+    return x
+
+
+@kernel
+def _near(estimate, runs, totals, area, move, x, sums, number):  # type: ignore[no-untyped-def]  # compiled
+    """Write x of the children of every node, given how far the children of each area are moved, and add their sums."""
+    even = np.ones(np.max(np.diff(runs)))
+    for node in range(len(totals)):
+        first, last = runs[node], runs[node + 1]
+        for i in range(first, last):
+            x[i] = estimate[i] + move[area[i]] if totals[node] > 0 else 0.0
+        if totals[node] > 0:
+            project_to_total(x[first:last], even[: last - first], float(totals[node]))
+        for i in range(first, last):
+            sums[area[i]] += x[i]
+            if x[i] > 0.0:
+                number[area[i]] += 1.0
+
+
+@kernel
+def gathered(x, runs, totals, area, areas, least, lump):  # type: ignore[no-untyped-def]  # compiled
+    """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
+
+    Each x of at least ``least`` is rounded down, and all others to 0. What then lacks in a node is given in lumps to
+    the children that lack most, with a part of what their area lacks of the nodes before. The last piece, smaller than
+    a lump, goes to the first of these that has trips.
+    """
+    trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(areas)
+    short = np.empty(np.max(np.diff(runs)))
+    for node in range(len(totals)):
+        first, last, left = runs[node], runs[node + 1], totals[node]
+        if left == 0 or first == last:
+            continue
+        for i in range(first, last):
+            if x[i] >= least:
+                trips[i] = np.int64(math.floor(x[i] + _NEARLY))
+                left -= trips[i]
+            short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]] if x[i] > _NEARLY else -np.inf
+        order = np.argsort(-short[: last - first], kind="mergesort")
+        k = 0
+        while left >= lump:
+            trips[first + order[k % len(order)]] += lump
+            left -= lump
+            k += 1
+        if left > 0:
+            at = order[k % len(order)]
+            for child in order:
+                if trips[first + child] > 0:
+                    at = child
+                    break
+            trips[first + at] += left
+        for i in range(first, last):
+            lacks[area[i]] += x[i] - trips[i]
+    return trips
