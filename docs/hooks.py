@@ -181,7 +181,7 @@ def errors() -> Iterator[str]:
 
 def estimators() -> Iterator[str]:
     """Yield the rules of estimation in the words of reports and of Dagster."""
-    from od_core.flows.mechanisms import ESTIMATORS
+    from od_core.flows.estimators import ESTIMATORS
 
     yield "| rule | what it makes of the measurements |\n|---|---|"
     for one in ESTIMATORS.values():

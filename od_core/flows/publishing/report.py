@@ -15,8 +15,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands, indicators
-from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
