@@ -13,7 +13,7 @@ from typing import ClassVar, Literal
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
 from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared_estimator
-from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
+from od_core.flows.projection.onto_parents import ORDERS, Order, project_children, project_children_euclidean
 from od_core.registry import Registry, refuse_unknown
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
@@ -83,7 +83,7 @@ class Mechanism:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.one_margin.check_parents`.
+        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
         """
         return noisy
 

@@ -210,7 +210,7 @@ class ReleasePlan(Plan):
     @property
     def publishes_total(self) -> bool:
         """True if the total number of trips, n, is an invariant: published exactly, as the root of the flow tree."""
-        return self.neighbours.publishes_total and self.mechanism.measures == "every_level"
+        return self.neighbours.have_equal_totals and self.mechanism.measures == "every_level"
 
     @property
     def has_threshold(self) -> bool:

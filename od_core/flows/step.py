@@ -207,7 +207,7 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *,
     """
     if mechanism.measures != "every_level":
         return [depth]
-    return list(range(1 if neighbours.publishes_total and not segments else 0, depth + 1))
+    return list(range(1 if neighbours.have_equal_totals and not segments else 0, depth + 1))
 
 
 Share = TypeVar("Share", Fraction, float)
