@@ -23,9 +23,9 @@ from od_core.flows.accuracy import (
     segment_variance,
     verdict,
 )
-from od_core.flows.allocation import VarianceModel, minimised_error
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.optimal_shares import VarianceModel, minimised_error
 from od_core.flows.step import (
     CombinedTotals,
     Segments,
@@ -38,10 +38,11 @@ from od_core.flows.step import (
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
+from od_core.privacy.accounting import Number, float_above
+from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import EARLIER, GaussianStep, Plan, Uncounted, UncountedStep, plan_defect, share_of_table
+from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
@@ -481,7 +482,7 @@ def plan_release(
         )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
-    if isinstance(budget.shares, MinimisedError) and chosen.measures != "present_leaves":
+    if isinstance(budget.shares, MinimiseRule) and chosen.measures != "present_leaves":
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
     return ReleasePlan(flow_tree, unit, budget, chosen, bands, acceptance, segments, uncounted)

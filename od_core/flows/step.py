@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.budget import Budget, Charge, exact_fraction
+from od_core.privacy.accounting import exact_fraction
+from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.plan import GaussianStep
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold

@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.privacy.budget import Number, exact_fraction
+from od_core.privacy.accounting import Number, exact_fraction
 from od_core.privacy.unit import PrivacyUnit
 
 
