@@ -185,7 +185,7 @@ def estimators() -> Iterator[str]:
 
     yield "| rule | what it makes of the measurements |\n|---|---|"
     for one in ESTIMATORS.values():
-        yield f"| {_cell(one.name)} | {_cell(one.words)} |"
+        yield f"| {_cell(one.texts['name'])} | {_cell(one.texts['words'])} |"
 
 
 def _escaped(text: str) -> str:

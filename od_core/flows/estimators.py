@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 
 
 @dataclass(frozen=True)
@@ -27,27 +26,11 @@ class Estimator:
     module: str = ""
 
     @property
-    def name(self) -> str:
-        """What it is called within a sentence."""
-        return _words()[self.key]["name"]
+    def texts(self) -> dict[str, str]:
+        """Its ``name``, ``words`` and, if held-out noise may choose it, ``chosen``: see ``estimation.yaml``."""
+        from od_core.publication.templates import filled_data  # most uses need no texts
 
-    @property
-    def words(self) -> str:
-        """What it makes of the measurements, without a full stop."""
-        return _words()[self.key]["words"]
-
-    @property
-    def chosen(self) -> str:
-        """Sentence if held-out noise chose it, with ``{u}`` for its option."""
-        return _words()[self.key]["chosen"]
-
-
-@cache
-def _words() -> dict[str, dict[str, str]]:
-    from od_core.publication.templates import filled_data  # most uses need no words
-
-    words: dict[str, dict[str, str]] = filled_data("estimation.yaml")
-    return words
+        return dict(filled_data("estimation.yaml")[self.key])
 
 
 _EACH = (

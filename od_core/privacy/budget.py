@@ -120,10 +120,7 @@ class Budget:
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:
-        """Return the shares, or the rule ``default`` if the budget has none, as text for JSON.
-
-        :class:`Budget` accepts this text as ``shares``.
-        """
+        """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""
         rule = self._share_rule(default)
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 

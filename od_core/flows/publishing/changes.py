@@ -48,7 +48,7 @@ def _rule(certificate: Mapping[str, Any]) -> str:
     rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    return rule.name if u is None else f"{rule.name} with u = {u}"
+    return rule.texts["name"] + ("" if u is None else f" with u = {u}")
 
 
 def changes(

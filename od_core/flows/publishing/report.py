@@ -108,7 +108,7 @@ def estimation_text(certificate: Certificate) -> str:
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
+    chosen, evidence = ESTIMATORS[rule].texts["chosen"].format(u=u), certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
     since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""
