@@ -112,11 +112,8 @@ class Budget:
     def pure_epsilon(self, released: str) -> Fraction:
         """Return epsilon. Raises OdError, which names the released tables, if the budget has a rho or a delta."""
         if self.epsilon is None or self.delta != 0:
-            raise OdError(
-                "OD-BUDGET-KIND",
-                f"{released} need a pure epsilon, without rho and delta",
-                next_step="give the budget as epsilon alone",
-            )
+            message = f"{released} need a pure epsilon, without rho and delta"
+            raise OdError("OD-BUDGET-KIND", message, next_step="give the budget as epsilon alone")
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:

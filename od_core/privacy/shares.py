@@ -1,6 +1,7 @@
 """Divide a budget into shares of the measured levels, by a rule that a budget states or a mechanism has.
 
-The rule ``minimise`` depends on the flow tree: :mod:`od_core.flows.optimal_shares` finds its shares.
+The shares of the rule ``minimise`` depend on the flow tree: see :mod:`od_core.flows.optimal_shares`. The queries of a
+level have parts of its share: see :func:`od_core.flows.step.level_queries`.
 """
 
 from __future__ import annotations
