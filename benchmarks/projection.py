@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
-from od_core.flows.projection.one_margin import ORDERS, project_children, project_children_euclidean
+from od_core.flows.projection.onto_parents import ORDERS, project_children, project_children_euclidean
 
 PROJECTIONS: dict[str, Callable[..., NDArray[np.int64]]] = {
     **{order: partial(project_children, order=order) for order in ORDERS},  # IntOpt

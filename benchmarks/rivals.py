@@ -30,7 +30,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.estimation.least_squares import MeasuredLevel, up
-from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel
 

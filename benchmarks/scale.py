@@ -24,7 +24,8 @@ from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, 
 from benchmarks.sections import italy_sections
 from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flows
 from od_core.evaluation.known_flows import SyntheticFlows, binary, italy, random_tree
-from od_core.flows.mechanisms import ESTIMATES, MECHANISMS, InfTDARefined
+from od_core.flows.estimators import ESTIMATES
+from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts

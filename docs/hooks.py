@@ -181,11 +181,11 @@ def errors() -> Iterator[str]:
 
 def estimators() -> Iterator[str]:
     """Yield the rules of estimation in the words of reports and of Dagster."""
-    from od_core.flows.mechanisms import ESTIMATORS
+    from od_core.flows.estimators import ESTIMATORS
 
     yield "| rule | what it makes of the measurements |\n|---|---|"
     for one in ESTIMATORS.values():
-        yield f"| {_cell(one.name)} | {_cell(one.words)} |"
+        yield f"| {_cell(one.texts['name'])} | {_cell(one.texts['words'])} |"
 
 
 def _escaped(text: str) -> str:

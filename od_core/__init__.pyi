@@ -15,7 +15,7 @@ from .evaluation.metrics import evaluate
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import Bands, ReleasePlan, plan_release
-from .flows.projection.one_margin import intopt
+from .flows.projection.onto_parents import intopt
 from .flows.release import Release, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree

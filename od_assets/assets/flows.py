@@ -173,7 +173,7 @@ def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
     measured = [series.measurement_key(level) for level in series.measurement_levels]
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
-    columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.words
+    columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.texts["words"]
 
     @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*measured, *estimated])
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

@@ -105,11 +105,21 @@ def further_fields(given: list[str]) -> Fields:
     return dict(text.partition("=")[::2] for text in given)
 
 
-def declared_by_answers(answers: Answers, fields: Fields, of: str = "") -> dict[str, Any]:
-    """Return the attributes of the release (``of`` is empty) or of its data set (``domain``) that answers declare.
+def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
+    """Return the attributes of the release that answers and additional fields declare."""
+    declared = _attributes(answers, "")
+    for place, value in fields.items():
+        _put(declared, place, as_yaml(value))
+    return declared
 
-    The additional fields are the release's. Under unit ``user_year``, the contribution bound is the data set's.
-    """
+
+def data_set_attributes(answers: Answers) -> dict[str, Any]:
+    """Return the attributes of the data set that answers declare, with the bounds of unit ``user_year``."""
+    return _attributes(answers, "domain")
+
+
+def _attributes(answers: Answers, of: str) -> dict[str, Any]:
+    """Return the attributes in the file of the release (``of`` is empty) or of its data set (``domain``)."""
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
@@ -117,8 +127,6 @@ def declared_by_answers(answers: Answers, fields: Fields, of: str = "") -> dict[
         file, _, field = place.rpartition(":")
         if file == of and answers.get(question.flag):
             _put(declared, field, READERS[question.read](answers[question.flag]))
-    for place, value in fields.items():
-        _put(declared, place, as_yaml(value))
     return declared
 
 

@@ -15,6 +15,7 @@ import datetime
 import difflib
 import glob
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -27,6 +28,7 @@ from typing import Any, TypeVar
 
 import dagster as dg
 import pandas as pd
+import typer
 from pydantic import ValidationError
 
 from od_assets.cli.declare import (
@@ -36,7 +38,8 @@ from od_assets.cli.declare import (
     Question,
     as_list,
     as_number,
-    declared_by_answers,
+    data_set_attributes,
+    release_attributes,
     write_text,
     written_as,
     yaml_block,
@@ -50,6 +53,7 @@ from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
 from od_assets.series.series import Arrivals, DomainSection, Series, Zones
+from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
 from od_core.files.data_frame import shown_columns
@@ -210,7 +214,7 @@ def _opened(answers: Answers, fields: Fields) -> _Records | None:
     if source is None:
         return None
     try:
-        trips = Trips.model_validate(declared_by_answers(answers, fields)["trips"])
+        trips = Trips.model_validate(release_attributes(answers, fields)["trips"])
     except ValidationError:
         return None
     form = trips.record_format()
@@ -268,7 +272,7 @@ S = TypeVar("S", bound=Section)
 def _section(section: type[S], field: str, answers: Answers, fields: Fields) -> S:
     """Return a section as the answers so far declare it. Raises OdError, which names the field, if they do not fit."""
     try:
-        return section.model_validate(declared_by_answers(answers, fields)[field])
+        return section.model_validate(release_attributes(answers, fields)[field])
     except ValidationError as error:
         raise OdError("OD-CONFIG", f"{field}.{first_fault(error, section)}", next_step="correct the answer") from None
 
@@ -435,7 +439,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 def refuse_wrong_fields(fields: Fields) -> None:
     """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
     try:
-        FlowSeries.model_validate(declared_by_answers({}, fields))
+        FlowSeries.model_validate(release_attributes({}, fields))
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
@@ -444,26 +448,23 @@ def refuse_wrong_fields(fields: Fields) -> None:
             raise OdError("OD-CONFIG", f"--set {first_fault(others, FlowSeries)}", next_step=step) from None
 
 
-def answered(
-    given: Mapping[str, str | None], ask: Callable[[Question], str] | None, tell: Callable[[str], None], fields: Fields
-) -> dict[str, str]:
-    """Return an answer to every question that applies, by flag, and show the columns of the files.
+def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
+    """Return an answer to every question that applies, by flag, and show the columns of the files and their types.
 
-    An answer that does not fit the files, or that no declaration could have, is shown with its fault, and asked again.
-    A path of records at which there is no file yet, and levels without a column, are accepted if they are given twice.
+    Missing answers are asked for at the terminal. An answer that does not fit the files, or that no declaration could
+    have, is shown with its fault, and asked again. A path of records at which there is no file yet, and levels without
+    a column, are accepted if they are given twice. Nothing that is shown contains a value of a record.
 
-    Args:
-        given: answers by flag; None for a flag without an answer.
-        ask: function that asks the user; None if there is no terminal, so every answer without a default must be given.
-        tell: function that shows a line on the columns of a file and their types. No line contains a value of a record.
+    ``given`` has answers by flag; None for a flag without an answer.
 
     Raises:
         OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
             cannot be read, and no other reader was asked for; or no answer states what a row is.
     """
+    at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
     answers: dict[str, str] = {}
     told: set[str] = set()
-    if ask is not None:
+    if at_terminal:
         refuse_wrong_fields(fields)
     for question in QUESTIONS:
         flag, answer = question.flag, given.get(question.flag)
@@ -478,9 +479,10 @@ def answered(
             unstated, unused = unstated_rows(answers, fields) or (None, None)
             answers[flag] = "" if unused is None else "true"
             if unstated is not None:
-                if ask is not None:
-                    tell(f"{unstated.message}.")
-                said = "" if ask is None else ask(question).strip()
+                if not at_terminal:
+                    raise unstated
+                tell(f"{unstated.message}.")
+                said = _asked(question).strip()
                 if said in (unused or ()):
                     answers |= {"trips": said, flag: ""}  # the column of the number of trips
                 elif said.lower() != "true":
@@ -492,11 +494,11 @@ def answered(
         while True:
             refused = answers.get(flag)
             if answer is None:
-                answer = question.default if ask is None else ask(question)
+                answer = _asked(question) if at_terminal else question.default
             answers[flag] = answer
             try:
                 _refuse(question, answers, fields)
-                if ask is not None and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
+                if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
                     # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
                     prefixes = given.get("prefixes") if flag == "levels" else None
                     _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
@@ -505,11 +507,11 @@ def answered(
                 if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
                     break
                 # Another answer cannot help if no reader is named: then the file itself is at fault.
-                if ask is None or (flag == "reader" and not answer):
+                if not at_terminal or (flag == "reader" and not answer):
                     raise
                 tell(f"{error.message}: {error.next_step}.")
                 answer = None
-        if question.shows and (ask is not None or flag not in ("reader", "zones")):  # shown after a later answer
+        if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
             used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
             look = found_records if question.shows == "records" else found_zones
             for line in look({**used, **answers}, fields):
@@ -517,6 +519,14 @@ def answered(
                     tell(line)
                 told.add(line)
     return answers
+
+
+def _asked(question: Question) -> str:
+    """Ask a question at the terminal, after its advice, and return the answer."""
+    if question.advice:
+        console.print(question.advice, style="dim")
+    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+    return answer
 
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
@@ -600,9 +610,9 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     """
     places = places_of(name)
     with _removed_if_refused() as undo:
-        release = {"domain": name} | declared_by_answers(answers, fields) | {"name": name}
+        release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
-        periods, data_set = fits.stated_periods, {"name": name} | declared_by_answers(answers, {}, "domain")
+        periods, data_set = fits.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         every, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = every if every in LENGTHS else str(Period(start).length)

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.confidence import DEVIATIONS
-from od_core.flows.mechanisms import ESTIMATORS
+from od_core.flows.estimators import ESTIMATORS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.domain import alike
 from od_core.publication.number_formats import rounded
@@ -184,8 +184,8 @@ def _print_errors(plan: ReleasePlan) -> None:
     print_frame("Two measures of error, in trips", exact[[]].assign(**columns))
     say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
-        declared = plan.mechanism.estimator.name
-        say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].name, declared=declared)
+        declared = plan.mechanism.estimator.texts["name"]
+        say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
     elif plan.mechanism.name == "inftda_refined" and plan.tree.cells(plan.tree.depth) <= _FEW_PAIRS:
         say("plan.auto", "\n")
 

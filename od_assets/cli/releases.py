@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import re
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
-from od_assets.cli.declare import Question, further_fields, write_text, written_as
+from od_assets.cli.declare import further_fields, write_text, written_as
 from od_assets.interrupts import stoppable
 from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
@@ -29,21 +28,12 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
 
     places_of(name)  # refuses a taken name before any question
     fields = further_fields(further or [])
-    ask = _asked if sys.stdin.isatty() else None
-    answers = answered(given, ask, lambda line: console.print(line, soft_wrap=True), fields)
+    answers = answered(given, fields)
     files, area_counts = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     written = "\n".join(map(str, files))
     console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
     plan(name)
-
-
-def _asked(question: Question) -> str:
-    """Ask a question at the terminal, after its advice, and return the answer."""
-    if question.advice:
-        console.print(question.advice, style="dim")
-    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
-    return answer
 
 
 def plan(

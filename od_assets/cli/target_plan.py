@@ -40,11 +40,11 @@ from od_core.evaluation.forecast import (
 )
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
-from od_core.flows.allocation import LEAST
+from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.periods import Period
-from od_core.privacy.accounting import text_above
-from od_core.privacy.budget import Budget, exact_fraction
+from od_core.privacy.accounting import exact_fraction, text_above
+from od_core.privacy.budget import Budget
 from od_core.publication.certificate import Certificate
 from od_core.publication.number_formats import rounded
 from od_core.publication.read_back import certificate_of

@@ -25,7 +25,7 @@ from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.periods import Period
-from od_core.privacy.budget import exact_fraction
+from od_core.privacy.accounting import exact_fraction
 from od_core.publication.columns import Column
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones

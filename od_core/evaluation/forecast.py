@@ -29,7 +29,8 @@ from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import BACKENDS, noise_named
 from od_core.noise.table import DiscreteGaussian, DiscreteLaplace, simulated
-from od_core.privacy.budget import Budget, Number
+from od_core.privacy.accounting import Number
+from od_core.privacy.budget import Budget
 from od_core.records.counts import TripCounts
 
 RUNS = 5

@@ -2,11 +2,11 @@
 
 A release meets a target if at least the stated share of the flows of its class are within the tolerance. The class has
 the flows of at least the stated size in the table. The errors of these flows are taken as independent normal variables
-with the variances of :class:`od_core.flows.allocation.VarianceModel`, so the number of flows within the tolerance
+with the variances of :class:`od_core.flows.optimal_shares.VarianceModel`, so the number of flows within the tolerance
 follows a Poisson binomial distribution. For a target, this gives the largest common factor of the variances for which a
 release meets the target with a required probability. The smallest rho for all targets is then a convex problem in the
-shares of the levels (:mod:`od_core.flows.allocation`). Simulations correct rho for what the model leaves out: cuts at
-zero, rounding, and correlations between errors.
+shares of the levels (:mod:`od_core.flows.optimal_shares`). Simulations correct rho for what the model leaves out: cuts
+at zero, rounding, and correlations between errors.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from od_core.errors import OdError
 from od_core.evaluation.forecast import TOO_WIDE, on_plan, simulated_releases, with_budget
 from od_core.evaluation.known_flows import SEED, KnownFlows
 from od_core.evaluation.metrics import category_trips, leaves_of
-from od_core.flows.allocation import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
 from od_core.flows.arrays import Integers, Reals
+from od_core.flows.optimal_shares import Cells, OptimalShares, Quantity, VarianceModel, optimal_shares
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import Segments

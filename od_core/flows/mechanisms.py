@@ -6,86 +6,15 @@ A mechanism says which cells are measured, and how noisy counts become estimates
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
 from typing import ClassVar, Literal
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.projection.one_margin import ORDERS, Order, project_children, project_children_euclidean
+from od_core.flows.estimators import ESTIMATES, LEAVES, Estimator, declared_estimator
+from od_core.flows.projection.onto_parents import ORDERS, Order, project_children, project_children_euclidean
 from od_core.registry import Registry, refuse_unknown
-
-
-@dataclass(frozen=True)
-class Estimator:
-    """An estimator of flows.
-
-    Attributes:
-        key: Its name in certificates or, if held-out noise chooses the rule, in declarations.
-        estimate, leaves: Options of the mechanism that declare it.
-        leaf_bytes: Bytes of memory that it needs for each measured leaf, since it learns from whole levels; 0 if it
-            reads levels piece by piece.
-        module: Module of :mod:`od_core.flows.estimation` whose function ``estimated`` returns the trips of the nodes of
-            all levels, or None for least squares; empty if the estimator learns nothing from whole levels.
-    """
-
-    key: str
-    estimate: str = "least_squares"
-    leaves: str = "chebyshev"
-    leaf_bytes: int = 0
-    module: str = ""
-
-    @property
-    def name(self) -> str:
-        """What it is called within a sentence."""
-        return _words()[self.key]["name"]
-
-    @property
-    def words(self) -> str:
-        """What it makes of the measurements, without a full stop."""
-        return _words()[self.key]["words"]
-
-    @property
-    def chosen(self) -> str:
-        """Sentence if held-out noise chose it, with ``{u}`` for its option."""
-        return _words()[self.key]["chosen"]
-
-
-@cache
-def _words() -> dict[str, dict[str, str]]:
-    from od_core.publication.templates import filled_data  # most uses need no words
-
-    words: dict[str, dict[str, str]] = filled_data("estimation.yaml")
-    return words
-
-
-_EACH = (
-    Estimator("least_squares"),
-    Estimator("empirical_bayes", leaves="empirical_bayes"),
-    Estimator("normal", "shrunk", leaf_bytes=150, module="shrinkage"),  # measured: 143, for 65 million leaves
-    Estimator("mixture", "shrunk", "empirical_bayes", leaf_bytes=150, module="shrinkage"),
-    # Measured: 197 for 1.4 million leaves, 176 for 3.7 million.
-    Estimator("auto", "auto", leaf_bytes=210, module="held_out"),
-)
-
-ESTIMATORS = {one.key: one for one in _EACH}
-"""All estimators by key."""
-
-ESTIMATES, LEAVES = (tuple(dict.fromkeys(getattr(one, option) for one in _EACH)) for option in ("estimate", "leaves"))
-"""Values of the two options."""
-
-
-def declared(options: Mapping[str, str]) -> Estimator:
-    """Return the estimator that the options of a mechanism declare.
-
-    >>> declared({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
-    'mixture'
-    """
-    asked = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")
-    return next(one for one in _EACH if (one.estimate, one.leaves) == asked)
-
 
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
 """The cells that a mechanism measures. ``every_level`` measures every level of the flow tree, top first; the cells of a
@@ -133,7 +62,7 @@ class Mechanism:
     @property
     def estimator(self) -> Estimator:
         """How the measurements of all levels become one estimate, if the mechanism refines."""
-        return declared(self.options)
+        return declared_estimator(self.options)
 
     @property
     def shrinks(self) -> bool:
@@ -154,7 +83,7 @@ class Mechanism:
         """Return the estimated counts of the children of all parents; shape (children,), as ``noisy``.
 
         If the mechanism measures every level, the counts are integers of at least 0, and the children of each parent
-        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.one_margin.check_parents`.
+        sum to the parent's total. For the arguments, see :func:`od_core.flows.projection.onto_parents.check_parents`.
         """
         return noisy
 

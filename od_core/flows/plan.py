@@ -23,9 +23,9 @@ from od_core.flows.accuracy import (
     segment_variance,
     verdict,
 )
-from od_core.flows.allocation import VarianceModel, minimised_error
 from od_core.flows.confidence import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
+from od_core.flows.optimal_shares import VarianceModel, minimised_error
 from od_core.flows.step import (
     AreaTotals,
     AreaTotalStep,
@@ -40,8 +40,8 @@ from od_core.flows.step import (
 )
 from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
-from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, MinimisedError, Number, Spent
+from od_core.privacy.accounting import Number, float_above
+from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
 from od_core.privacy.plan import (
     EARLIER,
@@ -53,6 +53,7 @@ from od_core.privacy.plan import (
     plan_defect,
     share_of_table,
 )
+from od_core.privacy.shares import MinimiseRule
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records.segments import Breakdown, breakdowns, counts_unlisted, find
 
@@ -241,7 +242,7 @@ class ReleasePlan(Plan):
     @property
     def publishes_total(self) -> bool:
         """True if the total number of trips, n, is an invariant: published exactly, as the root of the flow tree."""
-        return self.neighbours.publishes_total and self.mechanism.measures == "every_level"
+        return self.neighbours.have_equal_totals and self.mechanism.measures == "every_level"
 
     @property
     def has_threshold(self) -> bool:
@@ -533,7 +534,7 @@ def plan_release(
         )
     if not isinstance(segments, Segments):
         segments = Segments.of(breakdowns(segments, segment_unknown), segment_share)
-    if isinstance(budget.shares, MinimisedError) and chosen.measures != "present_leaves":
+    if isinstance(budget.shares, MinimiseRule) and chosen.measures != "present_leaves":
         model = VarianceModel(flow_tree, _neighbours(unit, acceptance, flow_tree, segments), chosen, segments)
         budget = replace(budget, shares=model.of_levels(minimised_error(model, budget.shares).shares))
     of_areas = None if area_totals is None else AreaTotals(area_totals)

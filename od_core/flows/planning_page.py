@@ -202,7 +202,7 @@ class _Choices:
             "relation": unit.neighbours,
             "trips": None if unit.max_trips == _TRIPS else unit.contribution_bound,
             "change": changes,
-            "publishesTotal": [each.publishes_total for each in both],
+            "publishesTotal": [each.have_equal_totals for each in both],
         }
 
     def _neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:

@@ -39,8 +39,8 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, charged_to, draw_release
 from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
-from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, Number, Spent
+from od_core.privacy.accounting import Number, float_above
+from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit

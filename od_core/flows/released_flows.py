@@ -20,9 +20,9 @@ from od_core.flows.arrays import Reals
 from od_core.flows.distances import ZoneDistances, distances_at
 from od_core.flows.estimation.fitted_tree import ZoneFunction
 from od_core.flows.estimation.intervals import (
-    Estimator,
     Intervals,
     SegmentIntervals,
+    SumEstimator,
     Weighted,
     covariance,
     every_pair,
@@ -414,7 +414,7 @@ class ReleasedFlows(ABC):
         if not 0 < confidence < 1:
             raise _fault(f"confidence is {confidence}; it must lie between 0 and 1", "write 0.9 for a 90 % interval")
         leaves: Nodes = self.leaves
-        estimate: Estimator = self.intervals.weighted
+        estimate: SumEstimator = self.intervals.weighted
         if segment is not None or category is not None:
             k = find(self.breakdowns, str(segment)).position(str(category))
             leaves = replace(leaves, trips=self.segments[str(segment)][:, k])

@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
 from od_core.geography.flow_tree import FlowTree
-from od_core.privacy.budget import Budget, Charge, Number, exact_fraction
+from od_core.privacy.accounting import Number, exact_fraction
+from od_core.privacy.budget import Budget, Charge
 from od_core.privacy.neighbours import Neighbours, sensitivity_of_leaves, sensitivity_squared
 from od_core.privacy.plan import GaussianStep
 from od_core.privacy.stability import laplace_scale, laplace_variance, stability_threshold
@@ -277,7 +278,7 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *,
     """
     if mechanism.measures != "every_level":
         return [depth]
-    return list(range(1 if neighbours.publishes_total and not segments else 0, depth + 1))
+    return list(range(1 if neighbours.have_equal_totals and not segments else 0, depth + 1))
 
 
 Share = TypeVar("Share", Fraction, float)

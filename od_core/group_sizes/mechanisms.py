@@ -15,7 +15,7 @@ from typing import ClassVar, Literal, Protocol, get_args, runtime_checkable
 import numpy as np
 
 from od_core.errors import OdError
-from od_core.flows.projection.one_margin import project_children_euclidean
+from od_core.flows.projection.onto_parents import project_children_euclidean
 from od_core.group_sizes.area_curves import NoisyAreas, least_absolute, least_squares
 from od_core.group_sizes.area_totals import nearest_with_area_totals, reals, relaxed_prices
 from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large

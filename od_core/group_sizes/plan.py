@@ -18,8 +18,8 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
-from od_core.privacy.accounting import float_above
-from od_core.privacy.budget import Budget, exact_fraction
+from od_core.privacy.accounting import exact_fraction, float_above
+from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
 from od_core.privacy.plan import LaplaceStep, Plan, plan_defect
 from od_core.privacy.stability import laplace_reach, least_reach

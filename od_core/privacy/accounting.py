@@ -7,6 +7,8 @@
 
 [canonne2020discrete, Proposition 12]. Every alpha gives a valid epsilon, so the best alpha need only be approximated in
 floating point. The epsilon at this alpha is computed with 60 digits and rounded up.
+
+The numbers of budgets are read exactly, and are shown rounded towards the weaker promise.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ import math
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
+from numbers import Rational
 
 from od_core.errors import OdError
+
+Number = int | float | str | Fraction
 
 RHO_UNIT = Fraction(1, 1 << 64)
 """Unit of rho: every rho to which a conversion converts an epsilon is a multiple of this number."""
@@ -99,7 +104,25 @@ def rho_for_epsilon(epsilon: Fraction, delta: Fraction, conversion: str) -> Frac
 def check_epsilon(epsilon: Fraction) -> None:
     """Raise OdError if epsilon is outside the range of a budget."""
     if not SMALLEST <= epsilon <= LARGEST:
-        raise OdError("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9", next_step="correct the budget")
+        raise wrong_budget("OD-BUDGET-EPSILON", "epsilon must lie between 1e-30 and 1e9")
+
+
+def exact_fraction(name: str, value: object) -> Fraction:
+    """Return an integer, fraction, float or text as the exact fraction of its decimal text: ``0.1`` is one tenth.
+
+    Raises OdError, whose message begins with ``name``, if it is no finite number or has more than 1,000 digits.
+    """
+    if isinstance(value, Rational) and not isinstance(value, bool):
+        return Fraction(int(value.numerator), int(value.denominator))
+    text = str(value)
+    try:
+        if isinstance(value, bool) or len(text) > 1000:
+            raise ValueError
+        if "/" not in text and abs(Decimal(text).adjusted()) > 1000:
+            raise ValueError  # expanding 1e999999999 would never end
+        return Fraction(text)
+    except (ValueError, ArithmeticError):
+        raise wrong_budget("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
 
 
 _OF_FLOAT = Fraction(1, 10**12)
@@ -148,9 +171,14 @@ def _rounded_text(value: Fraction | float, digits: int, rounding: str) -> str:
 
 def _check(rho: Fraction, delta: Fraction) -> None:
     if rho <= 0 or rho > LARGEST**2:
-        raise OdError("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18", next_step="correct the budget")
+        raise wrong_budget("OD-BUDGET-RHO", "rho must be above 0 and at most 1e18")
     if not 0 < delta < 1:
-        raise OdError("OD-BUDGET-DELTA", "delta must lie between 0 and 1", next_step="correct the budget")
+        raise wrong_budget("OD-BUDGET-DELTA", "delta must lie between 0 and 1")
+
+
+def wrong_budget(code: str, message: str) -> OdError:
+    """Return the OdError for a number, a rule or a kind of budget that is not valid."""
+    return OdError(code, message, next_step="correct the budget")
 
 
 def as_decimal(value: Fraction) -> Decimal:

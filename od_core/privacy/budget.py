@@ -1,4 +1,4 @@
-"""Describe a budget, its shares over the levels, what is spent, and the cap of a data set.
+"""Describe a budget, what is spent, and the cap of a data set.
 
 The cap limits what all events of one elementary period cost. An event is one draw of noise, or all draws of a release.
 The cap also holds if the budget of a release is chosen after the results of earlier releases were seen, because the rho
@@ -10,60 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Decimal
 from fractions import Fraction
-from numbers import Rational
 from typing import Any
 
 from od_core.errors import OdError
 from od_core.privacy import accounting, privacy_loss
-from od_core.privacy.accounting import LARGEST, SMALLEST, rho_for_epsilon
+from od_core.privacy.accounting import LARGEST, SMALLEST, Number, exact_fraction, rho_for_epsilon, wrong_budget
+from od_core.privacy.shares import MinimiseRule, ShareRule, checked_shares, shares_by_rule
 from od_core.registry import refuse_unknown
 
-Number = int | float | str | Fraction
-
-LEAF_WEIGHT = Fraction(3, 2)
-"""Weight of the leaf level under the rule of shares ``geography``.
-
-The value was chosen by experiments (``docs/reference/tables/estimator.md``, part 1). On a homogeneous tree, a weight
-of 1 would minimise the largest error.
-"""
-
-RULES = ("uniform", "geography", "geometric")
-
-MINIMISE = "minimise"
-"""Name of the rule of shares that minimises expected errors."""
-
-_MOST_DIGITS = 1000
 _NONE = Fraction(0)
-
-
-@dataclass(frozen=True)
-class MinimisedError:
-    """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
-
-    The plan of a release replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not
-    above 0.
-
-    Attributes:
-        weights: name and weight of each quantity; see :class:`od_core.flows.allocation.Quantity`.
-    """
-
-    weights: tuple[tuple[str, Fraction], ...]
-
-    def __post_init__(self) -> None:
-        if not self.weights or any(weight <= 0 for _, weight in self.weights):
-            raise _fault("OD-BUDGET-SHARES", "minimise needs at least one quantity, and every weight must be above 0")
-
-    @classmethod
-    def of(cls, rule: Mapping[str, Any]) -> MinimisedError:
-        """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
-        stated = rule.get(MINIMISE)
-        if list(rule) != [MINIMISE] or not isinstance(stated, (Mapping, list, tuple)):
-            message = "shares by name are {minimise: ...} with a list of quantities or their weights"
-            raise _fault("OD-BUDGET-SHARES", message)
-        weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
-        return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
 
 @dataclass(frozen=True)
@@ -79,9 +35,9 @@ class Budget:
         rho: promised rho of zero-concentrated differential privacy as an exact fraction; None if epsilon is given.
         conversion: method to compute rho from epsilon: ``exact``, ``tight`` or ``bun_steinke``.
         shares: how the budget is shared between the measured levels, top first: ``uniform``, ``geography`` (see
-            :func:`geography_weights`), ``("geometric", ratio)``, fractions that sum to 1, or
+            :func:`od_core.privacy.shares.shares_by_rule`), ``("geometric", ratio)``, fractions that sum to 1, or
             ``{"minimise": quantities}``: the shares that minimise the expected errors of the quantities, which are a
-            list or have weights; see :mod:`od_core.flows.allocation`.
+            list or have weights; see :mod:`od_core.flows.optimal_shares`.
 
     Raises:
         OdError: not exactly one of epsilon and rho is given; a number is not finite or is out of range; the conversion
@@ -93,7 +49,7 @@ class Budget:
     delta: Fraction = Fraction(0)
     rho: Fraction | None = None
     conversion: str | None = None
-    shares: str | tuple[Any, ...] | MinimisedError | None = None
+    shares: ShareRule | None = None
 
     def __init__(
         self,
@@ -102,17 +58,17 @@ class Budget:
         *,
         rho: Number | None = None,
         conversion: str | None = None,
-        shares: str | Sequence[Any] | Mapping[str, Any] | MinimisedError | None = None,
+        shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule | None = None,
     ) -> None:
         if (epsilon is None) == (rho is None):
-            raise _fault("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
+            raise wrong_budget("OD-BUDGET-KIND", "a budget must be either epsilon or rho")
         promise = exact_fraction("epsilon" if rho is None else "rho", epsilon if rho is None else rho)
         if not SMALLEST <= promise <= LARGEST:
             code = "OD-BUDGET-EPSILON" if rho is None else "OD-BUDGET-RHO"
-            raise _fault(code, "epsilon and rho must lie between 1e-30 and 1e9")
+            raise wrong_budget(code, "epsilon and rho must lie between 1e-30 and 1e9")
         exact_delta = exact_fraction("delta", delta)
         if not 0 <= exact_delta < 1:
-            raise _fault("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
+            raise wrong_budget("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
             known, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
             refuse_unknown("conversion", conversion, known, code="OD-BUDGET-CONVERSION", next_step=step)
@@ -120,7 +76,7 @@ class Budget:
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
         object.__setattr__(self, "conversion", conversion)
-        object.__setattr__(self, "shares", None if shares is None else _checked_shares(shares))
+        object.__setattr__(self, "shares", None if shares is None else checked_shares(shares))
 
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
@@ -145,7 +101,7 @@ class Budget:
         needs a positive delta; or epsilon is too small for any noise.
         """
         if self.delta == 0:
-            raise _fault("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
+            raise wrong_budget("OD-BUDGET-DELTA", "delta is 0, but Gaussian noise needs a positive delta")
         if self.rho is not None or self.epsilon is None:
             return self.rho or _NONE
         name = self.conversion_for(conversion, shifted_cells)
@@ -156,45 +112,24 @@ class Budget:
     def pure_epsilon(self, released: str) -> Fraction:
         """Return epsilon. Raises OdError, which names the released tables, if the budget has a rho or a delta."""
         if self.epsilon is None or self.delta != 0:
-            raise OdError(
-                "OD-BUDGET-KIND",
-                f"{released} need a pure epsilon, without rho and delta",
-                next_step="give the budget as epsilon alone",
-            )
+            message = f"{released} need a pure epsilon, without rho and delta"
+            raise OdError("OD-BUDGET-KIND", message, next_step="give the budget as epsilon alone")
         return self.epsilon
 
     def shares_text(self, default: str) -> str | list[str]:
-        """Return the shares, or the rule ``default`` if the budget has none, as text for JSON.
-
-        :class:`Budget` accepts this text as ``shares``.
-        """
-        rule = self.shares if self.shares is not None else default
-        if isinstance(rule, MinimisedError):
-            raise _fault("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
+        """Return the shares, or ``default`` if there are none, as text that :class:`Budget` accepts as ``shares``."""
+        rule = self._share_rule(default)
         return rule if isinstance(rule, str) else [str(part) for part in rule]
 
     def level_shares(self, fan_outs: Sequence[int], default: str) -> tuple[Fraction, ...]:
-        """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
+        """Return :func:`od_core.privacy.shares.shares_by_rule`; the rule is ``default`` if the budget has none."""
+        return shares_by_rule(self._share_rule(default), fan_outs)
 
-        ``fan_outs`` are those of :func:`geography_weights`, and ``default`` is the rule if the budget has none. Raises
-        OdError if the budget lists shares for another number of levels.
-        """
-        rule, levels = self.shares if self.shares is not None else default, len(fan_outs)
-        if rule == "uniform":
-            return (Fraction(1, levels),) * levels
-        if rule == "geography":
-            return _proportional(geography_weights(fan_outs))
-        if isinstance(rule, MinimisedError):
-            raise _fault("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
-        if isinstance(rule, tuple) and rule[0] == "geometric":
-            return _proportional([rule[1] ** level for level in range(levels)])
-        if len(rule) != levels:
-            raise _fault("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
-        for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
-            if share == 0 and fan_out != 1:
-                why = "only levels whose nodes all have one child need no share"
-                raise _fault("OD-BUDGET-SHARES", f"share {number} is 0; it must be above 0, because {why}")
-        return tuple(rule)
+    def _share_rule(self, default: str) -> str | tuple[Any, ...]:
+        rule = default if self.shares is None else self.shares
+        if isinstance(rule, MinimiseRule):
+            raise wrong_budget("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
+        return rule
 
 
 @dataclass(frozen=True)
@@ -261,70 +196,6 @@ class Spent:
     def _exact(self) -> Fraction | None:
         variances = self.variances
         return None if variances is None else privacy_loss.epsilon_exact(variances, self.delta)
-
-
-def geography_weights(fan_outs: Sequence[int]) -> list[Fraction]:
-    """Return the weight of each level under the rule of shares ``geography``.
-
-    The weight of a level is 1 - 1/k, where k is the largest number of children of its nodes. So a level whose nodes
-    have more children is measured more accurately. The leaves have no children, and their weight is 3/2. If each node
-    of a level has only one child, the weight is 0, because the level below measures the same counts. ``fan_outs`` has k
-    of each measured level, top first; 0 for the leaves.
-    """
-    return [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
-
-
-def _proportional(weights: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    return tuple(weight / sum(weights) for weight in weights)
-
-
-def exact_fraction(name: str, value: object) -> Fraction:
-    """Return an integer, fraction, float or text as the exact fraction of its decimal text: ``0.1`` is one tenth.
-
-    Raises OdError, whose message begins with ``name``, if it is no finite number or has more than 1,000 digits.
-    """
-    if isinstance(value, Rational) and not isinstance(value, bool):
-        return Fraction(int(value.numerator), int(value.denominator))
-    text = str(value)
-    try:
-        if isinstance(value, bool) or len(text) > _MOST_DIGITS:
-            raise ValueError
-        if "/" not in text and abs(Decimal(text).adjusted()) > _MOST_DIGITS:
-            raise ValueError  # expanding 1e999999999 would never end
-        return Fraction(text)
-    except (ValueError, ArithmeticError):
-        raise _fault("OD-BUDGET-NUMBER", f"{name} is {text[:40]!r}, which is not a finite number") from None
-
-
-def _checked_shares(
-    shares: str | Sequence[Any] | Mapping[str, Any] | MinimisedError,
-) -> str | tuple[Any, ...] | MinimisedError:
-    if isinstance(shares, str):
-        if shares == "geometric":
-            raise _fault("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
-        refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
-        return shares
-    if isinstance(shares, Mapping):
-        return MinimisedError.of(shares)
-    if isinstance(shares, MinimisedError):
-        return shares
-    if not hasattr(shares, "__len__"):
-        raise _fault("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
-    if len(shares) == 2 and shares[0] == "geometric":
-        ratio = exact_fraction("the ratio of the shares", shares[1])
-        if not Fraction(1, 1000) <= ratio <= 1000:
-            raise _fault("OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000")
-        return ("geometric", ratio)
-    exact = tuple(exact_fraction("a share", share) for share in shares)
-    if any(share < 0 for share in exact):
-        raise _fault("OD-BUDGET-SHARES", "a share is below 0")
-    if sum(exact) != 1:
-        raise _fault("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
-    return exact
-
-
-def _fault(code: str, message: str) -> OdError:
-    return OdError(code, message, next_step="correct the budget")
 
 
 @dataclass(frozen=True)

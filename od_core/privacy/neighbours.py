@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Any
 
 from od_core.errors import OdError
-from od_core.privacy.budget import Number, exact_fraction
+from od_core.privacy.accounting import Number, exact_fraction
 from od_core.privacy.unit import PrivacyUnit
 
 
@@ -167,7 +167,7 @@ class Neighbours:
         return len(removed) + len(added) == self.unit.differing_units and len(removed) < 2
 
     @cached_property
-    def publishes_total(self) -> bool:
+    def have_equal_totals(self) -> bool:
         """True if neighbouring inputs have the same number of trips: one record of weight 1 is replaced by another."""
         unit = self.unit
         counts_one = unit.kind == "trip" and unit.neighbours == "bounded" and unit.max_weight is None
@@ -188,7 +188,7 @@ class Neighbours:
         """
         if level > 0 or by_segment or self.unit.kind == "user_year":
             return sensitivity_squared(self.unit)
-        return 0 if self.publishes_total else self.unit.contribution_bound**2
+        return 0 if self.have_equal_totals else self.unit.contribution_bound**2
 
     def shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the largest number of cells of a level that differ between neighbours, if each differs by one.

@@ -22,16 +22,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
-from od_core.privacy.accounting import promise_text
-from od_core.privacy.budget import (
-    Budget,
-    Charge,
-    Number,
-    Spent,
-    exact_fraction,
-    refuse_wrong_charge,
-    wrong_charge,
-)
+from od_core.privacy.accounting import Number, exact_fraction, promise_text
+from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.unit import PrivacyUnit
 

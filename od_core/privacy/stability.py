@@ -14,10 +14,9 @@ from fractions import Fraction
 
 from flint import arb
 
-from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table import at_precision, rational
-from od_core.privacy.accounting import check_epsilon
+from od_core.privacy.accounting import check_epsilon, wrong_budget
 from od_core.privacy.neighbours import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit
 
@@ -66,11 +65,8 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -
     of a budget, or delta is not in (0, 1).
     """
     if not 0 < delta < 1:
-        raise OdError(
-            "OD-BUDGET-DELTA",
-            "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list",
-            next_step="correct the budget",
-        )
+        message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
+        raise wrong_budget("OD-BUDGET-DELTA", message)
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)
     return max(trips + least_reach(scale, m // trips, delta) for trips in (1, m))
 

@@ -26,7 +26,7 @@ from od_core.kernels import kernel
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.sources import LaplaceSource, checked_noise
 from od_core.noise.table import Keystream, at_precision, rational
-from od_core.privacy.budget import exact_fraction
+from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
 from od_core.stops.geometry import (

@@ -13,7 +13,7 @@ from od_assets.resources.warehouse import Warehouse
 from od_core import open_release
 from od_core.errors import OdError
 from od_core.flows.estimation import levels as noisy_levels
-from od_core.flows.mechanisms import ESTIMATORS
+from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.plan import Bands
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey

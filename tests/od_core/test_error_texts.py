@@ -24,8 +24,8 @@ ROOTS = [Path(str(package.__file__)).parent for package in (od_core, od_assets)]
 PLAIN = {"strerror", "errno", "filename", "sqlstate", "problem_mark", "__traceback__"}
 """Attributes of exceptions that are words of the system, numbers or names of declared files."""
 
-OURS = {"OdError", "InputError", "MinimisedError"}
-"""Names of exceptions whose text is public, and of what is no exception."""
+OURS = {"OdError", "InputError"}
+"""Names of exceptions whose text is public."""
 
 TEXTS = {"message", "args", "msg", "problem", "reason", "stderr", "stdout", "output"}
 """Attributes under which libraries keep texts, of exceptions and of results."""

@@ -43,7 +43,7 @@ from od_core.flows.estimation.families import family_blocks
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.projection.onto_parents import project_to_total
 from od_core.flows.step import AreaTotalStep
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers

@@ -40,7 +40,7 @@ from od_core.flows.estimation.families import bins
 from od_core.flows.estimation.levels import NoisyCounts
 from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.kernels import kernel
 from od_core.parallel import in_order

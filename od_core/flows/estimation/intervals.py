@@ -405,8 +405,8 @@ def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLe
     return bounded
 
 
-Estimator = Callable[[ZoneFunction, float | None], "Weighted"]
-"""A function of the arguments of :func:`weighted` but the tree."""
+SumEstimator = Callable[[ZoneFunction, float | None], "Weighted"]
+"""Function that estimates a weighted sum, with the arguments of :func:`weighted` but the tree."""
 
 _BLOCK = 1 << 20
 """Number of pairs of zones below dropped nodes whose weights are computed at once."""
@@ -472,7 +472,9 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) ->
     return Weighted(estimate, variance, *_limits(fit, weight, deviations), unseen, doubt)
 
 
-def covariance(estimate: Estimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]) -> float:
+def covariance(
+    estimate: SumEstimator, one: tuple[ZoneFunction, Weighted], other: tuple[ZoneFunction, Weighted]
+) -> float:
     """Return the covariance of the estimates of two weighted sums, given the weights and the estimate of each."""
     (of_one, n), (of_other, b) = one, other
     if n.variance <= 0 or b.variance <= 0:

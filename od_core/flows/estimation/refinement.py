@@ -16,7 +16,7 @@ trips are lost in the downward pass.
 (``docs/explanation/segments.md``). The totals come first, by least squares or shrunk. The children of a node then form
 a table of children and categories, of which both margins are known: the total of each child, and the trips of the node
 in each category. The estimates of the categories are projected onto such tables
-(:mod:`od_core.flows.projection.two_margins`).
+(:mod:`od_core.flows.projection.categories_onto_margins`).
 
 **Profiles.** A mechanism may first move the estimates of whole levels towards the profile of their parent
 (:func:`move_to_profile`). Let r_i be the released trips of the children of a node, c_s the node's trips in each
@@ -56,7 +56,7 @@ from od_core.flows.estimation.levels import (
     tables_of,
 )
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.two_margins import fit_to_margins, fits, project_to_margins
+from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
 from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -448,7 +448,8 @@ def _projected(
 ) -> Integers:
     """Return the trips of children in each category: the projection of estimates, moved to their profile if planned.
 
-    For the arguments, see :func:`od_core.flows.projection.two_margins.project_to_margins` and :class:`RisenLevel`.
+    For the arguments, see :class:`RisenLevel` and
+    :func:`od_core.flows.projection.categories_onto_margins.project_to_margins`.
     """
     weights, bits = whole_weights(variances, largest_variance), fraction_bits(plan)
     if plan.mechanism.segment_profile is not None:
@@ -544,7 +545,7 @@ def move_to_profile(
 
     Args:
         estimates, weights, totals, parents, offsets, bits: as for
-            :func:`od_core.flows.projection.two_margins.project_to_margins`, for a whole level.
+            :func:`od_core.flows.projection.categories_onto_margins.project_to_margins`, for a whole level.
         variances: variance of the estimates of each child; shape (children,).
         most: largest move of an estimate, in standard deviations of its noise.
     """

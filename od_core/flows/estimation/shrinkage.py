@@ -95,7 +95,7 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, up
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
 

@@ -16,7 +16,7 @@ from scipy.optimize import Bounds, LinearConstraint, OptimizeResult, milp
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.projection.one_margin import check_parents
+from od_core.flows.projection.onto_parents import check_parents
 
 _INSTEAD = "use a mechanism that projects onto whole numbers, such as inftda"
 
@@ -30,7 +30,7 @@ def project_children_mixed_integer(noisy: Integers, totals: Integers, offsets: I
     """Return the non-negative integers nearest in Chebyshev distance that sum to each parent's total.
 
     A repeated call returns the same integers. For the arguments, see
-    :func:`od_core.flows.projection.one_margin.check_parents`.
+    :func:`od_core.flows.projection.onto_parents.check_parents`.
 
     Raises:
         OdError: As there; if values are too large for the solver, which is checked before its first call; or if its

@@ -11,7 +11,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.mechanisms import ESTIMATORS, declared
+from od_core.flows.estimators import ESTIMATORS, declared_estimator
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
 from od_core.publication.templates import filled_data
@@ -45,10 +45,10 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
 def _rule(certificate: Mapping[str, Any]) -> str:
     """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
     options = certificate["mechanism"]["options"]
-    rule, u = declared(options), options.get("u")
+    rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:
         rule, u = ESTIMATORS[certificate["estimation"]["rule"]], certificate["estimation"]["u"]
-    return rule.name if u is None else f"{rule.name} with u = {u}"
+    return rule.texts["name"] + ("" if u is None else f" with u = {u}")
 
 
 def changes(

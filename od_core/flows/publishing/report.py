@@ -15,8 +15,8 @@ from markupsafe import Markup
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands, indicators
-from od_core.flows.mechanisms import ESTIMATORS
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
@@ -108,7 +108,7 @@ def estimation_text(certificate: Certificate) -> str:
     if "estimation" not in certificate:
         return ""
     rule, u = certificate["estimation"]["rule"], certificate["estimation"]["u"]
-    chosen, evidence = ESTIMATORS[rule].chosen.format(u=u), certificate.get("evidence", {"releases": 1})
+    chosen, evidence = ESTIMATORS[rule].texts["chosen"].format(u=u), certificate.get("evidence", {"releases": 1})
     if evidence["releases"] == 1:
         return chosen
     since = f", which has kept this rule since {evidence['since']}" if evidence["since"] else ""

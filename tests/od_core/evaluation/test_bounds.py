@@ -23,7 +23,7 @@ from od_core.evaluation.metrics import (
     theorem_4,
 )
 from od_core.flows.mechanisms import InfTDA
-from od_core.flows.projection.one_margin import intopt
+from od_core.flows.projection.onto_parents import intopt
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements

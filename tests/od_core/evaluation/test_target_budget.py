@@ -27,7 +27,7 @@ from od_core.evaluation.targets import (
     target_budget,
     variance_limit,
 )
-from od_core.flows.allocation import LEAST, VarianceModel
+from od_core.flows.optimal_shares import LEAST, VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import Segments
 from od_core.privacy.neighbours import NO_FAULTS

@@ -10,7 +10,7 @@ import pytest
 
 from od_core import OdError
 from od_core.evaluation.targets import Target, TargetClass, values_of
-from od_core.flows.allocation import Quantity
+from od_core.flows.optimal_shares import Quantity
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.segments import breakdowns
 from tests.od_core.strategies import geography_of, leaves_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.flows import accuracy
 from od_core.flows.accuracy import expected_errors, largest_variances, most_leaves
-from od_core.flows.projection.one_margin import project_children
+from od_core.flows.projection.onto_parents import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named

@@ -6,7 +6,7 @@ from itertools import product
 
 import numpy as np
 
-from od_core.flows.allocation import Quantity
+from od_core.flows.optimal_shares import Quantity
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import SegmentStep
 

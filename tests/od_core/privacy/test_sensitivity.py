@@ -194,7 +194,7 @@ def test_n_is_an_invariant_where_no_record_can_leave():
         Neighbours(trip, Acceptance(Fraction(0), has_categories=True), has_unknown_areas=True),
         *(Neighbours(unit, Acceptance(Fraction(0)), has_unknown_areas=True) for unit in UNITS if unit != trip),
     ]
-    assert [each.publishes_total for each in invariant + noisy] == [True] * 2 + [False] * len(noisy)
+    assert [each.have_equal_totals for each in invariant + noisy] == [True] * 2 + [False] * len(noisy)
 
 
 @pytest.mark.parametrize(("unit", "order"), [*zip(UNITS, TREES * len(UNITS), strict=False)], ids=NAMES)

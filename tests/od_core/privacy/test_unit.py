@@ -40,9 +40,12 @@ def test_sensitivities_of_the_table(kind, m, relation, level, root):
     assert sensitivity_squared(unit) == level
     leaving, staying = Neighbours(unit), Neighbours(unit, NO_FAULTS)
     assert [leaving.sensitivity_squared(number) for number in (0, 1, 9)] == [root, level, level]
-    assert not leaving.publishes_total
-    assert staying.publishes_total is (kind == "trip" and relation == "bounded")
-    assert [staying.sensitivity_squared(number) for number in (0, 9)] == [0 if staying.publishes_total else root, level]
+    assert not leaving.have_equal_totals
+    assert staying.have_equal_totals is (kind == "trip" and relation == "bounded")
+    assert [staying.sensitivity_squared(number) for number in (0, 9)] == [
+        0 if staying.have_equal_totals else root,
+        level,
+    ]
     assert unit.contribution_bound == (m or 1)
 
 
@@ -58,7 +61,7 @@ def test_sensitivities_of_a_year_are_the_same_at_the_root(m, relation, level, ru
     assert sensitivity_squared(unit) == level
     neighbours = Neighbours(unit, **rules)
     assert [neighbours.sensitivity_squared(number) for number in (0, 1, 9)] == [level] * 3
-    assert not neighbours.publishes_total
+    assert not neighbours.have_equal_totals
     assert unit.contribution_bound == m
 
 

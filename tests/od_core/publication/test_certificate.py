@@ -223,7 +223,7 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
     of_users = kind != "trip"
     unit = PrivacyUnit(kind, neighbours, "person" if of_users else None, 3 if of_users else None)
     relation = Neighbours(unit, NO_FAULTS)
-    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), states_total=relation.publishes_total)
+    said = guarantee_sentences(relation, Spent((Fraction(1),), DELTA), states_total=relation.have_equal_totals)
     assert CHANGES[kind, neighbours] in said["protected"]
     assert ("several user ids" in said["not_protected"]) == of_users
     assert ("one with 40 trips" in said["not_protected"]) == (not of_users)

@@ -25,8 +25,8 @@ from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certify import guarantee_sentences
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
+from od_core.records.given_table import loaded_trips
 from od_core.records.load import RecordColumns, load_records
-from od_core.records.table_file import loaded_trips
 from od_core.stops.plan import plan_stops
 
 ZONES = pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]})
@@ -197,7 +197,7 @@ def test_who_refuses_weights_says_so_by_name() -> None:
 
 def test_the_unit_says_its_bound_everywhere() -> None:
     """n is noised, also where a record counts at most 1; the domain is that of the data set."""
-    assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).publishes_total
+    assert not Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).have_equal_totals
     assert Neighbours(PrivacyUnit("trip", max_weight=1), NO_FAULTS).shifted_cells(1) is None
     assert unit_facts(BOUNDED) == unit_facts(PrivacyUnit("trip"))
     budget = Budget(1, "1e-8")

@@ -28,7 +28,7 @@ from od_core.flows.estimation.levels import published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import round_in_lumps
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
-from od_core.flows.projection.one_margin import project_to_total
+from od_core.flows.projection.onto_parents import project_to_total
 from od_core.flows.release import run_plan
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements

@@ -19,7 +19,7 @@ from od_core.flows.estimation.levels import Measurement, published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.one_margin import ORDERS
+from od_core.flows.projection.onto_parents import ORDERS
 from od_core.flows.release import Release, run_plan
 from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes, Pairs

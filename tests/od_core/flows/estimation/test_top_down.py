@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, InfTDA, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.estimation.levels import estimate, published_root
-from od_core.flows.projection.one_margin import ORDERS
+from od_core.flows.projection.onto_parents import ORDERS
 from od_core.geography import flow_tree
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from od_core.flows.projection.two_margins import _ascend, fit_to_margins, project_to_margins
+from od_core.flows.projection.categories_onto_margins import _ascend, fit_to_margins, project_to_margins
 
 BITS = 16
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import OdError
-from od_core.flows.projection.one_margin import ORDERS, intopt, project_children
+from od_core.flows.projection.onto_parents import ORDERS, intopt, project_children
 from tests.od_core.flows.projection.families import (
     Case,
     cases_near,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.flows.projection.one_margin import project_children_euclidean
+from od_core.flows.projection.onto_parents import project_children_euclidean
 from tests.od_core.flows.projection.families import (
     Case,
     cases_near,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.flows.projection.two_margins import SWEEPS, repair_columns, round_rows
+from od_core.flows.projection.categories_onto_margins import SWEEPS, repair_columns, round_rows
 from tests.od_core.flows.projection.margin_families import (
     BITS,
     adversarial_family,

@@ -12,7 +12,7 @@ from scipy.optimize import OptimizeResult
 
 from od_core import OdError
 from od_core.flows.projection.mixed_integer import _verified, project_children_mixed_integer
-from od_core.flows.projection.one_margin import intopt
+from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
     cases_near,

@@ -9,7 +9,7 @@ import pytest
 
 from od_core import OdError
 from od_core.flows.projection.mixed_integer import project_children_mixed_integer
-from od_core.flows.projection.one_margin import ORDERS, project_children, project_children_euclidean
+from od_core.flows.projection.onto_parents import ORDERS, project_children, project_children_euclidean
 from tests.od_core.oracles import euclidean, intopt
 
 IN_64_BITS = [

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows import allocation
-from od_core.flows.allocation import Quantity, VarianceModel
+from od_core.flows import optimal_shares
+from od_core.flows.optimal_shares import Quantity, VarianceModel
 from od_core.flows.plan import ReleasePlan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.od_core.oracles.variances import dense_variances, least_squares, level_rows, top_down, wanted_rows
@@ -131,7 +131,7 @@ def test_few_shapes_change_the_mean_little(monkeypatch):
     quantities = [Quantity.named(name, plan.tree) for name in (" x ".join(pair) for pair in plan.tree.level_names)]
     shares = shares_of(plan, exact)
     expected = [exact.mean(quantity, shares) for quantity in quantities]
-    monkeypatch.setattr(allocation, "MOST_SHAPES", 4)
+    monkeypatch.setattr(optimal_shares, "MOST_SHAPES", 4)
     found = [model_of(plan).mean(quantity, shares) for quantity in quantities]
     assert found != expected
     assert found == pytest.approx(expected, rel=0.05)
@@ -144,7 +144,7 @@ def test_a_mechanism_of_one_level_has_no_shares():
 
 def test_a_sum_of_too_many_flows_is_refused(monkeypatch):
     plan = planned((UNEVEN, UNEVEN))
-    monkeypatch.setattr(allocation, "MOST_SUMMED", 35)
+    monkeypatch.setattr(optimal_shares, "MOST_SUMMED", 35)
     with pytest.raises(OdError, match=r"OD-QUANTITY-TOO-LARGE.*36 flows"):
         model_of(plan).of_cells(Quantity.named(f"{plan.tree.origin.levels[-1]} outflow", plan.tree))
 

@@ -46,7 +46,7 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers
-from od_core.flows.projection.one_margin import least_threshold
+from od_core.flows.projection.onto_parents import least_threshold
 from od_core.kernels import kernel
 
 

@@ -38,8 +38,8 @@ from od_core.flows.mechanisms import Mechanism
 from od_core.flows.step import Segments, level_queries, measured_levels
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
-from od_core.privacy.budget import MinimisedError
 from od_core.privacy.neighbours import Neighbours
+from od_core.privacy.shares import MinimiseRule
 from od_core.records.segments import Breakdown
 
 GRAIN = 1_000_000
@@ -483,7 +483,7 @@ SHARE_GRAIN = 10_000
 """The shares are multiples of 1 / GRAIN, so that every machine finds the same ones."""
 
 
-def minimised_error(model: VarianceModel, rule: MinimisedError) -> OptimalShares:
+def minimised_error(model: VarianceModel, rule: MinimiseRule) -> OptimalShares:
     """Return the shares of the free levels that minimise a weighted sum of expected errors.
 
     The expected error of a quantity is its root-mean-square error over all public cells, without rounding and without

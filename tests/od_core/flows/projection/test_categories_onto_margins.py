@@ -13,7 +13,7 @@ from scipy import sparse
 from scipy.optimize import linprog
 
 from od_core import OdError
-from od_core.flows.projection.two_margins import SWEEPS, fit_to_margins, project_to_margins
+from od_core.flows.projection.categories_onto_margins import SWEEPS, fit_to_margins, project_to_margins
 from tests.od_core.flows.projection.margin_families import (
     BITS,
     Family,

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
-from od_core.flows import allocation as module
-from od_core.flows.allocation import LEAST, SHARE_GRAIN, VarianceModel, minimised_error, optimal_shares
-from od_core.privacy.budget import MinimisedError
+from od_core.flows import optimal_shares as module
+from od_core.flows.optimal_shares import LEAST, SHARE_GRAIN, VarianceModel, minimised_error, optimal_shares
+from od_core.privacy.shares import MinimiseRule
 from tests.od_core.strategies import geography_of
 
 ZONES = geography_of([(f"r{z // 6}", f"t{z // 2}", f"z{z}") for z in range(18)])
@@ -102,7 +102,7 @@ def test_no_other_rule_has_a_smaller_expected_error(mechanism):
         )
 
     assert sum(rule) == 1
-    assert rule == minimised_error(model, MinimisedError.of({"minimise": weights})).shares
+    assert rule == minimised_error(model, MinimiseRule.of({"minimise": weights})).shares
     for other in ("uniform", "geography", ("geometric", 2), ("geometric", "1/2")):
         assert error(best) < error(planned(mechanism, shares=other))
     generator = np.random.default_rng(5)

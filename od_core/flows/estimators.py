@@ -1,0 +1,59 @@
+"""List the estimators of flows, and the options of a mechanism that declare each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """An estimator of flows.
+
+    Attributes:
+        key: Its name in certificates or, if held-out noise chooses the rule, in declarations.
+        estimate, leaves: Options of the mechanism that declare it.
+        leaf_bytes: Bytes of memory that it needs for each measured leaf, since it learns from whole levels; 0 if it
+            reads levels piece by piece.
+        module: Module of :mod:`od_core.flows.estimation` whose function ``estimated`` returns the trips of the nodes of
+            all levels, or None for least squares; empty if the estimator learns nothing from whole levels.
+    """
+
+    key: str
+    estimate: str = "least_squares"
+    leaves: str = "chebyshev"
+    leaf_bytes: int = 0
+    module: str = ""
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Its ``name``, ``words`` and, if held-out noise may choose it, ``chosen``: see ``estimation.yaml``."""
+        from od_core.publication.templates import filled_data  # most uses need no texts
+
+        return dict(filled_data("estimation.yaml")[self.key])
+
+
+_EACH = (
+    Estimator("least_squares"),
+    Estimator("empirical_bayes", leaves="empirical_bayes"),
+    Estimator("normal", "shrunk", leaf_bytes=150, module="shrinkage"),  # measured: 143, for 65 million leaves
+    Estimator("mixture", "shrunk", "empirical_bayes", leaf_bytes=150, module="shrinkage"),
+    # Measured: 197 for 1.4 million leaves, 176 for 3.7 million.
+    Estimator("auto", "auto", leaf_bytes=210, module="held_out"),
+)
+
+ESTIMATORS = {one.key: one for one in _EACH}
+"""All estimators by key."""
+
+ESTIMATES, LEAVES = (tuple(dict.fromkeys(getattr(one, option) for one in _EACH)) for option in ("estimate", "leaves"))
+"""Values of the two options."""
+
+
+def declared_estimator(options: Mapping[str, str]) -> Estimator:
+    """Return the estimator that the options of a mechanism declare.
+
+    >>> declared_estimator({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
+    'mixture'
+    """
+    asked = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")
+    return next(one for one in _EACH if (one.estimate, one.leaves) == asked)

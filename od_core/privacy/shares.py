@@ -1,0 +1,111 @@
+"""Divide a budget into shares of the measured levels, by a rule that a budget states or a mechanism has.
+
+The shares of the rule ``minimise`` depend on the flow tree: see :mod:`od_core.flows.optimal_shares`. The queries of a
+level have parts of its share: see :func:`od_core.flows.step.level_queries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from od_core.privacy.accounting import exact_fraction, wrong_budget
+from od_core.registry import refuse_unknown
+
+LEAF_WEIGHT = Fraction(3, 2)
+"""Weight of the leaf level under the rule of shares ``geography``.
+
+The value was chosen by experiments (``docs/reference/tables/estimator.md``, part 1). On a homogeneous tree, a weight
+of 1 would minimise the largest error.
+"""
+
+RULES = ("uniform", "geography", "geometric")
+
+
+@dataclass(frozen=True)
+class MinimiseRule:
+    """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
+
+    The plan of a release replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not
+    above 0.
+
+    Attributes:
+        weights: name and weight of each quantity; see :class:`od_core.flows.optimal_shares.Quantity`.
+    """
+
+    weights: tuple[tuple[str, Fraction], ...]
+
+    def __post_init__(self) -> None:
+        if not self.weights or any(weight <= 0 for _, weight in self.weights):
+            message = "minimise needs at least one quantity, and every weight must be above 0"
+            raise wrong_budget("OD-BUDGET-SHARES", message)
+
+    @classmethod
+    def of(cls, rule: Mapping[str, Any]) -> MinimiseRule:
+        """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
+        stated = rule.get("minimise")
+        if list(rule) != ["minimise"] or not isinstance(stated, (Mapping, list, tuple)):
+            message = "shares by name are {minimise: ...} with a list of quantities or their weights"
+            raise wrong_budget("OD-BUDGET-SHARES", message)
+        weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
+        return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
+
+
+ShareRule = str | tuple[Any, ...] | MinimiseRule
+"""The name of a rule, ``("geometric", ratio)``, exact shares, or the rule ``minimise``."""
+
+
+def checked_shares(shares: str | Sequence[Any] | Mapping[str, Any] | MinimiseRule) -> ShareRule:
+    """Return the rule that is stated. Raises OdError if it is unknown, or the shares are below 0 or do not sum to 1."""
+    if isinstance(shares, str):
+        if shares == "geometric":
+            raise wrong_budget("OD-BUDGET-SHARES", "geometric shares need a ratio: ('geometric', 6/5)")
+        refuse_unknown("rule of shares", shares, RULES, code="OD-BUDGET-SHARES", next_step="correct the budget")
+        return shares
+    if isinstance(shares, Mapping):
+        return MinimiseRule.of(shares)
+    if isinstance(shares, MinimiseRule):
+        return shares
+    if not hasattr(shares, "__len__"):
+        raise wrong_budget("OD-BUDGET-SHARES", "shares must be the name of a rule, or one number for each level")
+    if len(shares) == 2 and shares[0] == "geometric":
+        ratio = exact_fraction("the ratio of the shares", shares[1])
+        if not Fraction(1, 1000) <= ratio <= 1000:
+            raise wrong_budget("OD-BUDGET-SHARES", "the ratio of geometric shares must lie between 1/1000 and 1000")
+        return ("geometric", ratio)
+    exact = tuple(exact_fraction("a share", share) for share in shares)
+    if any(share < 0 for share in exact):
+        raise wrong_budget("OD-BUDGET-SHARES", "a share is below 0")
+    if sum(exact) != 1:
+        raise wrong_budget("OD-BUDGET-SHARES", f"the shares sum to {sum(exact)}, not to 1")
+    return exact
+
+
+def shares_by_rule(rule: str | tuple[Any, ...], fan_outs: Sequence[int]) -> tuple[Fraction, ...]:
+    """Return the exact shares of the levels, top first, one per entry of ``fan_outs``. They sum to 1.
+
+    ``fan_outs`` has k of each level: the largest number of children of its nodes; 0 for the leaves. Under the rule
+    ``geography``, a level has the weight 1 - 1/k. So a level whose nodes have more children is measured more
+    accurately. The leaves have no children, and their weight is 3/2. If each node of a level has only one child, the
+    weight is 0, because the level below measures the same counts.
+
+    Raises OdError if the rule lists shares for another number of levels, or a share of 0 for a level that needs one.
+    """
+    levels = len(fan_outs)
+    if rule == "uniform":
+        weights: Sequence[Any] = [Fraction(1)] * levels
+    elif rule == "geography":
+        weights = [1 - Fraction(1, fan_out) if fan_out else LEAF_WEIGHT for fan_out in fan_outs]
+    elif isinstance(rule, tuple) and rule[0] == "geometric":
+        weights = [rule[1] ** level for level in range(levels)]
+    elif len(rule) == levels:
+        weights = rule
+        for number, (share, fan_out) in enumerate(zip(rule, fan_outs, strict=True), start=1):
+            if share == 0 and fan_out != 1:
+                why = "only levels whose nodes all have one child need no share"
+                raise wrong_budget("OD-BUDGET-SHARES", f"share {number} is 0; it must be above 0, because {why}")
+    else:
+        raise wrong_budget("OD-BUDGET-SHARES", f"{len(rule)} shares for {levels} measured levels")
+    return tuple(weight / sum(weights) for weight in weights)
