@@ -23,6 +23,7 @@ from od_core.flows.estimation.levels import (
     Measurement,
     above_the_leaves,
     combined_totals,
+    of_area_totals,
     present_leaves,
     published_root,
 )
@@ -131,7 +132,8 @@ class Release(ReleasedFlows, PlannedRelease):
         """The flow tree with the estimates of all nodes. Raises OdError as :attr:`intervals` does."""
         totals = combined_totals(self.plan, self.measured)
         refuse_without_intervals(self.plan, max(len(m.noisy) for m in totals))
-        return FittedTree(self.tree, least_squares(self.plan, int(self.leaves.trips.sum()), totals))
+        levels = least_squares(self.plan, int(self.leaves.trips.sum()), totals)
+        return FittedTree(self.tree, levels, area_totals=of_area_totals(self.measured))
 
     def segment_fit(self, segment: str) -> SegmentFit:
         """Return the estimates in each category of a breakdown. Raises OdError as :meth:`segment_intervals` does."""

@@ -41,10 +41,9 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import family_blocks
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
-from od_core.flows.estimation.levels import Measurement
+from od_core.flows.estimation.levels import Measurement, of_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import project_to_total
-from od_core.flows.step import AreaTotalStep
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -132,7 +131,7 @@ class _Families:
         whole: Reals = np.bincount(self.zone, h, minlength=self.zones[1 - self.side]).astype(np.float64)
         return (whole, divided) if self.side else (divided, whole)
 
-    def noise_of(self, m: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
+    def noise_of(self, m: Sequence[Reals]) -> tuple[Reals, Reals]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
         own, other = m[self.side], m[1 - self.side][self.zone]
         of_areas = np.bincount(self.area_of, own)
@@ -168,8 +167,8 @@ def with_area_totals(
         The levels, of which only the last one differs; and the totals of the areas into which the children of a level
         divide others, by the position of the level. Without measured area totals, the levels as they are, and none.
     """
-    steps = [(one.step, one.reals()) for one in measured if isinstance(one.step, AreaTotalStep)]
-    if not steps or not len(levels[-1].nodes):
+    by_side = of_area_totals(measured)
+    if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
     leaves, families = levels[-1], _Families.of(plan.tree, levels)
     ends = leaves.nodes.origin, leaves.nodes.destination
@@ -177,36 +176,33 @@ def with_area_totals(
     own = np.bincount(ends[families.side], leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
     fitted = families.begun_and_ended(_fit(levels, families, sums), sums, own)
     at_zero = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in levels[:-1]), leaves]
-    bounds = np.cumsum([0, *(len(noisy) for _, noisy in steps)])
-    y = np.concatenate([noisy for _, noisy in steps])
-    spread = np.concatenate([np.full(len(noisy), float(step.variance)) for step, noisy in steps])
-
-    def by_side(values: Reals) -> tuple[Reals, Reals]:
-        """Return numbers of all measured totals by side; those of a side that is not measured are 0."""
-        found = [np.zeros(zones) for zones in families.zones]
-        for (step, _), (first, last) in zip(steps, pairwise(bounds), strict=True):
-            found[step.side] = values[first:last]
-        return found[0], found[1]
 
     def joined(values: Sequence[Reals]) -> Reals:
-        return np.concatenate([values[step.side] for step, _ in steps])
+        return np.concatenate([values[side] for side in by_side])
+
+    def divided(values: Reals) -> list[Reals]:
+        """Return numbers of all measured totals by side; those of a side that is not measured are 0."""
+        ends = np.cumsum([0, *(families.zones[side] for side in by_side)])
+        found = {side: values[first:last] for side, (first, last) in zip(by_side, pairwise(ends), strict=True)}
+        return [found.get(side, np.zeros(families.zones[side])) for side in (0, 1)]
 
     def product(m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        of_families, of_zones = families.noise_of(by_side(m))
+        of_families, of_zones = families.noise_of(divided(m))
         fit = families.begun_and_ended(_fit(at_zero, families, of_families), of_families, of_zones)
         return joined(fit) + spread * m
 
+    y = np.concatenate([noisy for noisy, _ in by_side.values()])
+    spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
     m = _solved(product, y - joined(fitted), spread + joined([families.diagonal(side) for side in (0, 1)]))
-    added, totals = by_side(m), by_side(y - spread * m)
+    added, totals = divided(m), divided(y - spread * m)
     noisy = leaves.noisy + leaves.noise * (added[0][ends[0]] + added[1][ends[1]])
-    variances = {step.side: float(step.variance) for step, _ in steps}
     found = {}
     for k, above in enumerate(levels[:-1]):
         side, area = _divided(plan.tree, above, 1)
-        if side in variances and area[-1] > 0:
-            trips, zones = np.bincount(area, totals[side]), np.bincount(area)
-            found[k] = MeasuredTotals(trips.astype(np.float64), (variances[side] * zones).astype(np.float64))
+        if side in by_side and area[-1] > 0:
+            trips, noise = np.bincount(area, totals[side]), by_side[side][1] * np.bincount(area)
+            found[k] = MeasuredTotals(trips.astype(np.float64), noise.astype(np.float64))
     return [*levels[:-1], replace(leaves, noisy=noisy)], found
 
 

@@ -16,10 +16,11 @@ The variance of the sum is r + c^2 V, where V is the variance of h.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import add
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import FittedLevel
-from od_core.geography.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order
@@ -72,6 +73,12 @@ class Estimates:
         found = place >= 0
         each = (values if len(values) else np.zeros(1) for values in vars(self).values())
         return Estimates(*(np.where(found, values[place], 0.0) for values in each))
+
+    def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
+        """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
+        return Estimates(
+            *(np.where(chosen, *each) for each in zip(vars(self).values(), vars(other).values(), strict=True))
+        )
 
     def __add__(self, other: Estimates) -> Estimates:
         """Return the estimates of the sums with those of another release, whose noise must be independent."""
@@ -266,11 +273,19 @@ class FittedTree:
     Attributes:
         levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
         by_noise: Whether the noise of these measurements determined which nodes were dropped.
+        area_totals: Measured totals of the zones of each side that has some, by its number, and their variance.
         nothing_dropped: True if no node was dropped.
     """
 
-    def __init__(self, tree: FlowTree, levels: Sequence[FittedLevel], *, by_noise: bool = True) -> None:
-        self.tree, self.levels, self.by_noise = tree, levels, by_noise
+    def __init__(
+        self,
+        tree: FlowTree,
+        levels: Sequence[FittedLevel],
+        *,
+        by_noise: bool = True,
+        area_totals: Mapping[int, tuple[Reals, float]] = MappingProxyType({}),
+    ) -> None:
+        self.tree, self.levels, self.by_noise, self.area_totals = tree, levels, by_noise, area_totals
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
@@ -313,6 +328,49 @@ class FittedTree:
         each = (np.arange(len(same)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
         origin, destination = (each, same) if apart == 0 else (same, each)
         return origin, destination, sums.estimates(level_of_cells.variance[divided])
+
+    def best_cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
+        """Return the cells of :meth:`cells`, improved by measured area totals.
+
+        For a level of a side with measured totals and the whole space of the other side, these are all areas. Measured
+        totals contain the trips of dropped nodes. If there are some, the estimate of an area is that of the tree or the
+        measured one, whichever has the smaller variance.
+        """
+        origin, destination, of_tree = self.cells(origin_level, destination_level)
+        side = 0 if destination_level == 0 else 1
+        measured = self.measured_totals(side, (origin_level, destination_level)[side])
+        if measured is None or 0 not in (origin_level, destination_level):
+            return origin, destination, of_tree
+        areas = np.arange(len(measured.estimate), dtype=np.int32)
+        ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))
+        place = find_pairs(origin, destination, *ends, len(areas) if side else 1)
+        return *ends, self._with_measured(of_tree.at(place), measured, place >= 0)
+
+    def best_sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
+        """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
+        found = self.sum_between(origins, destinations)
+        for side, (own, other) in enumerate(((origins, destinations), (destinations, origins))):
+            if side in self.area_totals and other.all():
+                (noisy, noise), zones = self.area_totals[side], own.sum(keepdims=True)
+                measured = Estimates.of_nodes(run_sums(noisy[own], np.append(0, zones)), noise * zones)
+                found = self._with_measured(found, measured, np.ones(1, dtype=np.bool_))
+        return found
+
+    def _with_measured(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
+        """Return estimates by the tree, where they are known, with independent measurements of the same sums."""
+        if self.nothing_dropped:
+            part = of_tree.variance / (of_tree.variance + measured.variance)
+            estimate = of_tree.estimate + part * (measured.estimate - of_tree.estimate)
+            return Estimates.of_nodes(estimate, part * measured.variance)
+        return of_tree.where(known & (of_tree.variance < measured.variance), measured)
+
+    def measured_totals(self, side: int, level: int) -> Estimates | None:
+        """Return the measured totals of the areas of a level, 1 or finer, of one side; None if there are none."""
+        if side not in self.area_totals or level == 0:
+            return None
+        (noisy, noise), geography = self.area_totals[side], (self.tree.origin, self.tree.destination)[side]
+        zones = geography.zones_below(level).astype(np.float64)
+        return Estimates.of_nodes(run_sums(noisy, geography.first_zone[level].astype(np.int64)), noise * zones)
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the estimate of the trips between two sets, given as masks of zones, as one sum; shape (zones,) each.

@@ -22,6 +22,12 @@ one node of each level only: the one from the ancestor of the area to the same a
 **Categories.** The estimate C_s + (T - sum C) / K of category s follows from the estimates C of a sum for each of K
 categories alone, and from T, that of its total; ``docs/explanation/segments.md`` has its variance.
 
+**Area totals.** If the trips from and to each zone were measured beside the tree, these measurements are independent
+of the tree's. The estimate of a total is then the mean of both, weighted by precision. The trips within an area, its
+outflow and its inflow have known covariances, so they are improved by the same measurements of the area, one after the
+other: with the covariance c of a part with the sum B of variance V, and the measured sum y of variance S, a part moves
+by c (y - B) / (V + S).
+
 **Weighted sums.** A weighted sum of the least-squares estimates of the leaves is unbiased, and its variance is known.
 The covariance C of two sums N and B follows from the variance V of N + s B:
 
@@ -151,7 +157,7 @@ class Intervals:
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
         """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
-        estimated = [fit.cells(*levels) for fit in self.fits]
+        estimated = [fit.best_cells(*levels) for fit in self.fits]
         every: tuple[Numbers, Numbers] = estimated[0][:2]
         if len(estimated) > 1:
             places = np.divmod(np.unique(np.concatenate([_numbered(*cells[:2], width) for cells in estimated])), width)
@@ -168,28 +174,12 @@ class Intervals:
     ) -> tuple[Integers, Integers]:
         """Return the lower and upper bounds of the given cells of a pair of levels; shape (cells,) each."""
         levels = origin_level, destination_level
-        return bounds_of(self._estimates(levels, [fit.cells(*levels) for fit in self.fits], origin, destination))
+        return bounds_of(self._estimates(levels, [fit.best_cells(*levels) for fit in self.fits], origin, destination))
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
-        areas = np.arange(self._tree.origin.size(level), dtype=np.int32)
-        none = np.zeros_like(areas)
-
-        def within(fit: FittedTree) -> Cells:
-            origin, destination, estimates = fit.cells(level, level)
-            own = np.flatnonzero(origin == destination)
-            return origin[own], destination[own], estimates.at(own)
-
-        def others(origin_level: int, destination_level: int) -> list[Cells]:
-            return [fit.cells(origin_level, destination_level, OTHERS, level) for fit in self.fits]
-
-        return AreaEstimates(
-            within=self._estimates((level, level), list(map(within, self.fits)), areas, areas),
-            begun=self._estimates((level, 0), [fit.cells(level, 0) for fit in self.fits], areas, none),
-            outflow=self._estimates((level, 0), others(level, 0), areas, none),
-            inflow=self._estimates((0, level), others(0, level), none, areas),
-            exchange=np.sum([exchange_covariances(fit, level) for fit in self.fits], axis=0),
-        )
+        every = [_areas(fit, level) for fit in self.fits]
+        return AreaEstimates(*(reduce(add, each) for each in zip(*every, strict=True)))
 
     def begun(
         self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
@@ -213,7 +203,7 @@ class Intervals:
 
     def of_sum(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> tuple[int, int]:
         """Return the lower and upper bound of the trips between two sets, given as masks of zones, shape (zones,)."""
-        lower, upper = bounds_of(added([fit.sum_between(origins, destinations) for fit in self.fits]))
+        lower, upper = bounds_of(added([fit.best_sum_between(origins, destinations) for fit in self.fits]))
         return int(lower[0]), int(upper[0])
 
     def weighted(self, weight: ZoneFunction, deviations: float | None) -> Weighted:
@@ -224,11 +214,83 @@ class Intervals:
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
-        sums, width = [], self._tree.destination.size(levels[1])
-        for fit, (origins, destinations, estimates) in zip(self.fits, estimated, strict=True):
-            place = find_pairs(origins, destinations, origin, destination, width)
-            sums.append(fit.estimates_at(levels, origin, destination, place, estimates))
-        return added(sums)
+        each = zip(self.fits, estimated, strict=True)
+        return added([_at(fit, levels, cells, origin, destination) for fit, cells in each])
+
+
+def _at(fit: FittedTree, levels: tuple[int, int], cells: Cells, origin: Numbers, destination: Numbers) -> Estimates:
+    """Return the estimates of the given cells of a pair of levels, from the estimated cells of a release."""
+    origins, destinations, estimates = cells
+    place = find_pairs(origins, destinations, origin, destination, fit.tree.destination.size(levels[1]))
+    return fit.estimates_at(levels, origin, destination, place, estimates)
+
+
+def _areas(fit: FittedTree, level: int) -> AreaEstimates:
+    """Return the estimates of each area of a level from one release; both geographies are the same."""
+    areas = np.arange(fit.tree.origin.size(level), dtype=np.int32)
+    none = np.zeros_like(areas)
+    ends = {(level, level): (areas, areas), (level, 0): (areas, none), (0, level): (none, areas)}
+    origin, destination, estimates = fit.cells(level, level)
+    own = np.flatnonzero(origin == destination)
+    of_cells = {
+        (level, level): (origin[own], destination[own], estimates.at(own)),
+        **{pair: fit.cells(*pair, OTHERS, level) for pair in ((level, 0), (0, level))},
+    }
+    parts = [_at(fit, pair, cells, *ends[pair]) for pair, cells in of_cells.items()]
+    exchange, (within, outflow, inflow) = exchange_covariances(fit, level), parts
+    if fit.area_totals and fit.nothing_dropped:
+        sums = [_at(fit, pair, fit.cells(*pair), *ends[pair]) for pair in ((level, 0), (0, level))]
+        return _with_measured_totals(fit, level, parts, sums, exchange)
+    begun = _at(fit, (level, 0), fit.best_cells(level, 0), areas, none)
+    (outflow, of_out), (inflow, of_in) = (
+        _without_trips_within(fit.measured_totals(side, level), within, other) for side, other in enumerate(parts[1:])
+    )
+    return AreaEstimates(within, begun, outflow, inflow, np.where(of_out & of_in, within.variance, exchange))
+
+
+def _without_trips_within(
+    measured: Estimates | None, within: Estimates, other: Estimates
+) -> tuple[Estimates, NDArray[np.bool_]]:
+    """Return the outflow or inflow of areas, and where it is the measured total minus the trips within.
+
+    It is if that has the smaller variance. ``other`` is the estimate by the tree, without the trips of dropped nodes,
+    which the measured total contains. Trips within that were dropped are in the total, so they lower the difference.
+    """
+    if measured is None:
+        return other, np.zeros(len(within.estimate), dtype=np.bool_)
+    most, none = within.most + within.unmeasured, np.zeros(len(within.estimate))
+    estimate, variance = measured.estimate - within.estimate - most, measured.variance + within.variance
+    chosen = variance < other.variance
+    return Estimates(estimate, variance, most, most, none, none).where(chosen, other), chosen
+
+
+def _with_measured_totals(
+    fit: FittedTree, level: int, parts: Sequence[Estimates], sums: Sequence[Estimates], exchange: Reals
+) -> AreaEstimates:
+    """Return estimates of the areas of a level by the tree, improved by the measured totals of each area.
+
+    Args:
+        parts: Estimates of the trips within each area, and of its outflow and inflow.
+        sums: Estimates of the trips from and to each area.
+        exchange: Covariance of outflow and inflow; shape (areas,).
+    """
+    estimate = np.array([part.estimate for part in parts])
+    shared = np.zeros((3, 3, estimate.shape[1]))  # covariances of the three parts
+    for k, part in enumerate(parts):
+        shared[k, k] = part.variance
+    for k, whole in enumerate(sums, start=1):
+        shared[0, k] = shared[k, 0] = (whole.variance - parts[0].variance - parts[k].variance) / 2
+    shared[1, 2] = shared[2, 1] = exchange
+    for side, k in ((0, 1), (1, 2)):
+        if (measured := fit.measured_totals(side, level)) is not None:
+            with_sum = shared[0] + shared[k]  # covariances of the parts with the sum
+            gain = with_sum / (with_sum[0] + with_sum[k] + measured.variance)
+            estimate += gain * (measured.estimate - estimate[0] - estimate[k])
+            shared -= gain[:, np.newaxis] * with_sum
+    within, outflow, inflow = (Estimates.of_nodes(estimate[k], np.maximum(shared[k, k], 0)) for k in range(3))
+    variance = np.maximum(shared[0, 0] + shared[1, 1] + 2 * shared[0, 1], 0)
+    begun = Estimates.of_nodes(estimate[0] + estimate[1], variance)
+    return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
 
 
 def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:

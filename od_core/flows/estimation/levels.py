@@ -295,6 +295,15 @@ def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str
     ]
 
 
+def of_area_totals(measured: Sequence[Measurement]) -> dict[int, tuple[Reals, float]]:
+    """Return the measured totals of the zones of each side that has some, by its number, and their variance."""
+    return {
+        one.step.side: (one.reals(), float(one.step.variance))
+        for one in measured
+        if isinstance(one.step, AreaTotalStep)
+    }
+
+
 Tables = dict[str, list[list[NoisyCounts]]]
 """What each table of a release is estimated from, top level first: by the empty name, the totals alone; and by the name
 of a breakdown, each of its categories."""
