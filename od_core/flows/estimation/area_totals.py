@@ -41,7 +41,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import family_blocks
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
-from od_core.flows.estimation.levels import Measurement, of_area_totals
+from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import FlowTree, run_sums
@@ -131,7 +131,7 @@ class _Families:
         whole: Reals = np.bincount(self.zone, h, minlength=self.zones[1 - self.side]).astype(np.float64)
         return (whole, divided) if self.side else (divided, whole)
 
-    def noise_of(self, m: Sequence[Reals]) -> tuple[Reals, Reals]:
+    def noise_of(self, m: tuple[Reals, Reals]) -> tuple[Reals, Reals]:
         """Return s2 R' m, summed over the leaves of each family, and over those of each zone that is divided."""
         own, other = m[self.side], m[1 - self.side][self.zone]
         of_areas = np.bincount(self.area_of, own)
@@ -170,7 +170,20 @@ def with_area_totals(
     by_side = of_area_totals(measured)
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
-    leaves, families = levels[-1], _Families.of(plan.tree, levels)
+    leaves, m, found = levels[-1], multipliers(plan.tree, levels, by_side), {}
+    noisy = leaves.noisy + leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
+    for k, above in enumerate(levels[:-1]):
+        side, area = _divided(plan.tree, above, 1)
+        if side in by_side and area[-1] > 0:
+            (y, noise), zones = by_side[side], np.bincount(area)
+            trips = np.bincount(area, y - noise * m[side])
+            found[k] = MeasuredTotals(trips.astype(np.float64), (noise * zones).astype(np.float64))
+    return [*levels[:-1], replace(leaves, noisy=noisy)], found
+
+
+def multipliers(tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> tuple[Reals, Reals]:
+    """Return m of the zones of origins and of destinations; 0 for a side without measured totals."""
+    leaves, families = levels[-1], _Families.of(tree, levels)
     ends = leaves.nodes.origin, leaves.nodes.destination
     sums = run_sums(leaves.noisy, leaves.offsets)
     own = np.bincount(ends[families.side], leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
@@ -180,11 +193,11 @@ def with_area_totals(
     def joined(values: Sequence[Reals]) -> Reals:
         return np.concatenate([values[side] for side in by_side])
 
-    def divided(values: Reals) -> list[Reals]:
-        """Return numbers of all measured totals by side; those of a side that is not measured are 0."""
+    def divided(values: Reals) -> tuple[Reals, Reals]:
         ends = np.cumsum([0, *(families.zones[side] for side in by_side)])
         found = {side: values[first:last] for side, (first, last) in zip(by_side, pairwise(ends), strict=True)}
-        return [found.get(side, np.zeros(families.zones[side])) for side in (0, 1)]
+        origins, destinations = (found.get(side, np.zeros(families.zones[side])) for side in (0, 1))
+        return origins, destinations
 
     def product(m: Reals) -> Reals:
         """Return (R C R' + S) m."""
@@ -194,16 +207,7 @@ def with_area_totals(
 
     y = np.concatenate([noisy for noisy, _ in by_side.values()])
     spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-    m = _solved(product, y - joined(fitted), spread + joined([families.diagonal(side) for side in (0, 1)]))
-    added, totals = divided(m), divided(y - spread * m)
-    noisy = leaves.noisy + leaves.noise * (added[0][ends[0]] + added[1][ends[1]])
-    found = {}
-    for k, above in enumerate(levels[:-1]):
-        side, area = _divided(plan.tree, above, 1)
-        if side in by_side and area[-1] > 0:
-            trips, noise = np.bincount(area, totals[side]), by_side[side][1] * np.bincount(area)
-            found[k] = MeasuredTotals(trips.astype(np.float64), noise.astype(np.float64))
-    return [*levels[:-1], replace(leaves, noisy=noisy)], found
+    return divided(_solved(product, y - joined(fitted), spread + joined([families.diagonal(0), families.diagonal(1)])))
 
 
 def _fit(levels: Sequence[MeasuredLevel], families: _Families, sums: Reals) -> Reals:

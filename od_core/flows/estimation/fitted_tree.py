@@ -16,7 +16,7 @@ The variance of the sum is r + c^2 V, where V is the variance of h.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import add
@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import FittedLevel
+from od_core.flows.estimation.levels import SideTotals
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -273,7 +274,7 @@ class FittedTree:
     Attributes:
         levels: The fitted levels, top level first, from :func:`od_core.flows.estimation.least_squares.least_squares`.
         by_noise: Whether the noise of these measurements determined which nodes were dropped.
-        area_totals: Measured totals of the zones of each side that has some, by its number, and their variance.
+        area_totals: Measured area totals.
         nothing_dropped: True if no node was dropped.
     """
 
@@ -283,7 +284,7 @@ class FittedTree:
         levels: Sequence[FittedLevel],
         *,
         by_noise: bool = True,
-        area_totals: Mapping[int, tuple[Reals, float]] = MappingProxyType({}),
+        area_totals: SideTotals = MappingProxyType({}),
     ) -> None:
         self.tree, self.levels, self.by_noise, self.area_totals = tree, levels, by_noise, area_totals
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])

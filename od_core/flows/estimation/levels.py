@@ -11,7 +11,7 @@ totals are estimated from it (``docs/explanation/segments.md``).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -295,8 +295,12 @@ def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str
     ]
 
 
-def of_area_totals(measured: Sequence[Measurement]) -> dict[int, tuple[Reals, float]]:
-    """Return the measured totals of the zones of each side that has some, by its number, and their variance."""
+SideTotals = Mapping[int, tuple[Reals, float]]
+"""Measured totals of the zones of each side that has some, by its number, and the variance of their noise."""
+
+
+def of_area_totals(measured: Sequence[Measurement]) -> SideTotals:
+    """Return the measured area totals."""
     return {
         one.step.side: (one.reals(), float(one.step.variance))
         for one in measured

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -27,10 +27,11 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Reals
+from od_core.flows.estimation.area_totals import multipliers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, dropped_bound
-from od_core.flows.estimation.least_squares import combined, descend
+from od_core.flows.estimation.least_squares import MeasuredLevel, combined, descend
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
 from od_core.parallel import in_order, memory
@@ -55,9 +56,15 @@ class Replicates:
         self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
         self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
         self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
+        if self._are_fitted and fitted.area_totals:
+            zero = [replace(level, noisy=np.zeros(len(level.nodes))) for level in fitted.levels]
+            moved = multipliers(fitted.tree, fitted.levels, fitted.area_totals)
+            self.estimate = self.estimate + self._added(self._fit(zero, moved), 0, len(self.estimate))
         digest = hashlib.sha256(b"od_core replicates")
         for level in fitted.levels:
             digest.update(level.noisy.astype("<f8").tobytes())
+        for noisy, _ in fitted.area_totals.values():
+            digest.update(noisy.astype("<f8").tobytes())
         self._key = np.frombuffer(digest.digest()[:16], dtype="<u8").astype(np.uint64)
         quantiles = normal_quantiles()  # the sum of their squares is an exact real number
         self._quantiles = quantiles / math.sqrt(float(np.square(quantiles).sum()) / len(quantiles))
@@ -104,38 +111,75 @@ class Replicates:
 
     def _noise(self, r: int, at: int, first: int, last: int) -> Reals:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
-        level, noise = self._levels[at], np.zeros(last - first)
-        if 0 < level.noise < math.inf and len(noise):
+        return self._drawn(r, at, self._levels[at].noise, first, last)
+
+    def _drawn(self, r: int, at: int, noise: float, first: int, last: int) -> Reals:
+        """Return the values ``first:last`` of vector ``at`` of noise with a variance; shape (values,)."""
+        drawn = np.zeros(last - first)
+        if 0 < noise < math.inf and len(drawn):
             begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
             counter = np.array([begin, at, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
             bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
-            np.multiply(self._quantiles.take(bits), math.sqrt(level.noise), out=noise)
-        return noise
+            np.multiply(self._quantiles.take(bits), math.sqrt(noise), out=drawn)
+        return drawn
 
-    def _shortfall(self, r: int) -> Reals:
-        """Return the fitted noise of each parent of leaves minus the sum of its leaves' noise; shape (parents,)."""
+    def _shortfall(self, r: int) -> _Fit:
+        """Return the fit of the noise of a replicate."""
         if not self._are_fitted:
-            return np.empty(0)
-        levels, last, none = self._levels, len(self._levels) - 1, np.empty(0)
-        sums = [run_sums(self._noise(r, last, 0, len(self._leaf.nodes)), self._leaf.offsets)]
-        fit: list[Reals] = []
-        for at in reversed(range(last)):
-            level = replace(levels[at], noisy=self._noise(r, at, 0, len(levels[at].nodes)))
-            fit.insert(0, combined(level, sums[0], levels[at + 1].siblings)[0])
-            sums.insert(0, run_sums(fit[0], level.offsets))
-        for at in range(1, last):
-            parents = fit[at - 1][levels[at - 1].divided], none, sums[at], levels[at].siblings
-            descend(levels[at].offsets, *parents, fit[at], levels[at].own, fit[at], none)
-        below: Reals = fit[-1][levels[-2].divided] - sums[-1]
-        return below
+            return _Fit(np.empty(0))
+        each = enumerate(self._levels)
+        levels = [replace(level, noisy=self._noise(r, at, 0, len(level.nodes))) for at, level in each]
+        totals = {
+            side: (self._drawn(r, len(levels) + side, noise, 0, len(noisy)), noise)
+            for side, (noisy, noise) in self._fitted.area_totals.items()
+        }
+        return self._fit(levels, multipliers(self._fitted.tree, levels, totals) if totals else None)
 
-    def _rows(self, shortfall: Reals, r: int, first: int, last: int) -> Reals:
+    def _fit(self, levels: Sequence[MeasuredLevel], moved: tuple[Reals, Reals] | None) -> _Fit:
+        """Return the fit of levels to whose leaves s2 R' m is added, where m are the multipliers of area totals."""
+        last, none = len(levels) - 1, np.empty(0)
+        leaves = levels[-1].noisy + self._moves(moved, 0, len(self._leaf.nodes))
+        sums, fit = [run_sums(leaves, self._leaf.offsets)], list[Reals]()
+        for at in reversed(range(last)):
+            fit.insert(0, combined(levels[at], sums[0], self._levels[at + 1].siblings)[0])
+            sums.insert(0, run_sums(fit[0], levels[at].offsets))
+        for at in range(1, last):
+            parents = fit[at - 1][levels[at - 1].divided], none, sums[at], self._levels[at].siblings
+            descend(levels[at].offsets, *parents, fit[at], self._levels[at].own, fit[at], none)
+        return _Fit(fit[-1][levels[-2].divided] - sums[-1], moved)
+
+    def _moves(self, moved: tuple[Reals, Reals] | None, first: int, last: int) -> Reals | float:
+        """Return s2 R' m of the leaves ``first:last``, given m; 0 without area totals."""
+        if moved is None:
+            return 0.0
+        origin, destination = (ends[first:last] for ends in self.ends)
+        return self._leaf.noise * (moved[0][origin] + moved[1][destination])
+
+    def _added(self, fit: _Fit, first: int, last: int) -> Reals:
+        """Return what a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
+        begin, end = np.searchsorted(self._leaf.offsets, [first, last])
+        siblings = np.diff(self._leaf.offsets[begin : end + 1])
+        equal = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance
+        return equal + self._moves(fit.moved, first, last)
+
+    def _rows(self, fit: _Fit, r: int, first: int, last: int) -> Reals:
         """Return the leaves ``first:last`` of a replicate; shape (leaves,)."""
-        rows, leaf = self._noise(r, len(self._levels) - 1, first, last), self._leaf
+        rows = self._noise(r, len(self._levels) - 1, first, last)
         if self._are_fitted:
-            begin, end = np.searchsorted(leaf.offsets, [first, last])
-            siblings = np.diff(leaf.offsets[begin : end + 1])
-            rows += np.repeat(shortfall[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance
+            rows += self._added(fit, first, last)
         np.subtract(self.estimate[first:last], rows, out=rows)
         return rows
+
+
+@dataclass(frozen=True, eq=False)
+class _Fit:
+    """What a least-squares fit makes of the values of the leaves.
+
+    Attributes:
+        lacking: Fitted value of each parent of leaves minus the sum of the values of its leaves; shape (parents,).
+        moved: Multipliers m of the measured area totals (:mod:`od_core.flows.estimation.area_totals`) by side.
+    """
+
+    lacking: Reals
+    moved: tuple[Reals, Reals] | None = None
