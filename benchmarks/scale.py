@@ -59,12 +59,14 @@ def measured(
     *,
     mechanism: str = "inftda",
     estimate: str | None = None,
+    area_totals: str | None = None,
     repeats: int,
     small: bool,
 ) -> dict[str, Any]:
     """Measure one case in this process: medians of several repeats, after one that does not count.
 
-    An estimate is an option of ``inftda_refined``; None is the default of the mechanism.
+    An estimate is an option of ``inftda_refined``; None is the default of the mechanism. ``area_totals`` is their share
+    of the budget, if they are measured.
     """
     if not small:
         rehearse()  # kernels are loaded or compiled once per process
@@ -72,7 +74,12 @@ def measured(
     budget = Budget(epsilon=epsilon, delta="1e-8", conversion="tight")
     chosen = mechanism if estimate is None else InfTDARefined(estimate=estimate)
     plan = plan_release(
-        flows.geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=chosen, acceptance=NO_FAULTS
+        flows.geography,
+        unit=PrivacyUnit("trip"),
+        budget=budget,
+        mechanism=chosen,
+        acceptance=NO_FAULTS,
+        area_totals=area_totals,
     )
     _ = plan.digest  # digests of geographies are computed once per process
     reset_peak_memory()  # making the data has raised it
@@ -84,6 +91,7 @@ def measured(
         "noise": noise,
         "mechanism": plan.mechanism.name,
         "estimate": plan.mechanism.estimator.estimate,
+        "area_totals": area_totals,
         "threads": os.environ.get("OD_THREADS", "all"),
         "zones": len(flows.geography.zones),
         "pairs": len(trips.rank),
@@ -124,6 +132,7 @@ def _facade_seconds(frame: Any, flows: SyntheticFlows, plan: ReleasePlan, noise:
         mechanism=plan.mechanism,
         noise=noise,
         fault_threshold=0,
+        area_totals=None if plan.area_totals is None else plan.area_totals.share,
     )
     _ = release.flows
     return time.perf_counter() - start
@@ -139,14 +148,15 @@ def main() -> None:
     parser.add_argument("--noise", default="table")
     parser.add_argument("--mechanism", default="inftda", choices=sorted(MECHANISMS))
     parser.add_argument("--estimate", choices=ESTIMATES, help="of one case; needs mechanism inftda_refined")
+    parser.add_argument("--area-totals", help="share of the budget for area totals; needs mechanism inftda_refined")
     parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
-    if options.estimate and (options.mechanism != InfTDARefined.name or not options.case):
-        parser.error("--estimate needs --case and --mechanism inftda_refined")
+    if (options.estimate or options.area_totals) and (options.mechanism != InfTDARefined.name or not options.case):
+        parser.error("--estimate and --area-totals need --case and --mechanism inftda_refined")
     repeats = 1 if options.small else options.repeats
     if options.case:
         run = options.case, options.epsilon, options.noise
-        asked = {"mechanism": options.mechanism, "estimate": options.estimate}
+        asked = {"mechanism": options.mechanism, "estimate": options.estimate, "area_totals": options.area_totals}
         case = measured(*run, **asked, repeats=repeats, small=options.small)
         printed({"machine": machine(), "cases": [case]}, as_json=options.json)
         return

@@ -43,7 +43,6 @@ from od_core.flows.estimation.families import family_blocks
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -52,7 +51,7 @@ from od_core.parallel import in_order
 _ITERATIONS = 300
 """Largest number of steps of conjugate gradients."""
 
-_RESIDUAL = 1e-12
+_RESIDUAL = 1e-11
 """Part of the right side that may remain."""
 
 _ROUNDS = 12
@@ -274,12 +273,12 @@ def towards_totals(
     estimate: Reals, noise: float, runs: Integers, totals: Integers, area: Numbers, of_areas: MeasuredTotals
 ) -> Reals:
     """Return the real x of the module docstring; see :func:`whole_trips`. Shape (children,)."""
-    x, move = np.empty(len(estimate)), np.zeros(len(of_areas.trips))
+    x, move, shift = np.empty(len(estimate)), np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
 
     def near(block: tuple[int, int]) -> Reals:
         first, last = block
         found = np.zeros((2, len(move)))
-        _near(estimate, runs[first : last + 1], totals[first:last], area, move, x, *found)
+        _near(estimate, runs[first : last + 1], totals[first:last], area, move, shift[first:last], x, *found)
         return found
 
     def sums_near() -> Reals:
@@ -298,18 +297,35 @@ def towards_totals(
 
 
 @kernel
-def _near(estimate, runs, totals, area, move, x, sums, number):  # type: ignore[no-untyped-def]  # compiled
-    """Write x of the children of every node, given how far the children of each area are moved, and add their sums."""
-    even = np.ones(np.max(np.diff(runs)))
+def _near(estimate, runs, totals, area, move, shift, x, sums, number):  # type: ignore[no-untyped-def]  # compiled
+    """Write x of the children of every node, given how far the children of each area are moved, and add their sums.
+
+    ``shift`` is how far the children of a node are moved together. It is found from its last value by Newton's method:
+    the sum of x is convex in it, and is linear once the same children are above 0.
+    """
     for node in range(len(totals)):
         first, last = runs[node], runs[node + 1]
+        if totals[node] == 0:
+            x[first:last] = 0.0
+            continue
         for i in range(first, last):
-            x[i] = estimate[i] + move[area[i]] if totals[node] > 0 else 0.0
-        if totals[node] > 0:
-            project_to_total(x[first:last], even[: last - first], float(totals[node]))
+            x[i] = estimate[i] + move[area[i]]
+        own, follows = shift[node], False  # after a first step, the sum of x is at least the total, and only falls
+        while first < last:
+            whole, positive = 0.0, 0
+            for i in range(first, last):
+                if x[i] + own > 0.0:
+                    whole += x[i]
+                    positive += 1
+            step = (totals[node] - whole) / positive if positive > 0 else np.inf
+            if follows and step >= own:
+                break
+            own, follows = step, positive > 0
+        shift[node] = own
         for i in range(first, last):
-            sums[area[i]] += x[i]
+            x[i] = max(x[i] + own, 0.0)
             if x[i] > 0.0:
+                sums[area[i]] += x[i]
                 number[area[i]] += 1.0
 
 
