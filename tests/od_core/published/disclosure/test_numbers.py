@@ -142,9 +142,9 @@ def explained(name: str) -> set[str]:
     else:
         spent = release.plan.spent
         promised = guarantee(spent)
-        found |= {str(len(release.plan.steps)), text_above(spent.epsilon), text_above(spent.delta)}
-        totals = [step for step in release.plan.facts()["steps"] if "breakdown" not in step]
-        found |= {*reach(totals[-1])}
+        found |= {str(len(release.plan.charged_steps)), text_above(spent.epsilon), text_above(spent.delta)}
+        of_pairs = [one for one in release.plan.facts()["steps"] if not one.keys() & {"breakdown", "area_totals"}]
+        found |= {*reach(of_pairs[-1])}
         if release.plan.unit.kind == "trip":
             many, texts = person(spent)
             found |= {*texts, "100" if many is None else cases(many.best_guess())}
