@@ -269,24 +269,32 @@ def two_zones_swapped(frame: pd.DataFrame) -> None:
     frame.loc[frame.index[-2:], "destination"] = frame["destination"].to_numpy()[[-1, -2]]
 
 
-def charges(*of_area_totals: str) -> Any:
-    """The charges of area totals, as the certificate states them in every sum."""
-
+def in_certificate(edit: Any) -> Any:
     def change(release: Published) -> None:
         file = release.bundle / "certificate.json"
         facts = json.loads(file.read_text(encoding="utf-8"))
-        facts["spent"]["rho_by_level_exact"][-2:] = of_area_totals
-        facts["spent"] |= {"rho_exact": "9/5", "rho": 1.8}
+        edit(facts)
         file.write_text(json.dumps(facts), encoding="utf-8")
         sealed_again(release.bundle)
 
     return change
 
 
+def charges(*of_area_totals: str) -> Any:
+    """The charges of area totals, as the certificate states them in every sum."""
+
+    def edit(facts: dict[str, Any]) -> None:
+        facts["spent"]["rho_by_level_exact"][-2:] = of_area_totals
+        facts["spent"] |= {"rho_exact": "9/5", "rho": 1.8}
+
+    return in_certificate(edit)
+
+
 OF_AREAS: dict[str, tuple[Any, set[str]]] = {
     "another number": (in_measurements(ten_thousand_more), {"files", "flows", "bundle", "measurements", "database"}),
     "a row less": (without_the_last_row, {"files", "bundle"}),
     "another order": (in_measurements(two_zones_swapped), {"files", "bundle"}),
+    "numbers that are not certified": (in_certificate(lambda facts: facts["levels"].pop()), {"bundle"}),
     "charges forgotten": (charges(), {"bundle"}),
     "charges of nothing": (charges("0", "0"), {"bundle", "ledger"}),
 }
