@@ -314,7 +314,7 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
     """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
 
     Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
-    mechanism has a threshold. Behind the levels of the totals are the area totals, with the error of one measurement.
+    mechanism has a threshold. The area totals follow the levels of the totals, with the error of one measurement.
     """
     plan = release.plan
     steps: Sequence[GaussianStep] = [step for step in plan.steps if not step.by_segment]
