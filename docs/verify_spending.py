@@ -66,8 +66,7 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
         cells = sides if entry["level"] or "breakdown" in law or plan["unit"] == "user_year" else 1
         most, cells = (law["max_uncounted"], 1) if "max_uncounted" in law else (most, cells)  # one number of trips
-        rho = most**2 * cells / (2 * Fraction(law["variance"]))
-        return rho, ZERO, ZERO, rho
+        return (rho := most**2 * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
         scale, sensitivity = Fraction(law["scale"]), sides * most * {"histogram": 2}.get(plan.get("query"), 1)
         epsilon = (sensitivity if entry["level"] else 1) / scale
@@ -94,7 +93,8 @@ def charge_faults(entries: list[Facts]) -> Iterator[str]:
     for entry in (entry for entry in entries if entry["kind"] == "RESERVED"):
         steps = planned.setdefault(entry["release"], [*entry["facts"]["plan"]["steps"]])
         own = {**entry, **entry["facts"]}  # numbers of levels by breakdowns follow on those of the levels of all trips
-        own["level"] %= 1 + max(step["level"] for step in own["plan"]["steps"])
+        depth = max(step["level"] for step in own["plan"]["steps"] if "area_totals" not in step)
+        own["level"] = own["level"] % (1 + depth) + depth * ("area_totals" in own)  # so do those of area totals
         if entry["draw"] == 1 and (not steps or any(str(own[key]) != str(fact) for key, fact in steps.pop(0).items())):
             yield f"entry {entry['number']}: the plan of {entry['release']} has another level or noise here"
         stated = tuple(Fraction(entry[name]) for name in ("rho", "epsilon", "delta"))

@@ -64,6 +64,8 @@ def examples() -> Iterator[tuple[str, Example, dict[str, Any]]]:
             for mechanism in MECHANISMS:
                 options = given | {"mechanism": mechanism, "tree": tree, "budget": Budget(1, "1e-8")}
                 yield f"flows {neighbours} {tree} {mechanism}", replace(flows, make=few_flows), options
+        of_areas = given | {"budget": Budget(1, "1e-8"), "area_totals": "1/10"}
+        yield f"flows with area totals {neighbours}", replace(flows, make=few_flows), of_areas
         yield f"flows by category {neighbours}", BY_CATEGORY, {"neighbours": neighbours}
     for name, estimation in REFINED.items():
         mechanism = MECHANISMS.make("inftda_refined", **estimation)

@@ -259,6 +259,6 @@ def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = Non
     if before:
         earlier = learned(before, rule, earlier)
     levels = last.fitted_levels()
-    trips, nodes = shrink(last.plan, levels, rule, earlier)[-1], levels[-1].nodes
+    trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
     there = trips > 0
     return Nodes(last.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])

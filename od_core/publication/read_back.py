@@ -104,6 +104,8 @@ def refuse_other_plan(plan: Plan, facts: dict[str, Any]) -> None:
 def stated_spent(plan: Plan, certificate: Certificate) -> Spent:
     """Return the budget that a release has spent according to its certificate. The ledger is not read."""
     charged = [Fraction(rho) for rho in certificate["spent"]["rho_by_level_exact"]]
+    if len(charged) != len(plan.charged_steps):
+        raise changed("charges")
     return plan.spent_on([rho / step.charge.as_rho for rho, step in zip(charged, plan.charged_steps, strict=True)])
 
 

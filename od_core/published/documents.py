@@ -146,7 +146,8 @@ class Facts:
         """
         if self.is_derived:
             return None
-        step = [one for one in self.plan["steps"] if "breakdown" not in one and not is_of_uncounted(one)][-1]
+        levels = [one for one in self.plan["steps"] if not one.keys() & {"breakdown", "area_totals"}]
+        step = [one for one in levels if not is_of_uncounted(one)][-1]
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
         found = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))

@@ -184,6 +184,7 @@ def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
         )
     given |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
     given |= {"bands": plan.bands, "segments": plan.segments}
+    given["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
     given["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
     shares = budget.shares
     if isinstance(shares, tuple) and shares[0] != "geometric":

@@ -177,6 +177,8 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     name, what, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
     if by_segment:
         name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
+    elif release.plan.area_totals is not None:
+        table = public_table("measurements_with_area_totals")
 
     def write(file: BinaryIO) -> None:
         measured = measurement_rows(release, by_segment=by_segment)

@@ -314,7 +314,7 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
     """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
 
     Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
-    mechanism has a threshold.
+    mechanism has a threshold. The area totals follow the levels of the totals, with the error of one measurement.
     """
     plan = release.plan
     steps: Sequence[GaussianStep] = [step for step in plan.steps if not step.by_segment]
@@ -322,14 +322,13 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
     if breakdown:
         steps, errors = plan.segment_steps(breakdown), plan.expected_segment_errors(breakdown)
     noise = {step.level: float(step.variance) ** 0.5 for step in steps}
-    return [
-        {
-            "level": level,
-            "origin_level": origin_level,
-            "destination_level": destination_level,
-            "public_pairs": plan.tree.cells(level),
-            "noise": noise.get(level),
-            "error": error,
-        }
-        for level, ((origin_level, destination_level), error) in enumerate(zip(release.levels, errors, strict=True))
+    rows = [
+        (level, *names, plan.tree.cells(level), noise.get(level), error)
+        for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
+    for step in () if breakdown else plan.area_total_steps:
+        sides = zip((plan.tree.origin, plan.tree.destination), plan.level_pair(step), strict=True)
+        names, deviation = (side.level_names[level] for side, level in sides), float(step.variance) ** 0.5
+        rows.append((step.level, *names, plan.public_cells(step), deviation, deviation))
+    keys = ("level", "origin_level", "destination_level", "public_pairs", "noise", "error")
+    return [dict(zip(keys, row, strict=True)) for row in rows]

@@ -34,7 +34,7 @@ from od_core.flows.publishing.flow_tables import (
 from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
-from od_core.flows.step import SegmentStep
+from od_core.flows.step import AreaTotalStep, SegmentStep
 from od_core.geography.flow_tree import repeated_levels, repetition_sentence
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
@@ -115,7 +115,7 @@ class FlowKind(Kind[Release]):
         }
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
-        """Return the guarantee in sentences, by name, with further ones about repeated levels and about breakdowns."""
+        """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
         if (repetition := repetition_sentence(plan.tree)) is not None:
             sentences["levels"] = repetition
@@ -126,19 +126,27 @@ class FlowKind(Kind[Release]):
                 " counts, so the categories of a trip are protected like its origin and its destination. The lists of"
                 f" categories are public. {' '.join(map(unlisted, plan.breakdowns))}"
             )
+        if plan.area_totals is not None:
+            counted = " and the trips that ".join(("begin", "end")[step.side] for step in plan.area_total_steps)
+            sentences["area_totals"] = (
+                f"The trips that {counted} in each zone are also counted by themselves. The promise includes these"
+                " counts."
+            )
         if plan.uncounted is not None:
             sentences["uncounted"] = plan.uncounted.sentence
         return sentences
 
     def summary(self, release: Release) -> pd.DataFrame:
-        """Return a table with one row per level of the flow tree.
+        """Return a table with one row per level of the flow tree, and then of the area totals.
 
         Returns:
             Columns: level, origin_level, destination_level (names), public_pairs, flows (number of released flows),
                 noise_standard_deviation (of the totals; 0 if they were not measured).
         """
         tree, table = release.plan.tree, pd.DataFrame(level_rows(release))
-        table["flows"] = [len(tree.sums_at(release.leaves, *tree.level_pair(level))[2]) for level in table["level"]]
+        sides = zip(("origin_level", "destination_level"), (tree.origin, tree.destination), strict=True)
+        pairs = zip(*(map(geography.level_number, table[side]) for side, geography in sides), strict=True)
+        table["flows"] = [len(tree.sums_at(release.leaves, *pair)[2]) for pair in pairs]
         table["noise_standard_deviation"] = table["noise"].astype(float).fillna(0.0).round(3)
         return table.drop(columns=["noise", "error"])
 
@@ -266,11 +274,12 @@ FLOWS = FlowKind()
 
 
 def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
-    """Return the facts of the certificate on a measured step: a level, or a level by the categories of a breakdown."""
+    """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
     step, (origin_level, destination_level) = measurement.step, plan.level_pair(measurement.step)
     return {
         "level": step.level,
         **({"breakdown": step.breakdown} if isinstance(step, SegmentStep) else {}),
+        **({"area_totals": ("origin", "destination")[step.side]} if isinstance(step, AreaTotalStep) else {}),
         "origin_level": plan.tree.origin.level_names[origin_level],
         "destination_level": plan.tree.destination.level_names[destination_level],
         "sensitivity_squared": step.sensitivity_squared,
@@ -298,7 +307,7 @@ def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatc
 
 
 def _errors(release: Release, breakdowns: Iterable[str]) -> pa.Table:
-    """Return a table with the expected error of each level of the flow tree, in trips, by breakdown."""
+    """Return a table with the expected error of each level, in trips, by breakdown; see :func:`level_rows`."""
     rows = [{"breakdown": name, **row} for name in breakdowns for row in level_rows(release, name)]
     columns = ["breakdown", "level", "origin_level", "destination_level", "error"]
     return pa.Table.from_pylist(rows).select(columns).rename_columns([*columns[:-1], "root_mean_square_error"])

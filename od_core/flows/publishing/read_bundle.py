@@ -22,8 +22,8 @@ from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import Bands, ReleasePlan, plan_release
-from od_core.flows.release import Release, finish
-from od_core.flows.step import Segments, SegmentStep
+from od_core.flows.release import Release, finish, measured_cells
+from od_core.flows.step import AreaTotalStep, Segments, SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.ledger.measurements import NoisyVector
@@ -77,13 +77,16 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
 
 def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
     """Yield the measurement of each step of a plan; ``levels`` are the facts of the certificate on each step."""
-    for step, stated in zip(plan.steps, levels, strict=True):
+    steps = (*plan.steps, *plan.area_total_steps)
+    if len(steps) != len(levels):
+        raise changed("levels")
+    for step, stated in zip(steps, levels, strict=True):
         if isinstance(step, SegmentStep):
             rows, cells = _of_segments(plan, step, tables["segment_measurements"])
         else:
             rows = cells = tables["measurements"][tables["measurements"]["level"] == step.level]
         parents = None
-        if step.level > 0:
+        if step.level > 0 and not isinstance(step, AreaTotalStep):
             parents = _pairs(plan.tree, step.level, cells)
             if not plan.has_threshold:
                 leaves_alone = plan.mechanism.measures == "all_leaves"
@@ -92,6 +95,10 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
         measurement = Measurement(step, parents, NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]))
         if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(cells):
             raise changed("measurements")
+        if isinstance(step, AreaTotalStep):
+            (expected,) = measured_cells(plan, measurement)
+            if any(rows[side].tolist() != expected[side].to_pylist() for side in _SIDES):
+                raise changed("measurements")
         yield measurement
 
 
@@ -180,7 +187,8 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = certificate_of(folder)
-    leaves, names = certificate["levels"][-1], _names(certificate)
+    names = _names(certificate)
+    leaves = next(level for level in reversed(certificate["levels"]) if "area_totals" not in level)
     _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
     columns = {"flows": [*_SIDES, "trips"], "segment_flows": ["breakdown", "category", *_SIDES, "trips"]}
@@ -298,6 +306,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
         acceptance=Acceptance.from_facts(facts["acceptance"]),
         segments=Segments.from_facts(facts.get("segments")),
         uncounted=Uncounted.from_facts(facts.get("uncounted")),
+        area_totals=facts.get("area_totals"),
     )
     plan = replace(planned, earlier=facts.get(EARLIER))
     refuse_other_plan(plan, facts)

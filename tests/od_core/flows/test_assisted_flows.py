@@ -16,6 +16,7 @@ from od_core import AssistedFlows, Budget, Geography, OdError, PrivacyUnit, Rele
 from od_core.flows.estimation import families, intervals
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
+from od_core.flows.step import AreaTotals
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.flows.estimation.test_empirical_bayes import counts_of, dense
@@ -29,9 +30,10 @@ ZONES = [("a", "a1"), ("a", "a2"), ("b", "b1")]
 AREAS = pd.DataFrame(ZONES, columns=["region", "zone"])
 
 
-def releases_of(world: Any, seeds: range, **options: Any) -> list[Release]:
-    """Releases of the same trips, with the noise of each seed."""
+def releases_of(world: Any, seeds: range, share: str | None = None, **options: Any) -> list[Release]:
+    """Releases of the same trips, with the noise of each seed; ``share`` is that of area totals."""
     plan = plan_of(world, **({"estimate": "least_squares", "epsilon": "0.5"} | options))
+    plan = replace(plan, area_totals=None if share is None else AreaTotals(share))
     return [run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()) for seed in seeds]
 
 
@@ -71,9 +73,10 @@ def test_the_estimates_are_a_table_of_whole_trips_with_the_intervals_of_the_rele
         assert mine.tolist() == direct.tolist()
 
 
-def test_the_estimates_of_one_release_are_those_of_the_chosen_rule() -> None:
-    """With nothing before it, a release is estimated as ``estimate: auto`` does."""
-    (direct,), (chosen,) = (releases_of(GRAVITY, range(1), estimate=one) for one in ("least_squares", "auto"))
+@pytest.mark.parametrize("share", [None, "1/10"])
+def test_the_estimates_of_one_release_are_those_of_the_chosen_rule(share: str | None) -> None:
+    """With nothing before it, a release is estimated as ``estimate: auto`` does, from area totals, too."""
+    (direct,), (chosen,) = (releases_of(GRAVITY, range(1), share, estimate=one) for one in ("least_squares", "auto"))
     found = assist_release([direct])
     assert found.rule.learns
     assert np.array_equal(dense(direct.plan, found), dense(chosen.plan, chosen))

@@ -321,7 +321,7 @@ def test_a_release_with_shrunk_totals_is_published_read_back_and_verified(estima
     assert opened.plan.mechanism == mechanism
     assert all(np.array_equal(opened.segments[name], trips) for name, trips in made.segments.items())
     module = {"shrunk": shrinkage, "auto": held_out}[estimate]
-    monkeypatch.setattr(module, "shrink", lambda *given: rules.append(given[-1]) or shrink(*given))
+    monkeypatch.setattr(module, "shrink", lambda *given, areas: rules.append(given[-1]) or shrink(*given, areas=areas))
     assert {finding.fault for finding in verify_release(place)} == {None}
     assert set(rules) == {Rule() if estimate == "shrunk" else Rule(u=Fraction(1))}
     stated = json.loads((place.bundle / "certificate.json").read_text())

@@ -26,10 +26,10 @@ DELTA = Fraction(1, 10**6)
 RHO = Fraction(1, 20)
 
 
-def users(most: int = 3, neighbours: str = "unbounded", rho: Fraction = RHO) -> Plan:
+def users(most: int = 3, neighbours: str = "unbounded", rho: Fraction = RHO, share: str | None = None) -> Plan:
     """Every level is measured, so the noise of all is that of one rho; epsilon is by the conversion ``tight``."""
-    unit = PrivacyUnit("user", neighbours, "who", most)  # type: ignore[arg-type]
-    return plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=rho, delta=DELTA, conversion="tight"))
+    unit, budget = PrivacyUnit("user", neighbours, "who", most), Budget(rho=rho, delta=DELTA, conversion="tight")  # type: ignore[arg-type]
+    return plan_release(GEOGRAPHY, unit=unit, budget=budget, area_totals=share)
 
 
 def by_choice(plan: Plan) -> Mapping[tuple[str, str], Alternative]:
@@ -40,8 +40,10 @@ def promised(rho: Fraction) -> float:
     return float_above(epsilon_tight(rho, DELTA))
 
 
-def test_another_bound_costs_its_square_in_rho_or_itself_in_noise() -> None:
-    plan = users(4)
+@pytest.mark.parametrize("share", [None, "1/10"])
+def test_another_bound_costs_its_square_in_rho_or_itself_in_noise(share: str | None) -> None:
+    """Area totals have the same share of every alternative."""
+    plan = users(4, share=share)
     found = by_choice(plan)
     for most in (2, 8):
         other, ratio = found["m", f"at most {most} trips"], Fraction(most, 4)

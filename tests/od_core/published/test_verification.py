@@ -12,6 +12,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+from jsonschema import Draft202012Validator
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows.estimation import families
@@ -38,6 +39,7 @@ def published(
     flows: pd.DataFrame = FLOWS,
     mechanism: str | Mechanism = "inftda_refined",
     geography: Geography = GEOGRAPHY,
+    **changes: Any,
 ) -> Published:
     """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
     unit = PrivacyUnit("trip", neighbours)
@@ -52,6 +54,7 @@ def published(
         ledger=ledger,
         release_id=str(KEY),
         fault_threshold=0,
+        **changes,
     )
     return publish(FLOW_KIND, release, KEY, "commuters", root)[0]
 
@@ -211,6 +214,102 @@ def test_certificates_name_the_entry_of_their_ledger(whole):
     for other in (EntryName(entry.number + 100, entry.hash), EntryName(entry.number, "0" * 64)):
         with pytest.raises(OdError, match="OD-LEDGER-ROLLED-BACK: commuters/2001-06/r1 is public, but"):
             ledger.hold_to({"commuters/2001-06/r1": other})
+
+
+@pytest.fixture(scope="module")
+def of_areas(tmp_path_factory: pytest.TempPathFactory) -> Published:
+    """A release with area totals of both sides. Not to be changed."""
+    return published(tmp_path_factory.mktemp("of_areas"), area_totals="1/10")
+
+
+def test_area_totals_are_published_and_verified(of_areas):
+    """Their numbers and charges come back from the folder and from the database."""
+    assert faults(of_areas) == {}
+    stated = json.loads((of_areas.bundle / "certificate.json").read_text(encoding="utf-8"))
+    schema = json.loads((of_areas.bundle / "certificate.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator(schema).validate(stated)
+    ends = [(one["level"], one["area_totals"], one["origin_level"], one["rho_exact"]) for one in stated["levels"][-2:]]
+    assert ends == [(5, "origin", "zone", "1/10"), (6, "destination", "all", "1/10")]
+    assert stated["spent"]["rho_by_level_exact"][-2:] == ["1/10", "1/10"]
+    assert stated["guarantee"]["area_totals"].endswith("The promise includes these counts.")
+    codebook, report = ((of_areas.bundle / name).read_text(encoding="utf-8") for name in ("codebook.md", "report.html"))
+    assert "or an area total, which is the trips from a zone to the whole space" in codebook
+    assert "The last rows are area totals" in report
+    rows = pd.read_parquet(of_areas.bundle / "noisy_measurements.parquet").query("level > 4")
+    zones = list(GEOGRAPHY.zones)
+    assert rows["origin"].tolist() == [*zones, *["all"] * 5]
+    assert rows["destination"].tolist() == [*["all"] * 5, *zones]
+    with duckdb.connect(str(of_areas.database), read_only=True) as connection:
+        query = "SELECT origin_level, destination_level FROM expected_error WHERE level > 4 ORDER BY level"
+        assert connection.execute(query).fetchall() == [("zone", "all"), ("all", "zone")]
+    for place in (of_areas.bundle, of_areas.database):
+        opened = open_release(place)
+        assert opened.spent == opened.plan.spent
+        assert opened.plan.area_totals.share == Fraction(1, 10)
+        assert opened.measurements.query("level > 4")["noisy"].tolist() == rows["noisy"].tolist()
+        assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
+
+
+def in_measurements(change: Any) -> Any:
+    return lambda r: rewrite(r.bundle / "noisy_measurements.parquet", change)
+
+
+def without_the_last_row(release: Published) -> None:
+    path = release.bundle / "noisy_measurements.parquet"
+    pd.read_parquet(path)[:-1].to_parquet(path, index=False)
+
+
+def ten_thousand_more(frame: pd.DataFrame) -> None:
+    """In the total of the last zone of the destinations, so that the flows to it would be others."""
+    frame.loc[len(frame) - 1, "noisy"] += 10_000
+
+
+def two_zones_swapped(frame: pd.DataFrame) -> None:
+    """Each of the last two totals stands with the zone of the other."""
+    frame.loc[frame.index[-2:], "destination"] = frame["destination"].to_numpy()[[-1, -2]]
+
+
+def in_certificate(edit: Any) -> Any:
+    def change(release: Published) -> None:
+        file = release.bundle / "certificate.json"
+        facts = json.loads(file.read_text(encoding="utf-8"))
+        edit(facts)
+        file.write_text(json.dumps(facts), encoding="utf-8")
+        sealed_again(release.bundle)
+
+    return change
+
+
+def charges(*of_area_totals: str) -> Any:
+    """The charges of area totals, as the certificate states them in every sum."""
+
+    def edit(facts: dict[str, Any]) -> None:
+        facts["spent"]["rho_by_level_exact"][-2:] = of_area_totals
+        facts["spent"] |= {"rho_exact": "9/5", "rho": 1.8}
+
+    return in_certificate(edit)
+
+
+OF_AREAS: dict[str, tuple[Any, set[str]]] = {
+    "another number": (in_measurements(ten_thousand_more), {"files", "flows", "bundle", "measurements", "database"}),
+    "a row less": (without_the_last_row, {"files", "bundle"}),
+    "another order": (in_measurements(two_zones_swapped), {"files", "bundle"}),
+    "numbers that are not certified": (in_certificate(lambda facts: facts["levels"].pop()), {"bundle"}),
+    "charges forgotten": (charges(), {"bundle"}),
+    "charges of nothing": (charges("0", "0"), {"bundle", "ledger"}),
+}
+
+
+@pytest.mark.parametrize("name", OF_AREAS)
+def test_any_change_of_area_totals_is_found(of_areas, tmp_path, name):
+    shutil.copytree(of_areas.database.parent, tmp_path, dirs_exist_ok=True)
+    (damage, parts), copied = OF_AREAS[name], locations(tmp_path, KEY)
+    damage(copied)
+    found = faults(copied)
+    assert parts <= set(found)
+    if set(found) <= {"files", "bundle"}:  # it cannot even be opened
+        with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
+            open_release(copied.bundle)
 
 
 def older(**changes: Any) -> Any:

@@ -115,6 +115,9 @@ def release_all(var: Path) -> None:
     modes = {"segments": {"mode": ["car", "bus"], "leg": ["1", "2", "3"]}}
     table = FLOWS.assign(mode=["car", "bus", "bus", "car"], leg=["1", "3", "1", "2"])
     flows("modes/2001-05/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), table, **modes)
+    flows(
+        "areas/2001-05/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), geography=GEOGRAPHY, area_totals="1/5"
+    )
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
@@ -187,6 +190,7 @@ def forged(var: Path, to: Path, edit: Edit) -> Path:
 
 
 FLIGHT, QUARTER, LOST = "flows/2001-05/r1", "flows/2001-Q2/r1", "flows/2001-06/r1"
+AREAS = "areas/2001-05/r1"
 
 
 def charges(entries: list[Row], release: str) -> list[Row]:
@@ -336,6 +340,11 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
     "epsilon of stops halved": (other_charge("eug/2001-04/r1", Fraction(1, 2)), CHARGED),
     "a threshold too low": (a_threshold_too_low, CHARGED),
     "a level left out": (without(FLIGHT, level=2), "never charged"),
+    "area totals left out": (without(AREAS, level=7), "never charged"),
+    "area totals at no charge": (
+        in_spent(AREAS, rho_by_level_exact=lambda each: [*each[:-2], "0", "0"], rho_exact="2/75", rho=2 / 75),
+        "rho_exact",
+    ),
     "a plan that the ledger does not have": (
         lambda _entries, certificates: certificates[FLIGHT]["plan"].update(mechanism="inftda"),
         "another plan",

@@ -54,6 +54,7 @@ MADE: dict[str, tuple[Any, Callable[[], Any]]] = {
     "weak": (FLOWS, lambda: flows(budget=Budget(rho=4, delta="1e-4"))),
     "unbounded": (FLOWS, lambda: flows(PrivacyUnit("trip", "unbounded"), budget=Budget(rho="0.1", delta="1e-6"))),
     "segments": (FLOWS, lambda: flows_by_category(noise="table")),
+    "area totals": (FLOWS, lambda: flows(area_totals="1/10")),
     "users": (FLOWS, lambda: flows(PrivacyUnit("user", "unbounded", "who", 3), single_trips())),
     "user periods": (FLOWS, lambda: flows(PrivacyUnit("user_period", "bounded", "who", 2), single_trips())),
     "weights": (FLOWS, weighted),
