@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from fractions import Fraction
+from itertools import pairwise, product
 from random import Random
 from typing import Any
 
 import cvxpy
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from od_core import OdError
-from od_core.flows.estimation import area_totals
+from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
+from od_core.flows.estimation import area_totals, families
 from od_core.flows.estimation.area_totals import (
     MeasuredTotals,
     gathered,
@@ -20,9 +23,18 @@ from od_core.flows.estimation.area_totals import (
     with_area_totals,
 )
 from od_core.flows.estimation.least_squares import fit, measured_levels
-from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.estimation.levels import Measurement, published_root
+from od_core.flows.estimation.refinement import refine
+from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
+from od_core.flows.release import run_plan
+from od_core.geography import flow_tree
+from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
+from od_core.privacy.neighbours import NO_FAULTS
+from od_core.records.counting import count_trips
+from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
+from tests.od_core.flows.estimation.test_empirical_bayes import GRID, UNITS, counts_of, grid_world, table
 from tests.od_core.oracles.intervals import Case, Dense, case_of, within
-from tests.od_core.strategies import TREES
+from tests.od_core.strategies import TREES, World, text, worlds
 
 SOFTNESS = 0.2
 """Part of the variance of a total that counts where whole numbers are moved towards it, as the docstring states."""
@@ -199,15 +211,15 @@ def test_many_rounds_lead_to_the_minimum_and_a_few_near_it(monkeypatch, mean):
     of each total in nine of ten tables, and within one in all of them, although some have next to no trips.
     """
     problems = [problem(seed, mean) for seed in range(25)]
-    few = [towards_totals(*given) for given in problems]
+    few = [towards_totals(*one) for one in problems]
     monkeypatch.setattr(area_totals, "_ROUNDS", 1000)
-    for x, given in zip(few, problems, strict=True):
-        _, _, runs, totals, *_ = given
+    for x, one in zip(few, problems, strict=True):
+        _, _, runs, totals, *_ = one
         np.testing.assert_allclose(np.add.reduceat(x, runs[:-1]), totals, rtol=1e-12)
         assert np.all(x >= 0)
-        assert differences(towards_totals(*given), minimum(given), given) < (1e-3, 0.02)
-    found = [differences(x, minimum(given), given)[1] for x, given in zip(few, problems, strict=True)]
-    whole = [far for far, given in zip(found, problems, strict=True) if len(set(np.diff(given[2]))) == 1]
+        assert differences(towards_totals(*one), minimum(one), one) < (1e-3, 0.02)
+    found = [differences(x, minimum(one), one)[1] for x, one in zip(few, problems, strict=True)]
+    whole = [far for far, one in zip(found, problems, strict=True) if len(set(np.diff(one[2]))) == 1]
     assert np.quantile(whole, 0.9) < 1 / 3
     assert max(whole) < 1
     assert max(found) < 2
@@ -282,3 +294,164 @@ def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
     assert taken(gathered) <= 10 * max(1.0, least)
     monkeypatch.setattr(area_totals, "_CARRIED", 0.0)
     assert taken(gathered._function) > 100
+
+
+# The release
+
+ESTIMATORS: list[dict[str, Any]] = [
+    {},
+    {"estimate": "shrunk"},
+    {"estimate": "auto"},
+    {"estimate": "shrunk", "leaves": "empirical_bayes", "u": "1"},
+]
+NAMES = ["least squares", "shrunk", "auto", "mixture"]
+FAR = 2**32
+
+
+def plan_of(world: World, tree: str = "destination", unit: PrivacyUnit = UNITS[0], **given: Any) -> ReleasePlan:
+    """A plan with area totals; options of the mechanism are among those given."""
+    options = {name: given.pop(name) for name in ("estimate", "leaves", "u") if name in given}
+    return plan_release(
+        world.origin,
+        destination_geography=world.destination,
+        unit=unit,
+        budget=Budget(given.pop("epsilon", "1"), "1e-8", conversion="tight", shares=given.pop("shares", None)),
+        mechanism=InfTDARefined(keep_all_cap=given.pop("cap", KEEP_ALL_CAP), **options),
+        tree=tree,
+        acceptance=NO_FAULTS,
+        **{"area_totals": "1/10"} | given,
+    )
+
+
+def plan_or_skip(*given: Any, **named: Any) -> ReleasePlan:
+    try:
+        return plan_of(*given, **named)
+    except OdError as error:
+        assume(error.code != "OD-AREA-TOTALS")
+        raise
+
+
+@pytest.fixture
+def small_levels_learn(monkeypatch):
+    """Let levels of any size learn, so that tiny releases do."""
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+
+
+@pytest.mark.usefixtures("small_levels_learn")
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+@given(
+    world=worlds(),
+    tree=st.sampled_from(TREES),
+    epsilon=st.sampled_from(["1e-6", "0.1", "1", "10", "100"]),
+    cap=st.sampled_from([0, 12, KEEP_ALL_CAP]),
+    unit=st.sampled_from(UNITS),
+    shares=st.sampled_from([None, "uniform"]),
+    noise=st.one_of(
+        st.integers(0, 2**32).map(SeededNoise),
+        st.lists(st.sampled_from([0, 0, 0, 1, -1, 15, -15, FAR, -FAR]), min_size=1, max_size=12).map(ListedNoise),
+    ),
+)
+def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(
+    estimator, world, tree, epsilon, cap, unit, shares, noise
+):
+    """Totals far from the sums of the tree, empty tables and dropped nodes are among them."""
+    plan = plan_or_skip(world, tree, unit, epsilon=epsilon, cap=cap, shares=shares, **estimator)
+    counts = counts_of(plan, world)
+    release = run_plan(plan, counts, noise, MemoryMeasurements())
+    levels, _ = refine(plan, published_root(plan, counts.total), release.measured)
+    assert table(levels[-1]) == table(release.leaves)
+    if plan.publishes_total:
+        assert release.leaves.trips.sum() == counts.total
+    for above, nodes in pairwise(levels):
+        assert nodes.trips.dtype == np.int64
+        assert np.all(nodes.trips >= 1)
+        assert plan.tree.sums_agree(above, nodes)
+
+
+@pytest.mark.usefixtures("small_levels_learn")
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+@given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]))
+def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, world, tree, cap):
+    plan = plan_or_skip(world, tree, cap=cap, epsilon="100000", **estimator)
+    release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
+    assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+@pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
+def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, estimator, tree, cap):
+    plan = plan_of(GRID, tree, cap=cap, epsilon="0.5", **estimator)
+    counts, found = counts_of(plan, GRID), []
+    for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(families, "_BLOCK", chunk)
+        monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
+        monkeypatch.setenv("OD_THREADS", threads)
+        noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
+        found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
+    assert len(found[0]) > 100
+    assert found[1:] == found[:1] * 2
+
+
+TWO = World([("a", "aa"), ("a", "ab"), ("b", "ba")], [("x", "xx"), ("y", "yx"), ("y", "yy")], {})
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+@pytest.mark.parametrize("unit", UNITS, ids=["exact root", "measured root"])
+@pytest.mark.parametrize("noise", [0, 7, -7], ids=str)
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
+def test_an_empty_table_has_a_release(estimator, unit, noise, cap):
+    """Of no trips where the root is exact, whatever the noise of area totals."""
+    plan = plan_of(TWO, unit=unit, cap=cap, **estimator)
+    release = run_plan(plan, counts_of(plan, TWO), ListedNoise([noise]), MemoryMeasurements())
+    total = 0 if plan.publishes_total or noise <= 0 else None
+    assert [m.step for m in release.measured[-2:]] == list(plan.area_total_steps)
+    assert release.leaves.trips.sum() == total or (total is None and release.leaves.trips.sum() >= 0)
+    assert all(len(table) for table in (release.measurements_at(step.level) for step in plan.area_total_steps))
+
+
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
+def test_a_table_of_one_trip_with_exact_measurements_has_that_trip(cap):
+    world = World(TWO.origins, TWO.destinations, {(TWO.origins[2], TWO.destinations[1]): 1})
+    plan = plan_of(world, cap=cap)
+    release = run_plan(plan, counts_of(plan, world), no_noise(), MemoryMeasurements())
+    assert world.areas_of(plan.tree, release.leaves) == world.flows
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
+def test_totals_have_at_most_the_error_of_their_noise(estimator):
+    """On 144 zones where most pairs are empty, little more than half the error of sums of flows; the noise is fixed."""
+    world, found = grid_world(30, 9), {}
+    for share in ("1/10", None):
+        plan = plan_of(world, area_totals=share, **estimator)
+        counts, squares = counts_of(plan, world), []
+        for side, seed in product((0, 1), (1, 2)):
+            leaves = run_plan(plan, counts, SeededNoise(seed), MemoryMeasurements()).leaves
+            true = counts.of_zones(plan.tree, side)
+            trips = np.bincount((leaves.origin, leaves.destination)[side], leaves.trips, len(true))
+            squares.append(np.mean((trips - true) ** 2))
+        found[share] = np.array([np.mean(squares[:2]), np.mean(squares[2:])]) ** 0.5
+    noise = float(plan_of(world).area_total_steps[0].variance) ** 0.5
+    assert found["1/10"].max() < 1.1 * noise
+    assert found["1/10"][0] < 0.6 * found[None][0]
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS[:3], ids=NAMES[:3])
+@pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP], ids=["dropped", "kept"])
+def test_segments_sum_to_totals_that_use_area_totals(estimator, cap):
+    """The totals of leaves are those of area totals, and the segments sum to them."""
+    random = np.random.default_rng(2)
+    frame = GRID.frame.loc[lambda rows: rows.index.repeat(np.minimum(rows["trips"], 5)), ["origin", "destination"]]
+    frame = frame.assign(mode=text(random.choice(["car", "bus"], len(frame))))
+    plan = plan_of(GRID, segments={"mode": ["car", "bus"]}, cap=cap, **estimator)
+    counts = count_trips(frame, plan.tree, breakdowns=plan.segments.breakdowns)
+    release = run_plan(plan, counts, SeededNoise(3), MemoryMeasurements())
+    assert np.all(release.segments["mode"] >= 0)
+    assert release.segments["mode"].sum(axis=1).tolist() == release.leaves.trips.tolist()
+    assert release.leaves.trips.sum() == len(frame)
+    without = [m for m in release.measured if m.step not in plan.area_total_steps]
+    changed = [
+        Measurement(m.step, None, NoisyVector.in_memory([m.noisy.values()[::-1]])) for m in release.measured[-2:]
+    ]
+    (*_, leaves), _ = refine(plan, published_root(plan, counts.total), [*without, *changed])
+    assert table(leaves) != table(release.leaves)
