@@ -291,7 +291,7 @@ def towards_totals(
     softness = _SOFTNESS * of_areas.noise / noise
     for _ in range(_ROUNDS):
         sums, number = sums_near()
-        move += (of_areas.trips - sums - softness * move) / (number + softness)
+        move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
     sums_near()
     return x
 
@@ -349,18 +349,20 @@ def gathered(x, runs, totals, area, areas, least, lump):  # type: ignore[no-unty
                 left -= trips[i]
             short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]] if x[i] > _NEARLY else -np.inf
         order = np.argsort(-short[: last - first], kind="mergesort")
-        k = 0
+        k, some = 0, max(int(np.sum(short[: last - first] > -np.inf)), 1)
         while left >= lump:
-            trips[first + order[k % len(order)]] += lump
+            trips[first + order[k % some]] += lump
             left -= lump
             k += 1
         if left > 0:
-            at = order[k % len(order)]
+            at = order[k % some]
             for child in order:
                 if trips[first + child] > 0:
                     at = child
                     break
             trips[first + at] += left
+        elif left < 0:  # floating-point error of totals near the limit
+            trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
             lacks[area[i]] += x[i] - trips[i]
     return trips

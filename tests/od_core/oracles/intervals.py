@@ -172,6 +172,7 @@ def case_of(
     least_trips: int = 0,
     noise: NoiseSource | None = None,
     most_pairs: int = 60,
+    area_totals: Fraction | None = None,
 ) -> Case:
     """A release over two different geographies."""
     while True:
@@ -203,6 +204,7 @@ def case_of(
         ),
         order=random.choice(TREES),
         noise=noise or SeededNoise(random.randrange(2**32)),
+        area_totals=area_totals,
     )
 
 
@@ -216,6 +218,7 @@ def made(
     budget: Budget,
     order: str = "destination",
     noise: NoiseSource,
+    area_totals: Fraction | None = None,
 ) -> Case:
     """A release of some true flows, one row an origin, in the order of the zone lists."""
     plan = plan_release(
@@ -226,6 +229,7 @@ def made(
         mechanism=mechanism,
         tree=order,
         acceptance=NO_FAULTS,
+        area_totals=area_totals,
     )
     o, d = (_numbers(g, z) for g, z in ((plan.tree.origin, origins), (plan.tree.destination, destinations)))
     pairs = np.array(list(product(o, d)), dtype=np.int32)
