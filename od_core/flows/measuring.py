@@ -146,15 +146,15 @@ def _measured(
 
 
 def measure_area_totals(
-    plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements
-) -> list[Measurement]:
-    """Measure the trips from and to each zone once, if the plan measures them. The true trips are confidential."""
+    plan: ReleasePlan, step: AreaTotalStep, trips: TripCounts, noise: NoiseSource, measurements: Measurements
+) -> Measurement:
+    """Measure the trips from each zone once, or those to each zone. The true trips are confidential."""
 
-    def draw(step: AreaTotalStep) -> Iterator[Integers]:
+    def draw() -> Iterator[Integers]:
         counts = trips.of_zones(plan.tree, step.side)
         yield checked_noise(noise, noise.draw(step.variance, step.number, 0, len(counts)), len(counts)) + counts
 
-    return [Measurement(step, None, measurements.once(step, partial(draw, step))) for step in plan.area_total_steps]
+    return Measurement(step, None, measurements.once(step, draw))
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[Integers]:

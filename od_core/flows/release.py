@@ -326,7 +326,7 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
-    measured += measure_area_totals(plan, trips, noise, measurements)
+    measured += [measure_area_totals(plan, step, trips, noise, measurements) for step in plan.area_total_steps]
     segments: dict[str, Integers] = {}
     if plan.mechanism.refines:
         (*_, nodes), segments = refine(plan, root, measured)
