@@ -1,6 +1,6 @@
 """Make the assets of a release of flows: counts, measurements and estimates of levels, flows, and assisted flows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -29,11 +29,12 @@ from od_core.files.durable import file_digest, write_durably
 from od_core.flows.derived_flows import MOST
 from od_core.flows.estimation.levels import combined_totals, estimate_pieces, published_root, refuse_beyond_memory
 from od_core.flows.estimation.refinement import refine
-from od_core.flows.measuring import measure_area_totals, measure_level
+from od_core.flows.measuring import measure_level
 from od_core.flows.parts import ATTEMPTS, Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.noise.sources import noise_named
+from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.columns import (
     DESTINATION,
@@ -133,17 +134,14 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
     @dg.asset(**_measurement(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
-            plan, staged = work.plan, work.staged
+            plan = work.plan
             steps = plan.steps_at(level)
             if not steps:
                 return _not_measured(plan, level)
-            noise, trips = noise_named(series.noise), work.first_band_counts
-            measured = measure_level(plan, steps, staged.nodes_above(plan, steps[0]), trips, noise, work.begun)
-            cells = sum(len(measurement.noisy) for measurement in measured)
+            result = _measure(work, steps)
             if steps[-1] is plan.step_bands[0][-1]:
                 del work.first_band_counts  # to free their memory
-            version = work.measured_version(steps)
-        return made(version, **step_metadata(plan, steps), measured_cells=cells)
+        return result
 
     return noisy_measurement
 
@@ -156,14 +154,19 @@ def _area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan = work.plan
             steps = [step for step in plan.area_total_steps if step.side == side]
-            if not steps:  # some level above has one area, so that the flow tree measures them
-                return made(plan.digest, measured_cells=0)
-            noise, trips = noise_named(series.noise), work.first_band_counts
-            cells = len(measure_area_totals(plan, steps[0], trips, noise, work.begun).noisy)
-            version = work.measured_version(steps)
-        return made(version, **step_metadata(plan, steps), measured_cells=cells)
+            # Without a step, a level above has one area, so that the flow tree measures them.
+            return _measure(work, steps) if steps else made(plan.digest, measured_cells=0)
 
     return area_totals
+
+
+def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
+    """Measure steps once, from the counts of the first band, and return the result of their asset."""
+    plan, noise = work.plan, noise_named(work.series.noise)
+    parents = work.staged.nodes_above(plan, steps[0])
+    measured = measure_level(plan, steps, parents, work.first_band_counts, noise, work.begun)
+    cells = sum(len(measurement.noisy) for measurement in measured)
+    return made(work.measured_version(steps), **step_metadata(plan, steps), measured_cells=cells)
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:

@@ -14,10 +14,11 @@ from od_assets.cli.printing import level_names
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import _measured
+from od_assets.runs.period_status import period_status
 from od_core import OdError
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from tests.od_assets.conftest import ZONES, Project, failure_text, public_bytes, records
+from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
 
 KEY = ReleaseKey("trips", "2001-01", 1)
 DECLARED: dict[str, Any] = {"area_totals": {"share": "1/10"}}
@@ -36,8 +37,10 @@ def drawn(project: Project) -> dict[str, bytes]:
 def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
     project: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that fails after all draws, a run that publishes, and one that replays."""
-    component = project.component(**DECLARED)
+    """A run that fails after all draws, a run that publishes, and one that replays; the trips also have a mode."""
+    project.write_records(records_by_mode())
+    declared = {"segments": {"mode": SEGMENTS["mode"]}, "mechanism_options": {"estimate": "shrunk"}}
+    component = project.component(**declared, **DECLARED)
     seen: list[int] = []
 
     def fail(_plan: Any, _root: Any, measured: Any) -> Any:
@@ -48,7 +51,7 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
         patch.setattr(od_assets.assets.flows, "refine", fail)
         assert not project.run(component).success
     first, ledger = drawn(project), Ledger(project.var / "ledger.sqlite")
-    assert (len(first), seen) == (6, [6])
+    assert (len(first), seen) == (11, [11])  # the root by mode, four levels in total and by mode, and area totals
 
     result = project.run(component)
     assert result.success, failure_text(result)
@@ -57,8 +60,14 @@ def test_area_totals_are_drawn_once_also_after_a_failure_and_used(
     assert project.run(component).success
     assert (public_bytes(project.var), drawn(project)) == (published, first)
     plan = component.plan(component.read_geography(), "2001-01")
-    assert [ledger.draws(KEY, step.number) for step in plan.charged_steps] == [1] * 6
+    assert [ledger.draws(KEY, step.number) for step in plan.charged_steps] == [1] * 11
     assert ledger.balance("trips", "2001-01").spent == spent == plan.spent.rho
+
+    for changes in ({}, {"area_totals": {"share": "1/5"}}):
+        changed = project.component(**declared, **changes)
+        row, _ = period_status([changed], ledger, ledger.states())
+        assert row["settings_changed"] == ["area_totals", "steps"]
+    assert "changed: area_totals" in failure_text(project.run(changed))
 
     *_, origins, destinations = FlowWork(Warehouse.of(component.project), component, KEY).measured()
     for measured, side, levels in (
