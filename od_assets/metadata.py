@@ -3,6 +3,7 @@
 See ``docs/reference/bundle.md``.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -157,17 +158,18 @@ def made(version: str, asset: list[str] | None = None, **metadata: Any) -> dg.Ma
 
 
 def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str, Any]:
-    """Return metadata on a measured level: its areas, its noise and its charge.
+    """Return metadata on a measured level, or on area totals: the areas, the noise and the charge.
 
     The noise is that of the first of its steps, and the charge is that of all of them together.
     """
-    step = steps[0]
-    origin_level, destination_level = plan.tree.level_names[step.level]
+    step, sides = steps[0], (plan.tree.origin, plan.tree.destination)
+    areas = [*zip(sides, plan.level_pair(step), strict=True)]
+    origin_level, destination_level = (side.level_names[level] for side, level in areas)
     return allowed(
         level=step.level,
         origin_level=origin_level,
         destination_level=destination_level,
-        public_cells=plan.tree.cells(step.level),
+        public_cells=math.prod(side.size(level) for side, level in areas),
         sensitivity_squared=step.sensitivity_squared,
         variance=float_above(step.variance),
         standard_deviation=float_above(step.variance) ** 0.5,

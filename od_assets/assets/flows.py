@@ -1,6 +1,6 @@
 """Make the assets of a release of flows: counts, measurements and estimates of levels, flows, and assisted flows."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import dagster as dg
@@ -34,6 +34,7 @@ from od_core.flows.parts import ATTEMPTS, Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import flows_table
 from od_core.noise.sources import noise_named
+from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.columns import (
     DESTINATION,
@@ -90,24 +91,29 @@ def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
     levels = [_measurement_asset(series, level) for level in above]
     levels += [make(series, level) for level in first for make in (_measurement_asset, _estimate_asset)]
     bands = [_band_asset(series, number) for number, _ in enumerate(lower, start=1)]
-    return [*levels, *bands, *([_refined_asset(series)] if series.mechanism.refines else [])]
+    areas = [_area_totals_asset(series, side) for side in series.area_total_keys]
+    return [*levels, *bands, *areas, *([_refined_asset(series)] if series.mechanism.refines else [])]
+
+
+def _measured_keys(series: FlowSeries) -> list[list[str]]:
+    return [*map(series.measurement_key, series.measurement_levels), *series.area_total_keys.values()]
 
 
 def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
-    return [dg.TableColumnDep(series.measurement_key(level), NOISY.name) for level in series.measurement_levels]
+    return [dg.TableColumnDep(key, NOISY.name) for key in _measured_keys(series)]
 
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
-    zones = columns_of([series.name, "geography"], series.placing_columns)
-    counted, above = [series.name, "trip_counts"], _estimate_above(series, level)
+    return _noisy(series, shown_as, series.measurement_key(level), _estimate_above(series, level), level=level)
+
+
+def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
+    zones, counted = columns_of([series.name, "geography"], series.placing_columns), [series.name, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
     columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
-    return {
-        "deps": [counted, *above],
-        **stated(series, shown_as, columns, key=series.measurement_key(level), level=level),
-    }
+    return {"deps": [counted, *above], **stated(series, shown_as, columns, key=key, **words)}
 
 
 def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dict[str, Any]:
@@ -128,19 +134,39 @@ def _measurement_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
     @dg.asset(**_measurement(series, level))
     def noisy_measurement(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
-            plan, staged = work.plan, work.staged
+            plan = work.plan
             steps = plan.steps_at(level)
             if not steps:
                 return _not_measured(plan, level)
-            noise, trips = noise_named(series.noise), work.first_band_counts
-            measured = measure_level(plan, steps, staged.nodes_above(plan, steps[0]), trips, noise, work.begun)
-            cells = sum(len(measurement.noisy) for measurement in measured)
+            result = _measure(work, steps)
             if steps[-1] is plan.step_bands[0][-1]:
                 del work.first_band_counts  # to free their memory
-            version = work.measured_version(steps)
-        return made(version, **step_metadata(plan, steps), measured_cells=cells)
+        return result
 
     return noisy_measurement
+
+
+def _area_totals_asset(series: FlowSeries, side: int) -> dg.AssetsDefinition:
+    end, key = ("begin", "end")[side], series.area_total_keys[side]
+
+    @dg.asset(**_noisy(series, "area_totals", key, [], end=end))
+    def area_totals(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with FlowWork.step(context, od_warehouse, series) as work:
+            plan = work.plan
+            steps = [step for step in plan.area_total_steps if step.side == side]
+            # Without a step, a level above has one area, so that the flow tree measures them.
+            return _measure(work, steps) if steps else made(plan.digest, measured_cells=0)
+
+    return area_totals
+
+
+def _measure(work: FlowWork, steps: Sequence[GaussianStep]) -> dg.MaterializeResult:
+    """Measure steps once, from the counts of the first band, and return the result of their asset."""
+    plan, noise = work.plan, noise_named(work.series.noise)
+    parents = work.staged.nodes_above(plan, steps[0])
+    measured = measure_level(plan, steps, parents, work.first_band_counts, noise, work.begun)
+    cells = sum(len(measurement.noisy) for measurement in measured)
+    return made(work.measured_version(steps), **step_metadata(plan, steps), measured_cells=cells)
 
 
 def _estimate_asset(series: FlowSeries, level: int) -> dg.AssetsDefinition:
@@ -170,12 +196,12 @@ def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    measured = [series.measurement_key(level) for level in series.measurement_levels]
+    leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
-    sources = {**same_columns(measured[-1], [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
+    sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
     columns, rule = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources), series.mechanism.estimator.texts["words"]
 
-    @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*measured, *estimated])
+    @dg.asset(**stated(series, "refined_flows", columns, rule=rule), deps=[*_measured_keys(series), *estimated])
     def refined_flows(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with FlowWork.step(context, od_warehouse, series) as work:
             plan, staged = work.plan, work.staged
@@ -195,7 +221,8 @@ def _refine(work: FlowWork) -> None:
     """Refine all levels of a release as a whole, and stage the refined estimates and the segments."""
     plan, staged = work.plan, work.staged
     root, measured = staged.estimate(0) if plan.publishes_total else None, work.measured()
-    refuse_beyond_memory(plan, plan.tree.depth, measured[-1].parents)  # each part fitted, but all are read now
+    leaves = measured[len(plan.steps) - 1]
+    refuse_beyond_memory(plan, plan.tree.depth, leaves.parents)  # each part fitted, but all are read now
     refined, segments = refine(plan, root, measured)
     for breakdown in plan.breakdowns:
         staged.save_segments(breakdown, [(refined[-1], segments[breakdown.name])])

@@ -267,9 +267,12 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         return self.begin(self.first_band_counts if self.plan.bands is None else self.counts)
 
     def measured(self, steps: Sequence[GaussianStep] | None = None) -> list[Measurement]:
-        """Return the stored measurements of steps (all by default), coarse to fine, each with the nodes above it."""
+        """Return the stored measurements of steps, each with the nodes above it, coarse to fine.
+
+        By default, these are all steps: those of the flow tree, and then those of area totals.
+        """
         staged, measurements = self.staged, self.measurements
-        asked = self.plan.steps if steps is None else steps
+        asked = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
         return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
 
     @cached_property

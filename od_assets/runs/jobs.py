@@ -195,6 +195,8 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
 def _measured(step: Step) -> str:
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
+    if side := step.noise_facts.get("area_totals"):
+        return f"area totals ({side})"
     by = step.noise_facts.get("breakdown")
     return f"level {step.level}" + (f" by {by}" if by else "")
 

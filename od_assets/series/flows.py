@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +19,7 @@ from od_core import Budget, Geography, Neighbours, OdError, PrivacyDomain, Relea
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.step import Segments, measured_levels
+from od_core.flows.step import AreaTotals, Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder, equally_deep
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.formats import RecordColumns
@@ -140,6 +141,12 @@ class BandsSection(Section):
     part_trips: int = PART_TRIPS
 
 
+class AreaTotalsSection(Section):
+    """The measurement of the trips that begin, and that end, in each zone, beside the flow tree."""
+
+    share: Number
+
+
 class UncountedSection(Section):
     """The measurement of the number of trips that the bounds of unit user_year leave out."""
 
@@ -211,13 +218,16 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     stated_bands: BandsSection | None = Field(None, alias="bands")
     stated_segments: dict[str, SegmentSection] = Field({}, alias="segments")
     segment_share: Number | None = None
+    stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
     stated_uncounted: UncountedSection | None = Field(None, alias="uncounted")
     stated_engine: str = Field("threads", alias="engine")
     spark: Spark | None = None
 
     kind = FLOWS
     protects_trips_alone: ClassVar[bool] = False
-    _checked_properties: ClassVar[tuple[str, ...]] = ("segments", "mechanism", "bands", "uncounted", "engine")
+    _checked_properties: ClassVar[tuple[str, ...]] = (
+        *("segments", "mechanism", "bands", "area_totals", "uncounted", "engine"),
+    )
 
     @cached_property
     def domain(self) -> PrivacyDomain:
@@ -263,6 +273,15 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut."""
         stated = self.stated_bands
         return None if stated is None else Bands(tuple(stated.cuts), stated.part_trips)
+
+    @property
+    def area_totals(self) -> Fraction | None:
+        """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
+        if self.stated_area_totals is None:
+            return None
+        totals = AreaTotals(self.stated_area_totals.share)
+        totals.check(self.mechanism, in_parts=self.bands is not None)
+        return totals.share
 
     @property
     def uncounted(self) -> Uncounted | None:
@@ -325,6 +344,17 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def estimate_key(self, level: int) -> list[str]:
         """Return the asset key of a level's estimate."""
         return [self.name, "levels", f"estimate_{self._padded(level)}"]
+
+    @property
+    def area_total_keys(self) -> dict[int, list[str]]:
+        """Asset keys of the measurements of area totals, by side: 0 for the trips from each zone, 1 for those to it.
+
+        With a single level of zones, the flow tree itself measures the side that it refines first.
+        """
+        if self.area_totals is None:
+            return {}
+        sides = [side for side in ("origin", "destination") if self.depth > 2 or side != self.tree]
+        return {("origin", "destination").index(side): [self.name, f"area_totals_{side}"] for side in sides}
 
     def _padded(self, level: int) -> str:
         """Return the number of a level padded with zeros, because Dagster sorts names as text."""
@@ -410,4 +440,5 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             acceptance=self.acceptance,
             segments=self.segments,
             uncounted=self.uncounted,
+            area_totals=self.area_totals,
         )

@@ -70,7 +70,10 @@ def measure_level(
     noise: NoiseSource,
     measurements: Measurements,
 ) -> list[Measurement]:
-    """Measure a level once, by total and by segment. A level that does not fit into memory is refused before."""
+    """Measure a level once, by total and by segment, or area totals. What does not fit into memory is refused before.
+
+    Area totals have no ``parents``.
+    """
     refuse_beyond_memory(plan, steps[0].level, parents)
     draws = ((step, partial(measure, plan, step, parents, trips, noise)) for step in steps)
     return [Measurement(step, parents, measurements.once(step, draw)) for step, draw in draws]
@@ -116,6 +119,8 @@ def measure(
 ) -> Iterator[Integers]:
     """Return the true counts of all children of ``parents``, plus noise: totals, or the trips in each category.
 
+    For a step of area totals, they are the trips from each zone, or those to each zone.
+
     The true trips are confidential. The result is public: an iterator of the level's noisy counts in tree order, in
     pieces. Together, they are the one vector query that the step is charged for. Raises OdError if the trips were not
     counted by the breakdown, or the noise source returns invalid or too large values.
@@ -130,7 +135,9 @@ def measure(
             )
         tables = trips.by_segment[step.breakdown]
     if parents is None:
-        return iter([draw_noise(plan, step, noise, None, len(tables)) + np.array([one.total for one in tables])])
+        own = np.array([one.total for one in tables])
+        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else own
+        return iter([draw_noise(plan, step, noise, None, len(counts)) + counts])
     return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
 
 
@@ -143,18 +150,6 @@ def _measured(
         counts.add_to(noisy[k :: len(tables)], plan.tree, expansion)
     noisy.flags.writeable = False  # the measurement is final from here on
     return noisy
-
-
-def measure_area_totals(
-    plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements
-) -> list[Measurement]:
-    """Measure the trips from and to each zone once, if the plan measures them. The true trips are confidential."""
-
-    def draw(step: AreaTotalStep) -> Iterator[Integers]:
-        counts = trips.of_zones(plan.tree, step.side)
-        yield checked_noise(noise, noise.draw(step.variance, step.number, 0, len(counts)), len(counts)) + counts
-
-    return [Measurement(step, None, measurements.once(step, partial(draw, step))) for step in plan.area_total_steps]
 
 
 def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) -> Iterator[Integers]:
@@ -177,7 +172,10 @@ def measure_present(step: ThresholdStep, trips: TripCounts, noise: NoiseSource) 
 def draw_noise(
     plan: ReleasePlan, step: GaussianStep, noise: NoiseSource, expansion: Expansion | None = None, categories: int = 1
 ) -> Integers:
-    """Draw and check the noise of one piece of a level, or of the root; each child has ``categories`` values."""
+    """Draw and check the noise of one piece of a level; each child has ``categories`` values.
+
+    Without an ``expansion``, it is that of the root, or of area totals, and has ``categories`` values.
+    """
     first, size = (0, categories) if expansion is None else (expansion.first * categories, len(expansion) * categories)
     if expansion is not None and isinstance(noise, NodeNoiseSource):
         ranks = plan.tree.first_rank(expansion.children)[:, np.newaxis] * categories + np.arange(categories)

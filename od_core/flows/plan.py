@@ -163,11 +163,9 @@ class ReleasePlan(Plan):
         if self.uncounted is not None:
             self.uncounted.check(self.unit)
         if self.area_totals is not None:
-            self.area_totals.check(self.tree, self.mechanism)
+            self.area_totals.check(self.mechanism, in_parts=self.bands is not None)
         if self.bands is not None:
             self.bands.check(self.tree.depth, self.mechanism)
-            if self.area_totals is not None:
-                raise _refused("a release in parts has no area totals: leave out `area_totals` or the bands")
         if len(self.step_bands) < (1 if self.bands is None else 1 + len(self.bands.cuts)):
             raise OdError(
                 "OD-BANDS",

@@ -88,6 +88,12 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
             "a planning page gives a table the whole budget, so the number of uncounted trips would have none",
             next_step="leave out `uncounted` while you plan",
         )
+    if plan.area_totals is not None:
+        raise OdError(
+            "OD-AREA-TOTALS",
+            "a planning page gives the flow tree the whole budget, so area totals would have none",
+            next_step="leave out `area_totals` while you plan",
+        )
     choices, unit, delta, segments = _Choices(plan), plan.unit, plan.budget.delta, plan.segments
     return {
         "name": name,

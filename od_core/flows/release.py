@@ -29,7 +29,7 @@ from od_core.flows.estimation.levels import (
 )
 from od_core.flows.estimation.refinement import refine, refuse_large_levels
 from od_core.flows.estimation.replicates import Replicates
-from od_core.flows.measuring import measure_area_totals, measure_levels, measure_present
+from od_core.flows.measuring import measure_level, measure_levels, measure_present
 from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
@@ -328,7 +328,8 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
-    measured += measure_area_totals(plan, trips, noise, measurements)
+    for step in plan.area_total_steps:
+        measured += measure_level(plan, [step], None, trips, noise, measurements)
     segments: dict[str, Integers] = {}
     if plan.mechanism.refines:
         (*_, nodes), segments = refine(plan, root, measured)

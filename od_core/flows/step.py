@@ -121,23 +121,28 @@ class AreaTotals:
             raise _no_area_totals(f"their share of the budget is {exact}; it must be above 0 and at most 1/2")
         object.__setattr__(self, "share", exact)
 
-    def check(self, tree: FlowTree, mechanism: Mechanism) -> None:
-        """Raise OdError if a flow tree or a mechanism cannot be combined with area totals."""
+    def check(self, mechanism: Mechanism, *, in_parts: bool) -> None:
+        """Raise OdError if a mechanism, or a release in parts, cannot be combined with area totals."""
+        if in_parts:
+            raise _no_area_totals("a release in parts (`bands`) has none")
         if not mechanism.refines:
             raise _no_area_totals(f"mechanism {mechanism.name!r} estimates a level from itself and the levels above")
         if mechanism.leaf_dial is not None and not mechanism.shrinks:
             raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
-        if not self.sides(tree):
-            raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
 
     def sides(self, tree: FlowTree) -> tuple[int, ...]:
-        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
+        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations.
+
+        Raises OdError if there are none.
+        """
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
         found = []
         for side, (own, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
             coarsest = min(pair[1 - side] for pair in pairs if pair[side] == own.depth)
             if own.size(own.depth) > 1 and other.size(coarsest) > 1:
                 found.append(side)
+        if not found:
+            raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
         return tuple(found)
 
 

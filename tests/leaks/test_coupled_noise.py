@@ -19,6 +19,7 @@ import od_core.group_sizes.release
 import od_core.ledger.measurements
 import od_core.stops.release
 from od_assets.series.series import Series
+from od_core.flows.step import AreaTotalStep
 from od_core.group_sizes.groups import Frame, Query
 from od_core.privacy.neighbours import Acceptance, Neighbours, Standing
 from od_core.privacy.unit import PrivacyUnit
@@ -100,6 +101,8 @@ def one_leaves(how: str) -> tuple[pd.DataFrame, pd.DataFrame]:
 def injected(plan: Any, step: Any, parents: Any, trips: Any, noise: Any) -> list[np.ndarray]:
     """Noisy values that depend on query and position alone, as if the noise had made up for the difference."""
     cells = 1 if parents is None else sum(map(len, plan.tree.expand(parents)))
+    if isinstance(step, AreaTotalStep):
+        cells = plan.public_cells(step)
     if step.by_segment:
         cells *= next(len(one.categories) for one in plan.breakdowns if one.name == step.breakdown)
     return [np.random.default_rng(step.number).integers(0, 1000, cells)]
@@ -252,6 +255,16 @@ def test_neighbours_by_segment_leave_the_same_traces(tmp_path: Path, monkeypatch
     inputs = of_other_trip(how)
     traces = traces_of(inputs, lambda project: project.component(segments=SEGMENTS), tmp_path, monkeypatch)
     assert any("segments" in name or "mode" in name for name in traces[0])
+    assert differences(traces) == []
+
+
+@pytest.mark.parametrize("protected", ["trip, unbounded", "user_period, bounded"])
+def test_neighbours_with_area_totals_leave_the_same_traces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protected: str
+) -> None:
+    monkeypatch.setattr(od_core.flows.measuring, "measure", injected)
+    changes = DOMAINS[protected] | {"area_totals": {"share": "1/10"}}
+    traces = traces_of(neighbours(protected), lambda project: project.component(**changes), tmp_path, monkeypatch)
     assert differences(traces) == []
 
 

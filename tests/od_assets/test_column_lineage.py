@@ -31,6 +31,7 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     "estimates, no intervals": lambda project: project.component(mechanism="inftda", intervals=False),
     "bands": lambda project: project.component(bands={"cuts": [2]}),
     "segments": lambda project: project.component(segments=SEGMENTS),
+    "area totals": lambda project: project.component(area_totals={"share": "1/10"}),
     "users": lambda project: project.component(
         domain__unit="user", domain__column="user", domain__neighbours="unbounded", max_trips=2
     ),
@@ -89,6 +90,7 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     "estimates, no intervals": {"trips": ALL},
     "bands": {"trips": ALL, "lower": ALL},
     "segments": {"trips": ALL | of("raw_trips", "segment_mode", "segment_day_type"), "origin": ZONES},
+    "area totals": {"trips": ALL, "upper": ALL, "origin": ZONES},
     "users": {"trips": ALL | of("raw_trips", "user")},
     "other destinations": {"destination": ZONES | of("geography", "district", "office")},
     "nowhere": {"trips": of("raw_trips", "date", "in_period", "trips") | ZONES},

@@ -55,6 +55,33 @@ def test_the_lineage_is_one_chain_of_measurements_and_estimates(project_definiti
     assert parents == expected
 
 
+@pytest.mark.parametrize(
+    ("changes", "sides"),
+    [
+        ({}, ("origin", "destination")),
+        ({"tree": "origin"}, ("origin", "destination")),
+        ({"geography__levels": ["zone"]}, ("origin",)),
+        ({"geography__levels": ["zone"], "tree": "origin"}, ("destination",)),
+    ],
+    ids=str,
+)
+def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measures(
+    project: Project, changes: dict[str, object], sides: tuple[str, ...]
+) -> None:
+    component = project.component(area_totals={"share": "1/10"}, **changes)
+    graph = project.definitions(component).resolve_asset_graph()
+    counted, refined = dg.AssetKey(["trips", "trip_counts"]), graph.get(dg.AssetKey(["trips", "refined_flows"]))
+    found = {key for key in graph.get_all_asset_keys() if key.path[-1].startswith("area_totals")}
+    assert found == {dg.AssetKey(["trips", f"area_totals_{side}"]) for side in sides}
+    assert found <= refined.parent_keys
+    for key in found:
+        assert graph.get(key).parent_keys == {counted}
+        assert (
+            f"that {'begin' if key.path[-1].endswith('origin') else 'end'} in each zone" in graph.get(key).description
+        )
+        assert graph.get(key).group_name == "trips/levels"
+
+
 def test_group_sizes_are_one_chain(project_definitions: dg.Definitions) -> None:
     graph = project_definitions.resolve_asset_graph()
     chain = ["group_sizes", "noisy_measurements", "histograms", "bundle"]

@@ -287,6 +287,22 @@ WRONG = [
     defs(
         PRIVACY, f"{PRIVACY}  segment_share: 1/2\n", "", "segment_share is given without segments", "OD-SEGMENT-SHARE"
     ),
+    # Area totals.
+    *(
+        defs(PRIVACY, f"{PRIVACY}  area_totals: {{share: {share}}}\n{also}", "", cause, "OD-AREA-TOTALS")
+        for share, also, cause in (
+            ("0", "", "their share of the budget is 0; it must be above 0 and at most 1/2"),
+            ("1", "", "their share of the budget is 1; it"),
+            ("2", "", "their share of the budget is 2; it"),
+            ("-1/10", "", "their share of the budget is -1/10; it"),
+            ("1/10", "  bands: {cuts: [2]}\n", "a release in parts (`bands`) has none"),
+            ("1/10", "  mechanism: inftda\n", "mechanism 'inftda' estimates a level from itself"),
+            ("1/10", "  mechanism_options: {leaves: empirical_bayes}\n", "empirical_bayes needs estimate: shrunk"),
+        )
+    ),
+    defs(PRIVACY, f"{PRIVACY}  area_totals: {{share: half}}\n", "", "not a finite number", "OD-BUDGET-NUMBER"),
+    defs(PRIVACY, f"{PRIVACY}  area_totals: {{}}\n", ": area_totals.share", "Field required"),
+    defs(PRIVACY, f"{PRIVACY}  area_totals: 1/10\n", ": area_totals", "Input should be"),
     # Levels.
     Wrong("[region, zone]", "[zone, region]", "zones.csv", "the wrong way round?", "OD-GEOGRAPHY-DUPLICATE"),
     Wrong("[region, zone]", "[regoin, zone]", "zones.csv", "did you mean 'region'?", "OD-GEOGRAPHY-COLUMN"),

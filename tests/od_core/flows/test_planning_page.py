@@ -112,6 +112,8 @@ def test_a_budget_that_is_shared_with_another_number_is_refused():
     unit = PrivacyUnit("user_year", column="person", max_trips=3, max_trips_year=9, id_pattern="[a-z]+")
     with pytest.raises(OdError, match="OD-UNCOUNTED: a planning page gives a table the whole budget"):
         planning_page(planned(unit=unit, uncounted=Uncounted("0.01", 50)), "trips")
+    with pytest.raises(OdError, match="OD-AREA-TOTALS: a planning page gives the flow tree the whole budget"):
+        planning_page(planned(area_totals="1/10"), "trips")
 
 
 def test_names_cannot_end_the_data_of_the_page():
