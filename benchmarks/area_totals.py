@@ -1,0 +1,164 @@
+"""Measure what area totals, measured beside the flow tree, gain and cost at equal (epsilon, delta).
+
+    python -m benchmarks.area_totals --data FOLDER --csv docs/reference/tables
+    python -m benchmarks.area_totals --case flights --epsilon 1 --estimate auto --share 1/10 1/20 --runs 5 --json
+
+Each data set is released without area totals and with them, and by the published algorithm. Every run is an independent
+draw of the certified noise, without a seed. Errors are of the released table, against the true flows. Coverage is that
+of the 90 % intervals of the totals of zones and of the indicators of all areas, of some of the runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks.estimator import DELTA, NOISE, data_set, is_there
+from benchmarks.measuring import machine, printed, steps
+from benchmarks.tables import write_csv
+from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.metrics import leaves_of, level_errors, sums_by_level
+from od_core.flows.indicators import indicators
+from od_core.flows.mechanisms import MECHANISMS
+from od_core.flows.release import run_plan
+from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.noise.sources import noise_named
+from od_core.privacy.neighbours import NO_FAULTS
+
+CASES = ("flights", "norway", "taxis", "uk", "us_counties", "nz_education")
+EPSILONS = ("0.1", "1", "10")
+ESTIMATES = ("least_squares", "auto", "paper")
+SHARES = ("0", "1/10")
+
+LARGEST = 20
+"""Number of the largest zones whose bias is measured."""
+
+COVERED = 5
+"""Number of runs whose intervals are compared with the truth."""
+
+
+def planned(data: KnownFlows, epsilon: str, estimate: str, share: str) -> ReleasePlan:
+    """Return the plan of a release; share ``0`` measures no area totals."""
+    paper = estimate == "paper"
+    return plan_release(
+        data.geography,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon, DELTA, **({"conversion": "bun_steinke", "shares": "uniform"} if paper else {})),
+        mechanism=MECHANISMS.make("inftda") if paper else MECHANISMS.make("inftda_refined", estimate=estimate),
+        acceptance=NO_FAULTS,
+        area_totals=None if share == "0" else share,
+    )
+
+
+def zone_totals(tree: FlowTree, leaves: Nodes) -> list[NDArray[np.int64]]:
+    """Return the trips that begin in each zone, and those that end there."""
+    totals = [np.zeros(side.size(side.depth), dtype=np.int64) for side in (tree.origin, tree.destination)]
+    for trips, zones in zip(totals, (leaves.origin, leaves.destination), strict=True):
+        np.add.at(trips, zones, leaves.trips)
+    return totals
+
+
+def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
+    """Return the errors of one released table."""
+    tree, found = data.truth.tree, dict[str, float]()
+    each = zip(("from", "to"), zone_totals(tree, truth), zone_totals(tree, leaves), strict=True)
+    for side, true, released in each:
+        largest = np.argsort(-true, kind="stable")[:LARGEST]
+        found[f"error_{side}"] = math.sqrt(np.mean((released - true) ** 2.0))
+        found[f"bias_{side}_percent"] = float(100 * np.mean(released[largest] / true[largest] - 1))
+    pairs = zip(data.truth.levels, sums_by_level(tree, leaves), strict=True)
+    levels = [level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]
+    found["leaf_error_percent"] = 100 * levels[-1]["mean_abs_error"] * tree.cells(tree.depth) / data.trips.total
+    found["largest_error"] = float(np.mean([level["max_abs_error"] for level in levels[1:]]))
+    found["false_discoveries_percent"] = 100 * levels[-1]["false_discovery_rate"]
+    found["false_negatives_percent"] = 100 * levels[-1]["false_negative_rate"]
+    return found
+
+
+def coverage(release: Release, truth: Nodes) -> dict[str, float]:
+    """Return the share of intervals that contain the truth, and the mean width of those of the totals of zones."""
+    known, found = replace(release, leaves=truth), dict[str, float]()
+    whole, zones = release.tree.origin.level_names[0], release.tree.origin.levels[-1]
+    own = release.flows_at(zones, whole, interval=True)
+    true = known.flows_at(zones, whole).set_index("origin")["trips"].reindex(own["origin"], fill_value=0).to_numpy()
+    found["totals_covered_percent"] = 100 * float(np.mean((own["lower"] <= true) & (true <= own["upper"])))
+    found["width_of_totals"] = float(np.mean(own["upper"] - own["lower"]))
+    if release.tree.same_geography:
+        own, true = indicators(release), indicators(known, interval=False)
+        names = ("outflow", "inflow", "balance")
+        inside = [(own[f"{name}_lower"] <= true[name]) & (true[name] <= own[f"{name}_upper"]) for name in names]
+        found["indicators_covered_percent"] = 100 * float(np.mean(inside))
+    return found
+
+
+def measured(case: str, epsilon: str, estimate: str, share: str, data: KnownFlows, runs: int) -> dict[str, Any]:
+    """Return the mean figures of several releases; biases also with two standard errors."""
+    plan, noise = planned(data, epsilon, estimate, share), noise_named(NOISE)
+    truth, rows, covered = leaves_of(data.truth.tree, data.trips), [], []
+    for run in range(runs):
+        release = run_plan(plan, data.trips, noise, MemoryMeasurements())
+        rows.append(errors(data, truth, release.leaves))
+        if run < COVERED:
+            covered.append(coverage(release, truth))
+    figures: dict[str, Any] = {"data_set": case, "epsilon": epsilon, "estimate": estimate, "share": share, "runs": runs}
+    figures["noise"] = float(plan.area_total_steps[0].variance) ** 0.5 if plan.area_total_steps else None
+    for name in rows[0]:
+        values = np.array([row[name] for row in rows])
+        figures[name] = float(values.mean())
+        if name.startswith("bias"):
+            figures[f"{name}_two_errors"] = 2 * float(values.std(ddof=1)) / math.sqrt(runs) if runs > 1 else None
+    for name in ("totals_covered_percent", "width_of_totals", "indicators_covered_percent"):
+        found = [row[name] for row in covered if name in row]
+        figures[name] = float(np.mean(found)) if found else None
+    return figures
+
+
+def csv_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the figures with three digits, as in ``area-totals.csv``."""
+    return [
+        {
+            name: "" if value is None else f"{value:.3g}" if isinstance(value, float) else value
+            for name, value in row.items()
+        }
+        for row in rows
+    ]
+
+
+def main() -> None:
+    """Measure every data set and print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    parser.add_argument(
+        "--csv", type=Path, metavar="FOLDER", help="write the figures to area-totals.csv in this folder"
+    )
+    parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
+    parser.add_argument("--estimate", nargs="+", choices=ESTIMATES, default=ESTIMATES)
+    parser.add_argument("--share", nargs="+", default=SHARES, help="shares of the budget; 0 measures no area totals")
+    parser.add_argument("--runs", type=int, default=20)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets")
+    options = parser.parse_args()
+    cases = [case for case in options.case if is_there(case, options.data)]
+    asked = product(cases, options.epsilon, options.estimate, options.share)
+    wanted = [one for one in asked if one[2] != "paper" or one[3] == "0"]
+    rows = []
+    for case, epsilon, estimate, share in steps(wanted, "area_totals"):
+        data = data_set(case, options.data, small=False)
+        rows.append(measured(case, epsilon, estimate, share, data, options.runs))
+    if options.csv:
+        write_csv(options.csv / "area-totals.csv", csv_rows(rows))
+    printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "rows": rows}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()
