@@ -89,9 +89,9 @@ def coverage(release: Release, truth: Nodes) -> dict[str, float]:
     """Return the share of intervals that contain the truth, and the mean width of those of the totals of zones."""
     known, found = replace(release, leaves=truth), dict[str, float]()
     whole, zones = release.tree.origin.level_names[0], release.tree.origin.levels[-1]
-    own = release.flows_at(zones, whole, interval=True)
-    true = known.flows_at(zones, whole).set_index("origin")["trips"].reindex(own["origin"], fill_value=0).to_numpy()
-    found["totals_covered_percent"] = 100 * float(np.mean((own["lower"] <= true) & (true <= own["upper"])))
+    own, true = release.flows_at(zones, whole, interval=True), known.flows_at(zones, whole)
+    trips = true.set_index("origin")["trips"].reindex(own["origin"], fill_value=0).to_numpy()
+    found["totals_covered_percent"] = 100 * float(np.mean((own["lower"] <= trips) & (trips <= own["upper"])))
     found["width_of_totals"] = float(np.mean(own["upper"] - own["lower"]))
     if release.tree.same_geography:
         own, true = indicators(release), indicators(known, interval=False)
@@ -125,13 +125,11 @@ def measured(case: str, epsilon: str, estimate: str, share: str, data: KnownFlow
 
 def csv_rows(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the figures with three digits, as in ``area-totals.csv``."""
-    return [
-        {
-            name: "" if value is None else f"{value:.3g}" if isinstance(value, float) else value
-            for name, value in row.items()
-        }
-        for row in rows
-    ]
+
+    def text(value: Any) -> Any:
+        return "" if value is None else f"{value:.3g}" if isinstance(value, float) else value
+
+    return [{name: text(value) for name, value in row.items()} for row in rows]
 
 
 def main() -> None:
