@@ -249,7 +249,7 @@ def simulated_releases(plan: ReleasePlan, trips: TripCounts, runs: int, number: 
     OdError if the variance of the noise is too large for the backend ``table``.
     """
     noise = noise_named(NOISE)
-    if max(step.largest_variance for step in plan.steps) > BACKENDS[NOISE].largest_variance:
+    if max(step.largest_variance for step in plan.charged_steps) > BACKENDS[NOISE].largest_variance:
         raise OdError(
             TOO_WIDE,
             f"the plan's noise has a standard deviation above {math.isqrt(BACKENDS[NOISE].largest_variance):,}, the"

@@ -36,7 +36,6 @@ from od_core.flows.release import Release
 from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.privacy.budget import Budget
-from od_core.privacy.plan import share_of_table
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown
 
@@ -457,7 +456,7 @@ def target_budget(plan: ReleasePlan, targets: Sequence[Target], table: KnownFlow
     problem = _Problem.of(plan, segments, classes)
     model = problem.model
     generator = np.random.Generator(np.random.PCG64(SEED))  # of what rounding removed, not of noise
-    of_table = float(share_of_table(plan.uncounted))
+    of_table = float(plan.share_of_tree)
 
     def simulated(found: _Solution, number: int) -> Reals:
         budget = Budget(rho=found.rho / of_table, delta=plan.budget.delta, shares=model.of_levels(found.optimum.shares))

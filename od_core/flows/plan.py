@@ -183,6 +183,12 @@ class ReleasePlan(Plan):
         """The steps that measure the trips from or to each zone; empty if these are not measured."""
         return tuple(step for step in self._of_table if isinstance(step, AreaTotalStep))
 
+    @property
+    def share_of_tree(self) -> Fraction:
+        """Share of the budget that the steps of the flow tree have; area totals and uncounted trips have the rest."""
+        of_areas = Fraction(0) if self.area_totals is None else self.area_totals.share
+        return share_of_table(self.uncounted) * (1 - of_areas)
+
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
         if self.has_threshold:
@@ -331,13 +337,13 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return []
-        own = [(step.level, "", self.half_widths[step.level]) for step in self.totals]
+        own = [(step, "", self.half_widths[step.level]) for step in self.totals]
         for breakdown in self.breakdowns:
-            widths = self.segment_half_widths(breakdown.name)
-            levels = [step.level for step in self.segment_steps(breakdown.name)]
-            own += [(level, f" by {breakdown.name}", widths[level]) for level in levels]
-        names = self.tree.level_names
-        return [f"{names[level][0]} x {names[level][1]}{by}: {verdict(width)}" for level, by, width in own]
+            widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
+            own += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
+        variances = [self.area_total_variance(step) for step in self.area_total_steps]
+        own += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
+        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in own]
 
     @property
     def conversion(self) -> str:
@@ -401,6 +407,11 @@ class ReleasePlan(Plan):
             return (0, depth) if step.side else (depth, 0)
         return self.tree.level_pair(step.level)
 
+    def level_names(self, step: TotalStep) -> tuple[str, str]:
+        """Return the names of the levels of :meth:`level_pair`."""
+        origin_level, destination_level = self.level_pair(step)
+        return self.tree.origin.level_names[origin_level], self.tree.destination.level_names[destination_level]
+
     def public_cells(self, step: TotalStep) -> int:
         """Return the number of public cells of a step, times the categories if it counts by a breakdown."""
         origin_level, destination_level = self.level_pair(step)
@@ -408,6 +419,14 @@ class ReleasePlan(Plan):
         if isinstance(step, SegmentStep):
             cells *= len(find(self.breakdowns, step.breakdown).categories)
         return cells
+
+    def area_total_variance(self, step: AreaTotalStep) -> float:
+        """Return an upper bound of the variance of the estimated totals of the zones of a side.
+
+        The estimates are from the measured total and from the sum of the noisy flows of the zone.
+        """
+        flows = (self.tree.destination, self.tree.origin)[step.side].size(self.tree.origin.depth)
+        return 1 / float(1 / step.variance + 1 / (flows * self.totals[-1].variance))
 
     def steps_at(self, level: int) -> list[GaussianStep]:
         """Return the steps that measure a level, its totals first; empty if the level is not measured."""
@@ -435,20 +454,20 @@ class ReleasePlan(Plan):
         rows = []
         for step in (*self.steps, *self.area_total_steps):
             by = step.breakdown if isinstance(step, SegmentStep) else ""
-            origin_level, destination_level = self.level_pair(step)
-            is_of_areas = isinstance(step, AreaTotalStep)
+            origin_level, destination_level = self.level_names(step)
+            of_areas = self.area_total_variance(step) if isinstance(step, AreaTotalStep) else None
             rows.append(
                 {
                     "level": step.level,
-                    "origin_level": self.tree.origin.level_names[origin_level],
-                    "destination_level": self.tree.destination.level_names[destination_level],
+                    "origin_level": origin_level,
+                    "destination_level": destination_level,
                     **({} if self.segments is None else {"breakdown": by}),
                     "public_cells": self.public_cells(step),
                     "sensitivity_squared": step.sensitivity_squared,
                     "variance": float_above(step.variance),
                     "standard_deviation": float_above(step.variance) ** 0.5,
                     "rho": float_above(step.rho),
-                    "expected_error": float_above(step.variance) ** 0.5 if is_of_areas else errors[by][step.level],
+                    "expected_error": errors[by][step.level] if of_areas is None else of_areas**0.5,
                 }
             )
         return pd.DataFrame(rows)

@@ -234,7 +234,7 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
-    learns, estimator = plan.mechanism.learns_from_levels, plan.mechanism.estimator
+    learns, estimator = plan.mechanism.learns_from_levels or plan.area_totals is not None, plan.mechanism.estimator
     whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
     if not whole or parents is None:
         return

@@ -314,7 +314,7 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
     """Return the noise and the expected error of the totals, or of one category, at each level of the flow tree.
 
     Both are in trips. The noise, a standard deviation, is None where nothing was measured; all errors are NaN if the
-    mechanism has a threshold. The area totals follow the levels of the totals, with the error of one measurement.
+    mechanism has a threshold. The area totals follow the levels of the totals.
     """
     plan = release.plan
     steps: Sequence[GaussianStep] = [step for step in plan.steps if not step.by_segment]
@@ -327,8 +327,7 @@ def level_rows(release: Release, breakdown: str = "") -> list[dict[str, Any]]:
         for level, (names, error) in enumerate(zip(release.levels, errors, strict=True))
     ]
     for step in () if breakdown else plan.area_total_steps:
-        sides = zip((plan.tree.origin, plan.tree.destination), plan.level_pair(step), strict=True)
-        names, deviation = (side.level_names[level] for side, level in sides), float(step.variance) ** 0.5
-        rows.append((step.level, *names, plan.public_cells(step), deviation, deviation))
+        noise_of, error = float(step.variance) ** 0.5, plan.area_total_variance(step) ** 0.5
+        rows.append((step.level, *plan.level_names(step), plan.public_cells(step), noise_of, error))
     keys = ("level", "origin_level", "destination_level", "public_pairs", "noise", "error")
     return [dict(zip(keys, row, strict=True)) for row in rows]

@@ -275,13 +275,13 @@ FLOWS = FlowKind()
 
 def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, Any]:
     """Return the facts of the certificate on a step: a level, a level by categories of a breakdown, or area totals."""
-    step, (origin_level, destination_level) = measurement.step, plan.level_pair(measurement.step)
+    step, (origin_level, destination_level) = measurement.step, plan.level_names(measurement.step)
     return {
         "level": step.level,
         **({"breakdown": step.breakdown} if isinstance(step, SegmentStep) else {}),
         **({"area_totals": ("origin", "destination")[step.side]} if isinstance(step, AreaTotalStep) else {}),
-        "origin_level": plan.tree.origin.level_names[origin_level],
-        "destination_level": plan.tree.destination.level_names[destination_level],
+        "origin_level": origin_level,
+        "destination_level": destination_level,
         "sensitivity_squared": step.sensitivity_squared,
         "variance": float_above(step.variance),
         "variance_exact": str(step.variance),
