@@ -368,13 +368,11 @@ class VarianceModel:
         See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
-        queries = level_queries(of_levels, self.neighbours, self.segments)
-        whole = sum(share for *_, share in queries) / sum(of_levels.values())
+        whole = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
         own: dict[int, float] = {}
-        for level, breakdown, share in queries:  # the totals of a level before its categories
-            by_segment = breakdown is not None
-            variance = self.neighbours.sensitivity_squared(level, by_segment=by_segment) * whole / (2 * share)
+        for level, breakdown, sensitivity, part in self._queries:  # the totals of a level before its categories
+            variance = sensitivity * whole / (2 * of_levels[level] * part)
             if breakdown is None:
                 precision[level] = 1 / variance
             elif level in precision:
@@ -385,6 +383,15 @@ class VarianceModel:
         if quantity.breakdown is None:
             return totals, None
         return totals, tuple(({0: UNMEASURED * max(own.values())} | own).items())
+
+    @cached_property
+    def _queries(self) -> list[tuple[int, Breakdown | None, int, float]]:
+        """Level, breakdown, squared sensitivity and share of the level's budget of each query."""
+        queries = level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
+        sensitivity = self.neighbours.sensitivity_squared
+        return [
+            (level, one, sensitivity(level, by_segment=one is not None), float(part)) for level, one, part in queries
+        ]
 
     @cached_property
     def _shaped(self) -> ShapedTree:
@@ -409,13 +416,14 @@ class VarianceModel:
             )
         ]
         alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
-        index = [(alike[:, 2 * above], alike[:, 2 * above + 1]) for above in range(level + 1)]
+        shapes = [tuple(map(len, sides)) for sides in self._shaped.nodes[: level + 1]]
+        index = [np.ravel_multi_index((*alike.T[2 * at : 2 * at + 2],), shape) for at, shape in enumerate(shapes)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             variance, weight = np.zeros(len(alike)), np.ones(len(alike))
             for at in range(level, 0, -1):
-                a, parent = weight * nodes.own[at][index[at]], nodes.siblings[at - 1][index[at - 1]]
+                a, parent = weight * nodes.own[at].take(index[at]), nodes.siblings[at - 1].take(index[at - 1])
                 variance += weight * a - a**2 / parent
                 weight = a / parent
             total: Reals = (variance + weight**2 * nodes.root[0, 0])[places]
@@ -442,17 +450,18 @@ class VarianceModel:
         if quantity.part in ("outflow", "inflow"):
             first[np.arange(len(first)), np.arange(len(first))] = 0
             wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
+        areas = [tuple(map(max, self.tree.level_pair(here), wanted)) for here in range(level + 1)]
+        spread = [self._spread(here, pair) for here, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             weight, variance = first, np.zeros(1)
             for here in range(level, 0, -1):
-                below, above = (tuple(map(max, self.tree.level_pair(at), wanted)) for at in (here, here - 1))
-                a = weight * self._spread(nodes.own[here], here, below)
+                a = weight * nodes.own[here][spread[here]]
                 q = weight * a
-                a, q = (self._summed(values, below, above) for values in (a, q))
-                parent = self._spread(nodes.siblings[here - 1], here - 1, above)
-                variance = variance + self._summed(q - a**2 / parent, above, wanted)
+                a, q = (self._summed(values, areas[here], areas[here - 1]) for values in (a, q))
+                parent = nodes.siblings[here - 1][spread[here - 1]]
+                variance = variance + self._summed(q - a**2 / parent, areas[here - 1], wanted)
                 weight = a / parent
             total: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
@@ -461,14 +470,13 @@ class VarianceModel:
 
         return variances
 
-    def _spread(self, values: Reals, level: int, wanted: Iterable[int]) -> Reals:
-        """Return values by pairs of shapes of a level, for every pair of areas of levels that are at least as fine."""
+    def _spread(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
+        """Return the index that spreads values by pairs of shapes of a level over pairs of areas as fine or finer."""
         sides = [
             shapes.of_areas[at][geography.ancestors_at(fine, at)]
             for (geography, shapes), at, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
         ]
-        spread: Reals = values[np.ix_(*sides)]
-        return spread
+        return np.ix_(*sides)
 
     def _summed(self, values: Reals, below: Iterable[int], above: Iterable[int]) -> Reals:
         """Return the sums of values for pairs of areas over their ancestors; areas are numbered in tree order."""

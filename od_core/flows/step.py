@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, TypeVar
+from typing import Any
 
 from od_core.errors import OdError
 from od_core.flows.mechanisms import Mechanism
@@ -286,17 +286,14 @@ def measured_levels(neighbours: Neighbours, mechanism: Mechanism, depth: int, *,
     return list(range(1 if neighbours.have_equal_totals and not segments else 0, depth + 1))
 
 
-Share = TypeVar("Share", Fraction, float)
-
-
 def level_queries(
-    shares: Mapping[int, Share], neighbours: Neighbours, segments: Segments | None
-) -> list[tuple[int, Breakdown | None, Share]]:
+    shares: Mapping[int, Fraction], neighbours: Neighbours, segments: Segments | None
+) -> list[tuple[int, Breakdown | None, Fraction]]:
     """Return level, breakdown (None for the totals) and share of each query; within a level, the totals first.
 
     The shares sum to less than those of the levels if the total is exact, although the root has a share.
     """
-    queries: list[tuple[int, Breakdown | None, Share]] = []
+    queries: list[tuple[int, Breakdown | None, Fraction]] = []
     for level, share in shares.items():
         if neighbours.sensitivity_squared(level) > 0:
             queries.append((level, None, share if segments is None else share * (1 - segments.share)))

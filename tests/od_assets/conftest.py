@@ -21,6 +21,8 @@ import pytest
 import typer.main
 import typer.testing
 import yaml
+from alembic.config import Config
+from alembic.script import ScriptDirectory
 from dagster._core.definitions.metadata import source_code
 from dagster.components.core import load_defs
 
@@ -28,6 +30,7 @@ from od_assets.checks import expectations
 from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import Finding, charged, inspected
 from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components import project as components
 from od_assets.components.series import series_definitions
 from od_assets.project import CHECKOUT
 from od_assets.series.series import Series
@@ -117,6 +120,42 @@ def sources_found_once() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         looked = SimpleNamespace(**vars(inspect) | {"getsourcelines": lambda function: found(function.__code__)})
         patch.setattr(source_code, "inspect", looked)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def migrations_read_once() -> Iterator[None]:
+    """Let Alembic import the hundred scripts of Dagster's migrations once, not for every database of an instance."""
+    read = ScriptDirectory.from_config
+    known: dict[tuple[str | None, str | None], ScriptDirectory] = {}
+
+    def read_once(config: Config) -> ScriptDirectory:
+        asked = config.config_file_name, config.get_main_option("script_location")
+        if asked not in known:
+            known[asked] = read(config)
+        return known[asked]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ScriptDirectory, "from_config", read_once)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def equal_series_tried_once() -> Iterator[None]:
+    """Let Dagster try once whether it takes the definitions of a series, of equal ones in equal data sets.
+
+    A command tries them before it writes a declaration or reads one, which takes most of its time.
+    """
+    build, taken = components.series_definitions, set[tuple[str, ...]]()
+
+    def build_once(series: Series) -> None:
+        asked = str(type(series)), repr(series), repr(series.checked().domain)
+        if asked not in taken:
+            build(series)
+            taken.add(asked)  # what Dagster refuses is tried again
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(components, "series_definitions", build_once)
         yield
 
 
