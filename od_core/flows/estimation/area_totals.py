@@ -32,7 +32,7 @@ lumps, since few pairs of zones have trips, and what an area lacks after roundin
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
@@ -182,31 +182,98 @@ def with_area_totals(
 
 def multipliers(tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> tuple[Reals, Reals]:
     """Return m of the zones of origins and of destinations; 0 for a side without measured totals."""
-    leaves, families = levels[-1], _Families.of(tree, levels)
-    ends = leaves.nodes.origin, leaves.nodes.destination
-    sums = run_sums(leaves.noisy, leaves.offsets)
-    own = np.bincount(ends[families.side], leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
-    fitted = families.begun_and_ended(_fit(levels, families, sums), sums, own)
-    at_zero = [*(replace(level, noisy=np.zeros(len(level.nodes))) for level in levels[:-1]), leaves]
+    return _System(tree, levels, by_side).of_data()
 
-    def joined(values: Sequence[Reals]) -> Reals:
-        return np.concatenate([values[side] for side in by_side])
 
-    def divided(values: Reals) -> tuple[Reals, Reals]:
-        ends = np.cumsum([0, *(families.zones[side] for side in by_side)])
-        found = {side: values[first:last] for side, (first, last) in zip(by_side, pairwise(ends), strict=True)}
-        origins, destinations = (found.get(side, np.zeros(families.zones[side])) for side in (0, 1))
+class _System:
+    """The linear system of the multipliers m, R C R' + S, for the measured totals of one or both sides."""
+
+    def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
+        self._levels, self._families, self._sides = levels, _Families.of(tree, levels), tuple(by_side)
+        self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
+        self._y = np.concatenate([noisy for noisy, _ in by_side.values()])
+        of_leaves = (self._families.size * self._families.noise).astype(np.float64)
+        passed = up(levels, {len(levels) - 1: lambda _z, _v: (np.zeros(len(of_leaves)), of_leaves)})
+        next(passed)  # the leaves
+        self._inner, below = list[_Inner](), of_leaves
+        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], passed, strict=True):
+            self._inner.insert(0, _Inner.of(level, v, siblings, below))
+            below = siblings
+
+    def of_data(self) -> tuple[Reals, Reals]:
+        """Return m by side for the measured totals."""
+        leaves, families = self._levels[-1], self._families
+        zones = (leaves.nodes.origin, leaves.nodes.destination)[families.side]
+        sums = run_sums(leaves.noisy, leaves.offsets)
+        own = np.bincount(zones, leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
+        fitted = families.begun_and_ended(_fit(self._levels, families, sums), sums, own)
+        return self._by_side(self._solved(self._y - self._joined(fitted)))
+
+    def _joined(self, values: Sequence[Reals]) -> Reals:
+        return np.concatenate([values[side] for side in self._sides])
+
+    def _by_side(self, values: Reals) -> tuple[Reals, Reals]:
+        ends = np.cumsum([0, *(self._families.zones[side] for side in self._sides)])
+        found = {side: values[first:last] for side, (first, last) in zip(self._sides, pairwise(ends), strict=True)}
+        origins, destinations = (found.get(side, np.zeros(self._families.zones[side])) for side in (0, 1))
         return origins, destinations
 
-    def product(m: Reals) -> Reals:
+    def _product(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        of_families, of_zones = families.noise_of(divided(m))
-        fit = families.begun_and_ended(_fit(at_zero, families, of_families), of_families, of_zones)
-        return joined(fit) + spread * m
+        sums, own = self._families.noise_of(self._by_side(m))
+        said, z = sums, list[Reals]()
+        for level in reversed(self._inner):
+            z.insert(0, level.weight * said)
+            said = run_sums(z[0], level.runs)
+        h = z[0]
+        for level, estimate in zip(self._inner[1:], z[1:], strict=True):
+            lacking = h - run_sums(estimate, level.runs)
+            h = estimate + level.part * np.repeat(lacking, np.diff(level.runs))
+        return self._joined(self._families.begun_and_ended(h, sums, own)) + self._spread * m
 
-    y = np.concatenate([noisy for noisy, _ in by_side.values()])
-    spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-    return divided(_solved(product, y - joined(fitted), spread + joined([families.diagonal(0), families.diagonal(1)])))
+    def _solved(self, right: Reals) -> Reals:
+        """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
+        ends = np.array([0, len(right)])
+
+        def dot(a: Reals, b: Reals) -> float:
+            return float(run_sums(a * b, ends)[0])
+
+        diagonal = self._spread + self._joined([self._families.diagonal(0), self._families.diagonal(1)])
+        solution, left = np.zeros_like(right), right.copy()
+        scaled = left / diagonal
+        towards, size, enough = scaled, dot(left, scaled), _RESIDUAL**2 * dot(right, right)
+        for _ in range(_ITERATIONS):
+            if dot(left, left) <= enough:
+                break
+            moved = self._product(towards)
+            step = size / dot(towards, moved)
+            solution, left = solution + step * towards, left - step * moved
+            scaled, before = left / diagonal, size
+            size = dot(left, scaled)
+            towards = scaled + size / before * towards
+        return solution
+
+
+@dataclass(frozen=True, eq=False)
+class _Inner:
+    """The divided nodes of a level above the leaves, whose noisy values are 0: their fit follows from that of others.
+
+    Attributes:
+        weight: Part of what the children say of a node that its own z is; shape (divided,).
+        part: Part of what a family lacks that the node gets; shape (divided,). Not used for the first level.
+        runs: The divided nodes below divided node ``p`` of the level above are ``runs[p]:runs[p + 1]``.
+    """
+
+    weight: Reals
+    part: Reals
+    runs: Integers
+
+    @classmethod
+    def of(cls, level: MeasuredLevel, v: Reals, siblings: Reals, below: Reals) -> _Inner:
+        """Return the nodes of a level; v, their sums by family, and what the levels below say are variances."""
+        runs = np.searchsorted(level.divided, level.offsets)
+        weight = np.ones(len(below)) if math.isinf(level.noise) else level.noise / (level.noise + below)
+        return cls(weight, v[level.divided] / np.repeat(siblings, np.diff(runs)) if len(siblings) else weight, runs)
 
 
 def _fit(levels: Sequence[MeasuredLevel], families: _Families, sums: Reals) -> Reals:
@@ -220,28 +287,6 @@ def _fit(levels: Sequence[MeasuredLevel], families: _Families, sums: Reals) -> R
         descend(level.offsets, h[above.divided], none, total, siblings, z, np.ascontiguousarray(v), estimate, none)
         h = estimate
     return h[levels[-2].divided]
-
-
-def _solved(product: Callable[[Reals], Reals], right: Reals, diagonal: Reals) -> Reals:
-    """Return the solution of a positive definite system by conjugate gradients, with sums in a fixed order."""
-    ends = np.array([0, len(right)])
-
-    def dot(a: Reals, b: Reals) -> float:
-        return float(run_sums(a * b, ends)[0])
-
-    solution, left = np.zeros_like(right), right.copy()
-    scaled = left / diagonal
-    towards, size, enough = scaled, dot(left, scaled), _RESIDUAL**2 * dot(right, right)
-    for _ in range(_ITERATIONS):
-        if dot(left, left) <= enough:
-            break
-        moved = product(towards)
-        step = size / dot(towards, moved)
-        solution, left = solution + step * towards, left - step * moved
-        scaled, before = left / diagonal, size
-        size = dot(left, scaled)
-        towards = scaled + size / before * towards
-    return solution
 
 
 def whole_trips(
