@@ -29,6 +29,7 @@ from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, position_of
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.ledger.object_store import Store
+from od_core.parallel import in_order
 from od_core.records.segments import Breakdown, by_category
 
 FEW_PAIRS = 16
@@ -114,9 +115,13 @@ class TripCounts:
         """Return the trips that begin in each zone of the origins (side 0) or end in each of the destinations (1)."""
         geography = (tree.origin, tree.destination)[side]
         trips = np.zeros(geography.size(geography.depth), dtype=np.int64)
-        for first in range(0, len(self.rank), PAIRS):
+
+        def counted(first: int) -> tuple[Numbers, NDArray[np.int64]]:
             pairs = tree.pairs_at(self.rank[first : first + PAIRS])
-            np.add.at(trips, (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1]))
+            return (pairs.origin, pairs.destination)[side], np.diff(self.before[first : first + PAIRS + 1])
+
+        for zones, counts in in_order(counted, range(0, len(self.rank), PAIRS)):
+            np.add.at(trips, zones, counts)
         return trips
 
     def add_to(self, noise: NDArray[np.int64], tree: FlowTree, expansion: Expansion) -> None:

@@ -32,8 +32,10 @@ lumps, since few pairs of zones have trips, and what an area lacks after roundin
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -301,7 +303,7 @@ def whole_trips(
     """Return whole trips of the children of all nodes of a level, which sum to those of the nodes; shape (children,).
 
     Args:
-        estimate: e of each child; shape (children,).
+        estimate: e of each child, which x replaces; shape (children,).
         noise: Variance of the noise of the level.
         runs: The children of node ``p`` are ``runs[p]:runs[p + 1]``; shape (nodes + 1,).
         totals: Trips of each node; shape (nodes,).
@@ -309,58 +311,46 @@ def whole_trips(
         of_areas: Estimated totals of the areas.
         least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
     """
-    x = towards_totals(estimate, noise, runs, totals, area, of_areas)
-    trips: Integers = gathered(x, runs, totals, area, len(of_areas.trips), least, max(1, math.floor(least)))
+    towards_totals(estimate, noise, runs, totals, area, of_areas)
+    trips: Integers = gathered(estimate, runs, totals, area, len(of_areas.trips), least, max(1, math.floor(least)))
     return trips
 
 
 def towards_totals(
     estimate: Reals, noise: float, runs: Integers, totals: Integers, area: Numbers, of_areas: MeasuredTotals
-) -> Reals:
-    """Return the real x of the module docstring; see :func:`whole_trips`. Shape (children,)."""
-    x, move, shift = np.empty(len(estimate)), np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
+) -> None:
+    """Replace the estimates e by the real x of the module docstring; see :func:`whole_trips`."""
+    move, shift = np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
 
-    def near(block: tuple[int, int]) -> Reals:
-        first, last = block
-        found = np.zeros((2, len(move)))
-        _near(estimate, runs[first : last + 1], totals[first:last], area, move, shift[first:last], x, *found)
-        return found
-
-    def sums_near() -> Reals:
-        """Return the sum of x, and the number of the x above 0, of each area; shape (2, areas)."""
-        found = np.zeros((2, len(move)))
-        for of_block in in_order(near, family_blocks(runs)):
-            found += of_block
+    def near(block: tuple[int, int], *, replaces: bool = False) -> Reals:
+        (first, last), found = block, np.zeros((2, len(move)))
+        families = runs[first : last + 1], totals[first:last]
+        _near(estimate, *families, area, move, shift[first:last], *found, replaces)
         return found
 
     softness = _SOFTNESS * of_areas.noise / noise
     for _ in range(_ROUNDS):
-        sums, number = sums_near()
+        sums, number = sum(in_order(near, family_blocks(runs)), start=np.zeros((2, len(move))))
         move += (of_areas.trips - sums - softness * move) / (np.maximum(number, 1) + softness)
-    sums_near()
-    return x
+    deque(in_order(partial(near, replaces=True), family_blocks(runs)), maxlen=0)
 
 
 @kernel
-def _near(estimate, runs, totals, area, move, shift, x, sums, number):  # type: ignore[no-untyped-def]  # compiled
-    """Write x of the children of every node, given how far the children of each area are moved, and add their sums.
+def _near(estimate, runs, totals, area, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]  # compiled
+    """Add, by area, the sum of x and the number of those above 0, given how far the children of each area are moved.
 
     ``shift`` is how far the children of a node are moved together. It is found from its last value by Newton's method:
-    the sum of x is convex in it, and is linear once the same children are above 0.
+    the sum of x is convex in it, and is linear once the same children are above 0. If asked, x replaces the estimates.
     """
     for node in range(len(totals)):
         first, last = runs[node], runs[node + 1]
-        if totals[node] == 0:
-            x[first:last] = 0.0
-            continue
-        for i in range(first, last):
-            x[i] = estimate[i] + move[area[i]]
         own, follows = shift[node], False  # after a first step, the sum of x is at least the total, and only falls
-        while first < last:
+        while first < last and totals[node] > 0:
             whole, positive = 0.0, 0
             for i in range(first, last):
-                if x[i] + own > 0.0:
-                    whole += x[i]
+                moved = estimate[i] + move[area[i]]
+                if moved + own > 0.0:
+                    whole += moved
                     positive += 1
             step = (totals[node] - whole) / positive if positive > 0 else np.inf
             if follows and step >= own:
@@ -368,10 +358,12 @@ def _near(estimate, runs, totals, area, move, shift, x, sums, number):  # type: 
             own, follows = step, positive > 0
         shift[node] = own
         for i in range(first, last):
-            x[i] = max(x[i] + own, 0.0)
-            if x[i] > 0.0:
-                sums[area[i]] += x[i]
+            x = max(estimate[i] + move[area[i]] + own, 0.0) if totals[node] > 0 else 0.0
+            if x > 0.0:
+                sums[area[i]] += x
                 number[area[i]] += 1.0
+            if replaces:
+                estimate[i] = x
 
 
 @kernel
