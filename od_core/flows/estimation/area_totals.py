@@ -33,7 +33,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -184,7 +184,23 @@ def with_area_totals(
 
 def multipliers(tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> tuple[Reals, Reals]:
     """Return m of the zones of origins and of destinations; 0 for a side without measured totals."""
-    return _System(tree, levels, by_side).of_data()
+    system = _System(tree, levels, by_side)
+    return system.by_side(system.solved(system.lacking()))
+
+
+def improvement(
+    tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals, weights: Reals
+) -> tuple[float, float]:
+    """Return what measured totals add to the tree's estimate of a weighted sum, and by how much its variance falls.
+
+    ``weights`` are those of the leaves. The covariances of the totals and the sum are c = R C w, so the estimate
+    changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
+    """
+    system = _System(tree, levels, by_side)
+    c = system.totals_of(levels[-1].noise * weights)
+    ends = np.array([0, len(c)])
+    change, fall = (run_sums(c * system.solved(right), ends) for right in (system.lacking(), c))
+    return float(change[0]), float(fall[0])
 
 
 class _System:
@@ -202,27 +218,26 @@ class _System:
             self._inner.insert(0, _Inner.of(level, v, siblings, below))
             below = siblings
 
-    def of_data(self) -> tuple[Reals, Reals]:
-        """Return m by side for the measured totals."""
+    def lacking(self) -> Reals:
+        """Return y - R h; shape (totals,)."""
+        return self._y - self._joined(
+            self._sums(self._levels[-1].noisy, lambda sums: _fit(self._levels, self._families, sums))
+        )
+
+    def totals_of(self, noisy: Reals) -> Reals:
+        """Return R times the fit of a tree whose noisy values are 0, except those of the leaves; shape (totals,)."""
+        return self._joined(self._sums(noisy, self._at_zero))
+
+    def _sums(self, noisy: Reals, fit: Callable[[Reals], Reals]) -> tuple[Reals, Reals]:
+        """Return the fitted totals by side, given the noisy values of the leaves."""
         leaves, families = self._levels[-1], self._families
         zones = (leaves.nodes.origin, leaves.nodes.destination)[families.side]
-        sums = run_sums(leaves.noisy, leaves.offsets)
-        own = np.bincount(zones, leaves.noisy, minlength=families.zones[families.side]).astype(np.float64)
-        fitted = families.begun_and_ended(_fit(self._levels, families, sums), sums, own)
-        return self._by_side(self._solved(self._y - self._joined(fitted)))
+        sums = run_sums(noisy, leaves.offsets)
+        own = np.bincount(zones, noisy, minlength=families.zones[families.side]).astype(np.float64)
+        return families.begun_and_ended(fit(sums), sums, own)
 
-    def _joined(self, values: Sequence[Reals]) -> Reals:
-        return np.concatenate([values[side] for side in self._sides])
-
-    def _by_side(self, values: Reals) -> tuple[Reals, Reals]:
-        ends = np.cumsum([0, *(self._families.zones[side] for side in self._sides)])
-        found = {side: values[first:last] for side, (first, last) in zip(self._sides, pairwise(ends), strict=True)}
-        origins, destinations = (found.get(side, np.zeros(self._families.zones[side])) for side in (0, 1))
-        return origins, destinations
-
-    def _product(self, m: Reals) -> Reals:
-        """Return (R C R' + S) m."""
-        sums, own = self._families.noise_of(self._by_side(m))
+    def _at_zero(self, sums: Reals) -> Reals:
+        """Return the fit of each family, given the sums of its leaves, if the noisy values above the leaves are 0."""
         said, z = sums, list[Reals]()
         for level in reversed(self._inner):
             z.insert(0, level.weight * said)
@@ -231,9 +246,24 @@ class _System:
         for level, estimate in zip(self._inner[1:], z[1:], strict=True):
             lacking = h - run_sums(estimate, level.runs)
             h = estimate + level.part * np.repeat(lacking, np.diff(level.runs))
-        return self._joined(self._families.begun_and_ended(h, sums, own)) + self._spread * m
+        return h
 
-    def _solved(self, right: Reals) -> Reals:
+    def _joined(self, values: Sequence[Reals]) -> Reals:
+        return np.concatenate([values[side] for side in self._sides])
+
+    def by_side(self, values: Reals) -> tuple[Reals, Reals]:
+        """Return numbers of the measured totals by side; 0 for a side without measured totals."""
+        ends = np.cumsum([0, *(self._families.zones[side] for side in self._sides)])
+        found = {side: values[first:last] for side, (first, last) in zip(self._sides, pairwise(ends), strict=True)}
+        origins, destinations = (found.get(side, np.zeros(self._families.zones[side])) for side in (0, 1))
+        return origins, destinations
+
+    def _product(self, m: Reals) -> Reals:
+        """Return (R C R' + S) m."""
+        sums, own = self._families.noise_of(self.by_side(m))
+        return self._joined(self._families.begun_and_ended(self._at_zero(sums), sums, own)) + self._spread * m
+
+    def solved(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
         ends = np.array([0, len(right)])
 
