@@ -19,18 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from benchmarks.estimator import DELTA, NOISE, data_set, is_there
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import write_csv
 from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import leaves_of, level_errors, sums_by_level
+from od_core.evaluation.metrics import area_total_errors, leaves_of, level_errors, sums_by_level
 from od_core.flows.indicators import indicators
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
@@ -39,9 +38,6 @@ CASES = ("flights", "norway", "taxis", "uk", "us_counties", "nz_education")
 EPSILONS = ("0.1", "1", "10")
 ESTIMATES = ("least_squares", "auto", "paper")
 SHARES = ("0", "1/10")
-
-LARGEST = 20
-"""Number of the largest zones whose bias is measured."""
 
 COVERED = 5
 """Number of runs whose intervals are compared with the truth."""
@@ -60,22 +56,11 @@ def planned(data: KnownFlows, epsilon: str, estimate: str, share: str) -> Releas
     )
 
 
-def zone_totals(tree: FlowTree, leaves: Nodes) -> list[NDArray[np.int64]]:
-    """Return the trips that begin in each zone, and those that end there."""
-    totals = [np.zeros(side.size(side.depth), dtype=np.int64) for side in (tree.origin, tree.destination)]
-    for trips, zones in zip(totals, (leaves.origin, leaves.destination), strict=True):
-        np.add.at(trips, zones, leaves.trips)
-    return totals
-
-
 def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
     """Return the errors of one released table."""
     tree, found = data.truth.tree, dict[str, float]()
-    each = zip(("from", "to"), zone_totals(tree, truth), zone_totals(tree, leaves), strict=True)
-    for side, true, released in each:
-        largest = np.argsort(-true, kind="stable")[:LARGEST]
-        found[f"error_{side}"] = math.sqrt(np.mean((released - true) ** 2.0))
-        found[f"bias_{side}_percent"] = float(100 * np.mean(released[largest] / true[largest] - 1))
+    for side, row in zip(("from", "to"), area_total_errors(tree, truth, leaves), strict=True):
+        found[f"error_{side}"], found[f"bias_{side}_percent"] = row["root_mean_square_error"], 100 * row["largest_bias"]
     pairs = zip(data.truth.levels, sums_by_level(tree, leaves), strict=True)
     levels = [level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]
     found["leaf_error_percent"] = 100 * levels[-1]["mean_abs_error"] * tree.cells(tree.depth) / data.trips.total

@@ -21,7 +21,8 @@ module that defines it is loaded when the name is first used. A release of flows
    :class:`AssistedFlows`. :func:`verify_release` recomputes a published release from its measurements.
    :func:`data_contract` describes it for a data catalogue, :func:`disclosure_documents` for a registry, an evaluator,
    the people in the data and their organisation, and :func:`explain_release` says what an attacker learns from it.
-5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows. The result is NOT private.
+5. Evaluate. :func:`evaluate` returns the errors of a release against the true flows, and :func:`evaluate_area_totals`
+   those of its totals by zone. The results are NOT private.
 
 Two other kinds of tables are released in the same steps:
 

@@ -11,7 +11,7 @@ from .errors import (
     ReleaseError,
     StorageError,
 )
-from .evaluation.metrics import evaluate
+from .evaluation.metrics import evaluate, evaluate_area_totals
 from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_releases
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import Bands, ReleasePlan, plan_release
@@ -101,6 +101,7 @@ __all__ = [
     "data_contract",
     "disclosure_documents",
     "evaluate",
+    "evaluate_area_totals",
     "evaluate_group_sizes",
     "evaluate_stops",
     "explain_release",

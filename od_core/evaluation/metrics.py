@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,7 +20,7 @@ from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import find
+from od_core.records.segments import Breakdown, find
 
 Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
@@ -276,14 +277,72 @@ def evaluate(
     Raises:
         OdError: the release has no such breakdown, or ``flows`` cannot be counted.
     """
+    tree, segments = release.plan.tree, None if segment is None else release.segments[segment]
+    by = () if segment is None else (find(release.plan.breakdowns, segment),)
+    counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip, breakdowns=by)
+    return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))
+
+
+def evaluate_area_totals(
+    release: Release,
+    flows: TableOrFile,
+    *,
+    columns: Mapping[str, str] | None = None,
+    one_row_a_trip: bool = False,
+) -> pd.DataFrame:
+    """Return the errors of the released trips from and to each zone. NOT private: they depend on the true flows.
+
+    For the arguments, see :func:`evaluate`.
+
+    Returns:
+        One row for the trips that begin in each zone, and one for those that end there, with these columns:
+
+        - side: ``origin`` or ``destination``;
+        - root_mean_square_error: in trips, over all zones;
+        - largest_bias: mean of the released by the true number, minus 1, over the ``LARGEST`` zones with most trips.
+          Below 0, flows of at least 0 have taken trips from large zones.
+
+    Raises:
+        OdError: ``flows`` cannot be counted.
+    """
     tree = release.plan.tree
-    counts = count_trips(
+    counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip)
+    return pd.DataFrame(area_total_errors(tree, leaves_of(tree, counts), release.leaves))
+
+
+LARGEST = 20
+"""Number of the largest zones whose bias is measured."""
+
+
+def area_total_errors(tree: FlowTree, true: Nodes, released: Nodes) -> list[dict[str, Any]]:
+    """Return the errors of the totals of zones in a released table: a row for each side, as a dictionary."""
+    rows = []
+    for side in ("origin", "destination"):
+        zones = getattr(tree, side).size(getattr(tree, side).depth)
+        totals, found = np.zeros((2, zones), dtype=np.int64)
+        for trips, leaves in ((totals, true), (found, released)):
+            np.add.at(trips, getattr(leaves, side), leaves.trips)
+        largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]
+        bias = float(np.mean(found[largest] / totals[largest] - 1)) if len(largest) else 0.0
+        error = math.sqrt(np.mean((found - totals) ** 2.0))
+        rows.append({"side": side, "root_mean_square_error": error, "largest_bias": bias})
+    return rows
+
+
+def _counted(
+    release: Release,
+    flows: TableOrFile,
+    columns: Mapping[str, str] | None,
+    *,
+    one_row_a_trip: bool,
+    breakdowns: Sequence[Breakdown] = (),
+) -> TripCounts:
+    """Return the true flows, in the form that :func:`evaluate` accepts."""
+    return count_trips(
         flows,
-        tree,
+        release.plan.tree,
         fault_threshold=Fraction(1),
         one_row_a_trip=one_row_a_trip,
         columns=columns,
-        breakdowns=() if segment is None else (find(release.plan.breakdowns, segment),),
+        breakdowns=breakdowns,
     )
-    segments = None if segment is None else release.segments[segment]
-    return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))
