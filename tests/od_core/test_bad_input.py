@@ -460,6 +460,14 @@ BAD = [
     option("unknown noise", "OD-NOISE-UNKNOWN", "did you mean 'opendp'?", noise="open-dp"),
     option("a threshold that is no share", "OD-FAULT-THRESHOLD", fault_threshold=-1),
     option("a threshold that is no number", "OD-FAULT-THRESHOLD", fault_threshold=float("nan")),
+    option("all of the budget for area totals", "OD-AREA-TOTALS", "is 1;", area_totals=1),
+    option(
+        "area totals by a mechanism that does not use them",
+        "OD-AREA-TOTALS",
+        "'inftda'",
+        area_totals=0.1,
+        mechanism="inftda",
+    ),
     call("unknown level", lambda: GEOGRAPHY.level_number("zones"), "OD-LEVEL-UNKNOWN", "did you mean 'zone'?"),
     call(
         "padded unknown zone",

@@ -81,6 +81,18 @@ def test_it_is_drawn_once_and_read_back(year):
     assert released(year, MARCH, uncounted=None).uncounted is None
 
 
+def test_area_totals_are_charged_beside_it(year):
+    """All steps have numbers of their own, and each is drawn once."""
+    made = released(year, JANUARY, area_totals="1/4")
+    plan, budget = made.plan, Fraction(10**4)
+    assert made.uncounted == (5 - 2) + (1 - 1) + (4 - 2)
+    assert made.spent.rho == budget
+    assert plan.uncounted_step.rho == budget / 2
+    assert sum(step.rho for step in plan.area_total_steps) == budget / 8
+    assert [year.ledger.draws(JANUARY, step.number) for step in plan.charged_steps] == [1] * len(plan.charged_steps)
+    assert sum(made.measured[-1].noisy.values()) == 5
+
+
 def test_its_noise_is_what_the_plan_states(year):
     """Without noise, all eight releases would state the same number. The chance of that is below (1/12)^7 < 1e-7."""
     budget = Budget(rho=1, delta="1e-8")

@@ -1,0 +1,323 @@
+"""Plans with area totals: charges that sum to the budget, sensitivities by brute force, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from fractions import Fraction
+from functools import cache
+from itertools import chain, combinations, combinations_with_replacement, product
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from od_core import Budget, FlowTree, Geography, Ledger, OdError, PrivacyUnit, ReleasePlan, plan_release, release_flows
+from od_core.flows.mechanisms import InfTDA, InfTDARefined
+from od_core.flows.plan import Bands
+from od_core.flows.release import run_plan
+from od_core.flows.step import AreaTotalStep
+from od_core.ledger.measurements import MemoryMeasurements
+from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS, Acceptance
+from od_core.privacy.plan import Uncounted, check_charges
+from od_core.records import counts as counted
+from od_core.records.counting import count_trips
+from tests.od_core.doubles import NoiseNotWanted, no_noise
+from tests.od_core.ledger.ledger_rows import domain, rows
+from tests.od_core.strategies import TREES, geography_of, text, worlds
+
+UNITS = [
+    PrivacyUnit("trip", "bounded"),
+    PrivacyUnit("trip", "unbounded"),
+    PrivacyUnit("trip", "bounded", max_weight=5),
+    PrivacyUnit("user", "bounded", column="id", max_trips=4),
+    PrivacyUnit("user_period", "unbounded", column="id", max_trips=3),
+    PrivacyUnit("user_year", "bounded", column="id", max_trips=2, max_trips_year=3, id_pattern="[a-z]+"),
+]
+TWO = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba")])
+FLAT = geography_of([("x",), ("y",), ("z",)])
+ONE = geography_of([("only",)])
+
+
+def plan_of(origin: Geography = TWO, destination: Geography | None = None, **given_: object) -> ReleasePlan:
+    budget = {"unit": UNITS[0], "budget": Budget(rho=1, delta="1e-8"), "area_totals": "1/10"}
+    return plan_release(origin, destination_geography=destination, **budget | given_)
+
+
+@given(
+    world=worlds(),
+    unit=st.sampled_from(UNITS),
+    order=st.sampled_from(TREES),
+    promise=st.sampled_from([{"rho": Fraction(1, 7)}, {"epsilon": "0.1"}, {"epsilon": 1, "conversion": "tight"}]),
+    acceptance=st.sampled_from([NO_FAULTS, DEFAULT_ACCEPTANCE]),
+    shares=st.sampled_from([None, "uniform", "geography", ("geometric", 3)]),
+    share=st.sampled_from(["1/10", 0.25, Fraction(1, 2), Fraction(1, 10**6)]),
+    segments=st.sampled_from([None, {"mode": ["car", "bus"]}, {"mode": ["car", "bus"], "hour": ["am", "pm", "night"]}]),
+    uncounted=st.sampled_from([None, Uncounted("1/3", 7)]),
+)
+def test_the_charges_of_all_steps_sum_to_the_budget(
+    world, unit, order, promise, acceptance, shares, share, segments, uncounted
+):
+    """The sides share what is declared, and the tree has the rest, as it has it alone; each step has its own number."""
+    uncounted = uncounted if unit.kind == "user_year" else None
+    given_ = {
+        "unit": unit,
+        "budget": Budget(**promise, delta="1e-8", shares=shares),
+        "tree": order,
+        "acceptance": acceptance,
+        "segments": segments,
+        "uncounted": uncounted,
+    }
+    alone = plan_release(world.origin, destination_geography=world.destination, **given_)
+    try:
+        plan = plan_of(world.origin, world.destination, **given_, area_totals=share)
+    except OdError as error:
+        assume(error.code != "OD-AREA-TOTALS")
+        raise
+    check_charges(plan)
+    exact, areas = Fraction(str(share)), plan.area_total_steps
+    of_table = 1 - (0 if uncounted is None else uncounted.share)
+    rho = sum(step.charge.rho for step in plan.charged_steps)
+    assert rho == plan.spent.rho == plan.charge.rho == sum(plan.spent.levels)
+    if "rho" in promise:
+        assert rho == promise["rho"]
+    assert [step.rho for step in areas] == [rho * of_table * exact / len(areas)] * len(areas)
+    assert len(plan.steps) == len(alone.steps)
+    for step, other in zip(plan.steps, alone.steps, strict=True):
+        assert (step.level, step.number, step.sensitivity_squared) == (
+            other.level,
+            other.number,
+            other.sensitivity_squared,
+        )
+        assert step.rho / rho == other.rho / alone.spent.rho * (1 - exact)
+    assert plan.charged_steps == (*plan.steps, *areas, *([] if uncounted is None else [plan.uncounted_step]))
+    assert len({step.number for step in plan.charged_steps}) == len(plan.charged_steps)
+    if uncounted is not None:
+        assert plan.uncounted_step.number == alone.uncounted_step.number
+        assert plan.spent.every_period == plan.uncounted_step.rho == rho * uncounted.share
+    m, sides = unit.contribution_bound, [0, 1]
+    for step in areas:
+        assert step.sensitivity_squared == m**2 * (2 if unit.neighbours == "bounded" else 1)
+        assert step.rho == Fraction(step.sensitivity_squared) / (2 * step.variance)
+    assert [step.side for step in areas] == [side for side in sides if is_beside_the_tree(plan.tree, side)]
+    assert [step.level for step in areas] == [plan.tree.depth + 1 + k for k in range(len(areas))]
+    assert plan.stored_facts["area_totals"] == str(exact)
+    if plan.spent.epsilon_exact is not None:
+        cells = 2 if unit.neighbours == "bounded" else 1
+        assert plan.spent.shifted_cells[-len(areas) :] == (cells,) * len(areas)
+        if "epsilon" in promise:
+            assert plan.spent.epsilon_exact <= float(promise["epsilon"])
+
+
+def is_beside_the_tree(tree: FlowTree, side: int) -> bool:
+    """Whether no level of the tree has each zone of a side with the whole space; one zone is the root."""
+    zones = (tree.origin, tree.destination)[side].zones
+    pairs = [tree.level_pair(level) for level in range(tree.depth + 1)]
+    cells = {(tree.origin.size(o), tree.destination.size(d)) for o, d in pairs}
+    return len(zones) > 1 and ((len(zones), 1), (1, len(zones)))[side] not in cells
+
+
+# What is refused
+
+
+@pytest.mark.parametrize("share", [0, "0", 1, "0.6", Fraction(51, 100), -1, 7])
+def test_a_share_that_is_out_of_range_is_refused(share):
+    with pytest.raises(OdError, match=r"^OD-AREA-TOTALS: .* above 0 and at most 1/2"):
+        plan_of(area_totals=share)
+
+
+@pytest.mark.parametrize("share", ["much", float("nan"), float("inf"), [1]])
+def test_a_share_that_is_no_number_is_refused(share):
+    with pytest.raises(OdError, match="the share of the budget for area totals"):
+        plan_of(area_totals=share)
+
+
+@pytest.mark.parametrize(
+    "given_",
+    [
+        {"origin": ONE, "destination": FLAT},
+        {"origin": FLAT, "destination": ONE},
+        {"origin": ONE},
+        {"origin": geography_of([("a", "aa")]), "destination": TWO},
+        {"origin": TWO, "destination": geography_of([("a", "aa")]), "tree": "origin"},
+    ],
+)
+def test_totals_that_the_tree_measures_are_refused(given_):
+    with pytest.raises(OdError, match=r"OD-AREA-TOTALS: .* the flow tree measures the trips from and to each zone"):
+        plan_of(**given_)
+
+
+def test_a_release_in_parts_is_refused():
+    with pytest.raises(OdError, match="a release in parts has no area totals"):
+        plan_of(bands=Bands((2,)))
+
+
+@pytest.mark.parametrize(("order", "side"), [("destination", 0), ("origin", 1)])
+def test_with_one_level_of_zones_the_tree_measures_the_other_side(order, side):
+    plan = plan_of(FLAT, tree=order, area_totals="1/10")
+    (step,) = plan.area_total_steps
+    assert (step.side, step.level, step.rho) == (side, 3, Fraction(1, 10))
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "words"),
+    [
+        (InfTDA(), "'inftda'"),
+        ("vanilla_gauss", "'vanilla_gauss'"),
+        ("stability_histogram", "'stability_histogram'"),
+        (InfTDARefined(leaves="empirical_bayes"), "empirical_bayes needs estimate: shrunk"),
+    ],
+)
+def test_mechanisms_that_do_not_use_them_are_refused_before_anything_is_drawn(mechanism, words):
+    frame = pd.DataFrame({"origin": ["aa"], "destination": ["ba"], "trips": [3]})
+    budget = Budget(epsilon=1, delta="1e-8")
+    given_ = {"unit": UNITS[0], "budget": budget, "mechanism": mechanism, "noise": NoiseNotWanted()}
+    with pytest.raises(OdError, match=f"OD-AREA-TOTALS: .*{words}"):
+        release_flows(frame, TWO, **given_, area_totals="1/10")
+
+
+# Sensitivity
+
+
+@pytest.mark.parametrize("factor", [Fraction(1, 2), 2])
+def test_the_check_of_charges_finds_a_wrong_sensitivity(factor):
+    """Of the first and of the second side, with the charge that the wrong one would have."""
+    for at in (0, 1):
+        plan = plan_of()
+        wrong = [
+            replace(step, sensitivity_squared=int(step.sensitivity_squared * factor), variance=step.variance * factor)
+            if isinstance(step, AreaTotalStep) and step.side == at
+            else step
+            for step in plan.charged_steps
+        ]
+        assert sum(step.rho for step in wrong) == 1
+        plan.__dict__["_of_table"] = tuple(wrong)
+        with pytest.raises(OdError, match=r"OD-.*the sensitivity of level [56] does not match the unit"):
+            check_charges(plan)
+
+
+@given(world=worlds(), order=st.sampled_from(TREES), size=st.integers(1, 9))
+def test_totals_of_zones_equal_a_group_by(world, order, size):
+    tree, _ = world.trees(order)
+    frame = world.frame
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(counted, "PAIRS", size)
+        counts = count_trips(frame, tree)
+        for side, name in enumerate(("origin", "destination")):
+            zones, found = (tree.origin, tree.destination)[side].zones, counts.of_zones(tree, side)
+            assert found.dtype == np.int64
+            grouped = frame["trips"].groupby(frame[name]).sum()
+            assert dict(zip(zones, found.tolist(), strict=True)) == Counter(dict.fromkeys(zones, 0)) | grouped.to_dict()
+
+
+KEY = bytes(range(32))
+UNKNOWN = Geography.from_frame(pd.DataFrame({"zone": ["a", "b", "?"]}), ["zone"], unknown="?")
+LISTED = Geography.from_frame(pd.DataFrame({"zone": ["a", "b"]}), ["zone"])
+DEEP = Geography.from_frame(
+    pd.DataFrame({"area": ["A", "A", "B", "U"], "zone": ["a", "c", "b", "?"]}), ["area", "zone"], unknown="?"
+)
+
+Row = tuple[str, str, float, str]
+"""Origin, destination, weight and user."""
+
+OTHERS: list[Row] = [("a", "b", 2.0, "q"), ("b", "b", 1.0, "r")]
+TRIPS = [(origin, destination, 1.0, "p") for origin, destination in product("abx", repeat=2)]
+WEIGHED = [(*row[:2], weight, "p") for row in TRIPS[::2] for weight in (0.4, 1.0, 99.0)]
+CASES = {
+    "one trip": (PrivacyUnit("trip"), LISTED, 1, TRIPS),
+    "one trip without faults": (PrivacyUnit("trip"), LISTED, 0, [row for row in TRIPS if "x" not in row]),
+    "one trip, unknown areas": (PrivacyUnit("trip"), UNKNOWN, 1, TRIPS),
+    "one trip of four levels, unknown areas": (PrivacyUnit("trip"), DEEP, 1, TRIPS),
+    "one weight": (PrivacyUnit("trip", max_weight=3), DEEP, 1, WEIGHED),
+    "one user": (PrivacyUnit("user", column="id", max_trips=2), DEEP, 1, TRIPS[::2]),
+    "one user of a period": (PrivacyUnit("user_period", column="id", max_trips=3), LISTED, 1, TRIPS[::4]),
+}
+
+
+def case_plan(case: str, relation: str, order: str) -> ReleasePlan:
+    unit, geography, threshold, _ = CASES[case]
+    unit = PrivacyUnit(**{**vars(unit), "neighbours": relation})
+    return plan_of(geography, unit=unit, tree=order, acceptance=Acceptance(Fraction(threshold)))
+
+
+def answers(plan: ReleasePlan, rows: list[Row]) -> dict[int, np.ndarray]:
+    """What the release of some records measures, without noise, by the number of the step."""
+    columns = dict(zip(["origin", "destination", "weight", "id"], zip(*rows, strict=True), strict=True))
+    frame = pd.DataFrame({name: text(columns[name]) for name in ("origin", "destination")})
+    if plan.unit.max_weight is not None:
+        frame["weight"] = columns["weight"]
+    if plan.unit.kind != "trip":
+        frame["id"] = text(columns["id"])
+    threshold = plan.acceptance.fault_threshold
+    trips = count_trips(frame, plan.tree, unit=plan.unit, key=KEY, period="2001-06", fault_threshold=threshold)
+    release = run_plan(plan, trips, no_noise(), MemoryMeasurements())
+    assert [m.step for m in release.measured] == list(plan.charged_steps)
+    return {m.step.number: m.noisy.values() for m in release.measured}
+
+
+@cache
+def inputs_of(case: str, order: str) -> dict[tuple[Row, ...], dict[int, np.ndarray]]:
+    """The answers to all inputs: the other records, and none, one or several records of the unit that changes."""
+    unit, _, _, rows = CASES[case]
+    sizes = range(2) if unit.kind == "trip" else range(unit.contribution_bound + 2)
+    chosen = chain.from_iterable(combinations_with_replacement(rows, size) for size in sizes)
+    plan = case_plan(case, "unbounded", order)  # which measures the root
+    return {some: answers(plan, [*OTHERS, *some]) for some in chosen}
+
+
+@pytest.mark.parametrize("order", TREES)
+@pytest.mark.parametrize("relation", ["bounded", "unbounded"])
+@pytest.mark.parametrize("case", CASES)
+def test_neighbours_change_all_true_counts_by_at_most_what_is_stated_and_area_totals_by_just_that(
+    case, relation, order
+):
+    """All neighbours of a tiny table: every step that is charged, with records of places that are not listed."""
+    plan, inputs = case_plan(case, relation, order), inputs_of(case, order)
+    assert plan.area_total_steps
+    if relation == "bounded":
+        pairs = combinations([rows for rows in inputs if rows or plan.unit.kind != "trip"], 2)
+    else:
+        pairs = (((), rows) for rows in inputs)
+    stated = {step.number: step.sensitivity_squared for step in plan.charged_steps}
+    largest, cost, most = Counter(), Fraction(0), plan.spent.rho
+    for one, other in pairs:
+        changes = {
+            number: int(((values - inputs[other][number]) ** 2).sum())
+            for number, values in inputs[one].items()
+            if number in stated
+        }
+        for number, change in changes.items():
+            largest[number] = max(largest[number], change)
+        cost = max(cost, sum(changes[step.number] / (2 * step.variance) for step in plan.charged_steps))
+    assert all(largest[number] <= limit for number, limit in stated.items())
+    assert all(largest[step.number] == step.sensitivity_squared for step in plan.area_total_steps)
+    assert cost <= most
+    if plan.publishes_total:  # no neighbours differ in the root, and some in every other step as much as is stated
+        assert cost == most
+
+
+def test_each_side_is_drawn_once_with_noise_of_its_own_and_read_back(tmp_path):
+    """Two steps with equal counts and variances have different noise; a second call draws and charges nothing."""
+    frame = pd.DataFrame({"origin": ["aa", "bb"], "destination": ["bb", "aa"], "trips": [5, 5]})
+    ledger, given_ = Ledger(tmp_path / "ledger.sqlite"), {"unit": UNITS[0], "area_totals": "1/10", "noise": "table"}
+    given_ |= {"budget": Budget(rho=Fraction(1, 100), delta="1e-8"), "release_id": "commuters/2001-06/r1"}
+    ledger.declare(domain(1))
+    geography = geography_of([("a", "aa"), ("a", "ab"), ("b", "ba"), ("b", "bb")])
+    first, before = release_flows(frame, geography, ledger=ledger, **given_), rows(ledger.path)
+    again = release_flows(frame, geography, ledger=ledger, **given_)
+    assert rows(ledger.path) == before
+    assert [m.noisy.values().tolist() for m in again.measured] == [m.noisy.values().tolist() for m in first.measured]
+    assert first.spent.rho == again.spent.rho == Fraction(1, 100)
+    key = ReleaseKey("commuters", "2001-06")
+    assert [ledger.draws(key, step.number) for step in first.plan.charged_steps] == [1] * len(first.measured)
+    origins, destinations = (m.noisy.values().tolist() for m in first.measured[-2:])
+    assert origins != destinations
+    tables = [first.measurements_at(step.level) for step in first.plan.area_total_steps]
+    assert set(tables[0]["destination"]) == set(tables[1]["origin"]) == {"all"}
+    assert tables[0]["origin"].tolist() == list(first.plan.tree.origin.zones)
+    assert tables[0]["noisy"].tolist() == origins
+    assert tables[1]["destination"].tolist() == list(first.plan.tree.destination.zones)
+    assert tables[1]["noisy"].tolist() == destinations
