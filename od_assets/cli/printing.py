@@ -16,8 +16,8 @@ from rich.table import Table
 from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
-from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimators import ESTIMATORS
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.privacy.domain import alike
 from od_core.publication.number_formats import rounded

@@ -229,7 +229,7 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     """
     from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release
-    from od_core.published.replicates import write_replicates
+    from od_core.published.replicate_files import write_replicates
 
     folders = Folders()
     key = named_release(folders.releases, release)

@@ -22,10 +22,10 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import DEVIATIONS, highest, lower_bound
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
+from od_core.flows.interval_ends import DEVIATIONS, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 

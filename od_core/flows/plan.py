@@ -23,7 +23,7 @@ from od_core.flows.accuracy import (
     segment_variance,
     verdict,
 )
-from od_core.flows.confidence import half_width
+from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.optimal_shares import VarianceModel, minimised_error
 from od_core.flows.step import (

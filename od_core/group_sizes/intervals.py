@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Reals
-from od_core.flows.confidence import lower_bound, upper_bound
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.privacy.stability import laplace_reach, laplace_variance
 

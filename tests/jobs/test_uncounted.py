@@ -15,7 +15,7 @@ import pytest
 from od_assets.cli.printing import year_text
 from od_assets.resources.warehouse import verified
 from od_core import disclosure_documents, explain_release, open_release
-from od_core.flows.confidence import DEVIATIONS
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.accounting import epsilon_tight

@@ -58,7 +58,6 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
 from od_core.flows.estimation.area_totals import improvement
 from od_core.flows.estimation.fitted_tree import (
     FACTOR,
@@ -73,6 +72,7 @@ from od_core.flows.estimation.fitted_tree import (
 )
 from od_core.flows.estimation.least_squares import FittedLevel, least_squares
 from od_core.flows.estimation.levels import Measurement, segment_counts
+from od_core.flows.interval_ends import DEVIATIONS, lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import FlowTree, Pairs
 from od_core.geography.geography import Numbers

@@ -31,8 +31,8 @@ from types import MappingProxyType
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.confidence import upper_bound
 from od_core.flows.estimation.levels import NoisyCounts
+from od_core.flows.interval_ends import upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Pairs, run_sums
 from od_core.kernels import kernel

@@ -16,10 +16,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation.intervals import refuse_without_intervals
 from od_core.flows.estimation.levels import Measurement, estimate, root_of
 from od_core.flows.estimation.refinement import refine
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
 from od_core.flows.publishing.flow_tables import (

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
-from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.interval_ends import DEVIATIONS
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING
 from tests.od_core.publication import examples

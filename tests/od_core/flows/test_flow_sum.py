@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from scipy.linalg import null_space
 
 from od_core import Budget, FlowSum, OdError, PrivacyUnit, Release, sum_releases
-from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.fitted_tree import Estimates
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from tests.od_core.doubles import SeededLaplace, SeededNoise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, inside, made, random_zones, within

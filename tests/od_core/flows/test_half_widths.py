@@ -10,7 +10,7 @@ import pytest
 
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.accuracy import verdict
-from od_core.flows.confidence import half_width
+from od_core.flows.interval_ends import half_width
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements

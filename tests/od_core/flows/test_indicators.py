@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.flows.confidence import DEVIATIONS
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.indicators import _ratios, indicators
+from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within

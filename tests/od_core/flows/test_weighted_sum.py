@@ -14,8 +14,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows, sum_releases
-from od_core.flows.confidence import DEVIATIONS, upper_bound
 from od_core.flows.estimation import intervals
+from od_core.flows.interval_ends import DEVIATIONS, upper_bound
 from od_core.flows.released_flows import WeightedSum
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, Case, case_of, within

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, OdError
-from od_core.flows.confidence import DEVIATIONS, lower_bound, upper_bound
+from od_core.flows.interval_ends import DEVIATIONS, lower_bound, upper_bound
 from od_core.group_sizes import intervals
 from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS

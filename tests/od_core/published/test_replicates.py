@@ -19,7 +19,7 @@ from od_core.files.durable import file_digest
 from od_core.flows.estimation import replicates as estimation
 from od_core.privacy.budget import Budget
 from od_core.published import replicates
-from od_core.published.replicates import write_replicates
+from od_core.published.replicate_files import write_replicates
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.test_sums import KEYS, release
 

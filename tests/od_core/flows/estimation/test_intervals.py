@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
 from od_core.flows import confidence
-from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation import fitted_tree, intervals
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.publishing.kind import FLOWS
 from od_core.publication import columns

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core.flows.confidence import lower_bound, upper_bound
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.levels import combined_totals, segment_counts
+from od_core.flows.interval_ends import lower_bound, upper_bound
 from tests.od_core.doubles import SeededNoise
 from tests.od_core.flows.estimation.test_intervals import assert_is_interval
 from tests.od_core.mutants import forget_the_contrasts_in_a_segment, weigh_sums_of_segments_as_totals
