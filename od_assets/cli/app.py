@@ -35,7 +35,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ui": operations.ui,
     "sum": published.sum_command,
     "assist": published.assist,
-    "replicates": published.replicate_files,
+    "replicates": published.replicates,
     "site": published.site,
     "disclose": published.disclose,
     "explain": published.explain,

@@ -107,9 +107,15 @@ def test_a_weighted_sum_is_that_of_the_fit_of_all_measurements_with_its_variance
     assert found.deviation == pytest.approx(math.sqrt(of[0]), rel=1e-6)
 
 
-def test_replicates_spread_around_the_fit_of_all_measurements():
+def test_replicates_spread_around_the_fit_of_all_measurements_as_it_does():
+    """Their noise is a function of the measurements, so the result is the same each time."""
     release = released()
     np.testing.assert_allclose(release.replicated.estimate, fitted(release), rtol=1e-9)
+    replicates = np.array(list(release.replicated.tables(400)))
+    origins = release.replicated.ends[0]
+    from_zones = np.array([np.bincount(origins, one) for one in replicates])
+    of = variances(release, lambda one: np.bincount(origins, fitted(one)))
+    np.testing.assert_allclose(from_zones.std(axis=0), np.sqrt(of), rtol=0.15)
 
 
 def test_a_whole_margin_of_some_zones_uses_their_measurements():
