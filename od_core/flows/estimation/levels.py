@@ -218,6 +218,10 @@ _PROFILE_BYTES = 24
 """Bytes that are added if segments are moved to profiles: the estimates of the leaves, those of all pieces joined, and
 the moved ones. Computed for leaves that all have trips."""
 
+_BYTES_WITH_TOTALS = 120
+"""Bytes for each measured leaf if least squares use area totals, for which whole levels are in memory. Measured: 122, for
+48 million leaves, with all else that the release needs."""
+
 ASSISTING_BYTES = 250
 """Bytes for each measured leaf if estimates also learn from an earlier release, and their measurements have been fitted
 before. Measured with an earlier version: 243."""
@@ -226,7 +230,7 @@ before. Measured with an earlier version: 243."""
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
     """Raise OdError if the values of a level need more memory than this process may use.
 
-    Levels by segment and levels of shrunk estimates are checked; others are read piece by piece. The error is raised
+    Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by piece. The error is raised
     before the level is drawn, because a process that runs out of memory loses its draw. In a release in parts, the
     bands below the first need the memory of a few parts only, unless estimates learn from whole levels. These are
     checked for each part before it is drawn, and as a whole when all parts are known, before they are estimated.
@@ -239,12 +243,15 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     if not whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
-    values, needed = plan.tables * cells, cells * estimator.leaf_bytes
+    of_leaves = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)
+    values, needed = plan.tables * cells, cells * of_leaves
     if plan.segments is not None:
         needed += values * (_BYTES if plan.mechanism.segment_profile is None else _BYTES + _PROFILE_BYTES)
     if needed > memory():
         smaller = "with bands or fewer categories"
-        if plan.mechanism.shrinks:
+        if plan.area_totals is not None and not plan.mechanism.shrinks:
+            smaller = "without area_totals"
+        elif plan.mechanism.shrinks:
             smaller = f"without estimate: {estimator.estimate}"
         elif plan.mechanism.segment_profile is not None:
             smaller = "without segment_profile, or with fewer categories"

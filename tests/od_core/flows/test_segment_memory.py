@@ -104,3 +104,18 @@ def test_totals_that_are_shrunk_need_memory_in_addition_to_the_values_by_segment
     monkeypatch.setattr(noisy_levels, "memory", lambda: needed - 1)
     with pytest.raises(OdError, match=f"OD-PARTS-NEEDED.*without estimate: {estimate}"):
         noisy_levels.refuse_beyond_memory(plan, 1, root)
+
+
+def test_area_totals_need_whole_levels_in_memory(monkeypatch):
+    """The level of the leaves has 16 values, of 120 bytes each; without area totals, it is read piece by piece."""
+    zones = pd.DataFrame({"area": list("aabb"), "zone": list("1234")})
+    asked = {"unit": PrivacyUnit("trip"), "budget": Budget(rho=1, delta=1e-8), "acceptance": NO_FAULTS}
+    geography = Geography.from_frame(zones, ["area", "zone"])
+    plans = [plan_release(geography, **asked, area_totals=share) for share in (None, "1/10")]
+    parents = plans[0].tree.public_nodes(3)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16 - 1)
+    noisy_levels.refuse_beyond_memory(plans[0], 4, parents)
+    with pytest.raises(OdError, match="OD-PARTS-NEEDED: .*release a revision without area_totals"):
+        noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
+    monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16)
+    noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
