@@ -219,8 +219,8 @@ _PROFILE_BYTES = 24
 the moved ones. Computed for leaves that all have trips."""
 
 _BYTES_WITH_TOTALS = 120
-"""Bytes for each measured leaf if least squares use area totals, for which whole levels are in memory. Measured: 122, for
-48 million leaves, with all else that the release needs."""
+"""Bytes for each measured leaf if least squares use area totals, for which whole levels are in memory. Measured: 122,
+for 48 million leaves, with all else that the release needs."""
 
 ASSISTING_BYTES = 250
 """Bytes for each measured leaf if estimates also learn from an earlier release, and their measurements have been fitted
@@ -230,10 +230,11 @@ before. Measured with an earlier version: 243."""
 def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -> None:
     """Raise OdError if the values of a level need more memory than this process may use.
 
-    Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by piece. The error is raised
-    before the level is drawn, because a process that runs out of memory loses its draw. In a release in parts, the
-    bands below the first need the memory of a few parts only, unless estimates learn from whole levels. These are
-    checked for each part before it is drawn, and as a whole when all parts are known, before they are estimated.
+    Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by
+    piece. The error is raised before the level is drawn, because a process that runs out of memory loses its draw. In a
+    release in parts, the bands below the first need the memory of a few parts only, unless estimates learn from whole
+    levels. These are checked for each part before it is drawn, and as a whole when all parts are known, before they are
+    estimated.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.

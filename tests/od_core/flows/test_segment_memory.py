@@ -115,7 +115,7 @@ def test_area_totals_need_whole_levels_in_memory(monkeypatch):
     parents = plans[0].tree.public_nodes(3)
     monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16 - 1)
     noisy_levels.refuse_beyond_memory(plans[0], 4, parents)
-    with pytest.raises(OdError, match="OD-PARTS-NEEDED: .*release a revision without area_totals"):
+    with pytest.raises(OdError, match=r"OD-PARTS-NEEDED: .*release a revision without area_totals"):
         noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
     monkeypatch.setattr(noisy_levels, "memory", lambda: 120 * 16)
     noisy_levels.refuse_beyond_memory(plans[1], 4, parents)
