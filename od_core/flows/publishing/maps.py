@@ -224,7 +224,7 @@ class _Frame:
         return x, self.top + (self.north - degrees[0]) * self.scale
 
     def shows(self, places: Sequence[tuple[float, float]]) -> bool:
-        """Return whether a ring of ``places`` on the picture overlaps it, and has no side of half a turn or more."""
+        """Return whether a ring of positions (x, y) overlaps the picture, and has no side of half a turn or more."""
         (across, down), half_turn = zip(*places, strict=True), 180 * self.shrink * self.scale
         is_whole = all(abs(u - x) < half_turn for x, u in pairwise(across))  # a longer one joins left and right edges
         return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < self.height
