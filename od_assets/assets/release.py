@@ -57,7 +57,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
     refuse_absent(source)  # before its marker, as doctor does
     hold_to_marker(source, series.marker_path(period))
     origins = destinations = None
-    if geography is not None and series.takes_nowhere:
+    if geography is not None and series.has_unknown_zone:
         origins, destinations = series.sides(geography)
     load_records(
         source,
@@ -106,7 +106,7 @@ def stated(
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
-    has_nowhere, are_here = series.takes_nowhere and bool(series.record_format.nowhere), series.records_are_here
+    has_nowhere, are_here = series.has_unknown_zone and bool(series.record_format.nowhere), series.records_are_here
     listed = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
 
     @dg.asset(**stated(series, "geography", listed))

@@ -40,6 +40,7 @@ def _table_assets(
         tables: columns, each with its upstream columns, of three assets by their names: the confidential counted input,
             the noisy measurements, and the table that will be published.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
+        rows: function that returns the number of rows of the published table, given the release.
     """
     counted_input, measurements, table_of_release = (
         stated(series, name, with_columns(*columns, sources=sources)) for name, (columns, sources) in tables.items()
@@ -114,7 +115,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
             "noisy_boxes": (drawn, {column.name: every_cell for column in drawn}),
             "boxes": (columns, {**same_columns(measured, columns), **counts}),
         },
-        cells=lambda plan, values: values // (2 * plan.grid.dimensions + 1),
+        cells=lambda plan, values: values // plan.grid.values_per_box,
         rows=lambda release: len(release.measured),
     )
 

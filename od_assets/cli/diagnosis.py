@@ -261,10 +261,11 @@ def compiled_kernels(folder: Path | None) -> Finding:
 
 def noise_backends() -> list[Finding]:
     """Check that every noise backend can draw. The noise is discarded, and nothing is charged."""
-    return [found(f"noise backend {name}", partial(_draw, name)) for name in BACKENDS]
+    return [found(f"noise backend {name}", partial(_refuse_broken_backend, name)) for name in BACKENDS]
 
 
-def _draw(name: str) -> None:
+def _refuse_broken_backend(name: str) -> None:
+    """Raise OdError unless the noise backend with this name draws the values that it is asked for."""
     try:
         noise = noise_named(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved

@@ -384,7 +384,7 @@ def target_plan(
     wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
     known, source = public_table(series, plan, table)
     found = target_budget(plan, wanted, known, runs)
-    chosen = _with_found(plan, _budget(plan, found), found)
+    chosen = _with_found(plan, _stated_budget(plan, found), found)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
@@ -489,24 +489,25 @@ def _loaded(text: str) -> Any:
         return None
 
 
-def _budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
+def _stated_budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
     """Return the found budget in the terms of the declared one: epsilon or rho, rounded up."""
-    declared, rho = plan.budget, Fraction(found.rho)
-    if declared.epsilon is None:
-        return Budget(rho=text_above(rho, _DIGITS), delta=declared.delta, shares=found.shares)
+    if plan.budget.epsilon is None:
+        return Budget(rho=text_above(Fraction(found.rho), _DIGITS), delta=plan.budget.delta, shares=found.shares)
+    return replace(plan.budget, epsilon=_least_epsilon_for(Fraction(found.rho), plan, found), shares=found.shares)
 
-    def of(epsilon: Fraction) -> Budget:
-        return Budget(text_above(epsilon, _DIGITS), declared.delta, conversion=declared.conversion, shares=found.shares)
 
-    exact = Budget(rho=rho, delta=declared.delta, shares=found.shares)
-    epsilon = _with_found(plan, exact, found).spent.epsilon
+def _least_epsilon_for(rho: Fraction, plan: ReleasePlan, found: TargetBudget) -> Fraction:
+    """Return the first epsilon that spends at least ``rho``, from that of ``rho`` upwards in steps of a thousandth."""
+    exact = Budget(rho=rho, delta=plan.budget.delta, shares=found.shares)
+    epsilon = Fraction(text_above(_with_found(plan, exact, found).spent.epsilon, _DIGITS))
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
-    while _with_found(plan, of(epsilon), found).spent.rho < rho:
-        epsilon = Fraction(text_above(epsilon, _DIGITS)) * Fraction(1001, 1000)
-    return of(epsilon)
+    while _with_found(plan, replace(plan.budget, epsilon=epsilon, shares=found.shares), found).spent.rho < rho:
+        epsilon = Fraction(text_above(epsilon * Fraction(1001, 1000), _DIGITS))
+    return epsilon
 
 
 def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> ReleasePlan:
+    """Return the plan with a budget and, if one was found, the share of it for segments."""
     if plan.segments is None or found.segment_share is None:
         return with_budget(plan, budget)
     return with_budget(plan, budget, replace(plan.segments, share=found.segment_share))

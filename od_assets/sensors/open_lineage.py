@@ -187,6 +187,7 @@ class _Translation:
         return InputDataset("file" if place.startswith("/") else self.namespace, place)
 
     def _output(self, key: dg.AssetKey) -> OutputDataset:
+        """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
         made, lineage = self.made[key], facets.column_lineage_dataset
         own, counted = self._facets(key), dict[str, Any]()
         if (digest := (made.tags or {}).get("dagster/data_version")) is not None:

@@ -476,7 +476,7 @@ class Series(Declaration, Generic[P, G]):
         return [str(self.project.root / file) for zones in self.zone_lists.values() for file in zones.files]
 
     @property
-    def takes_nowhere(self) -> bool:
+    def has_unknown_zone(self) -> bool:
         """True if any geography of the series has an ``unknown`` zone for records without a listed place."""
         return any(zones.has_unknown for zones in self.zone_lists.values())
 

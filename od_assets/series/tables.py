@@ -135,9 +135,9 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         return self.grouping.count(records, geography, period, self.fault_threshold)
 
     @property
-    def takes_nowhere(self) -> bool:
-        """See :attr:`Series.takes_nowhere`. False for listed groups, whose records have codes of groups."""
-        return super().takes_nowhere and isinstance(self.grouping, AreasByDay)
+    def has_unknown_zone(self) -> bool:
+        """See :attr:`Series.has_unknown_zone`. False for listed groups, whose records have codes of groups."""
+        return super().has_unknown_zone and isinstance(self.grouping, AreasByDay)
 
     def plan_without_cap(self, geography: Geography, period: str) -> GroupSizePlan:
         """Return the plan, which periods with as many days share; see :meth:`Series.plan_without_cap`."""

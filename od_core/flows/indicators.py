@@ -203,7 +203,7 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
 
 
 def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
-    """Return the lower and upper bounds of part / whole, from 0 to ``most``."""
+    """Return the lower and upper bounds of part / whole, from 0 to ``most``: these two where the ratio is unknown."""
     low, high, known = fieller(part, whole, covariance, DEVIATIONS)
     known &= whole.estimate > 0
     return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)

@@ -305,6 +305,7 @@ class PartMeasurements:
         return NoisyVector(partial(self.store.read, name))
 
     def _claim(self, step: Step) -> None:
+        """Claim the draw of this part in the first charged round in which nobody did. Raises OdError if all have."""
         mine = str(os.getpid()).encode()
         for number in range(1, self.rounds[step.number] + 1):
             if self.store.create_if_absent(f"{_CLAIMS}{step.number}.{self.part:05d}.{number}", mine):

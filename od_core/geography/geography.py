@@ -569,6 +569,7 @@ class Geography:
         return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
 
     def _paths(self) -> pd.DataFrame:
+        """Return a row for each zone: the codes of the areas that contain it, from the top level to the zone itself."""
         return pd.DataFrame(
             {name: self.codes_of(level, self.ancestors(level)) for level, name in enumerate(self.levels, start=1)}
         )

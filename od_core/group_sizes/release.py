@@ -329,7 +329,7 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
-    sizes = np.minimum(groups.size, frame.top_code)
+    sizes, width = np.minimum(groups.size, frame.top_code), frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
@@ -342,8 +342,7 @@ def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> I
         if query == "sizes":
             yield members[np.lexsort((members, area))]
             continue
-        cells = np.bincount(area * (frame.top_code + 1) + members, minlength=(last - first) * (frame.top_code + 1))
-        histogram = cells.reshape(last - first, frame.top_code + 1)
+        histogram = np.bincount(area * width + members, minlength=(last - first) * width).reshape(-1, width)
         yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from od_core.publication.kind import Kind, R
 
 
-def describe(connection: duckdb.DuckDBPyConnection) -> None:
+def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
     """Set all comments of each table or view that lacks one, for example because it was replaced.
 
     A table of an older database may lack columns, until a release of its kind is stored.
@@ -58,7 +58,7 @@ DuckDB 2 alone can open a file that DuckDB 2 makes without it. Such a file is re
 """
 
 _STORAGE_NUMBER = 64
-"""Number of that storage in the file's header, in the 8 bytes from byte 12 on."""
+"""Number of that storage in the file's header; see :func:`_storage_number`."""
 
 _LOCK_SECONDS = 60.0
 
@@ -95,12 +95,10 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
             longer than a minute; the disk is full; or a newer version of the software wrote it.
     """
 
-    def write(copy: Path) -> None:
+    def write_copy(copy: Path) -> None:
         if database.exists():
             shutil.copyfile(database, copy)
-            with copy.open("rb") as file:
-                storage = int.from_bytes(file.read(20)[12:], "little")
-            if storage > _STORAGE_NUMBER:
+            if _storage_number(copy) > _STORAGE_NUMBER:
                 _rewrite(copy)
         else:
             copy.unlink()  # DuckDB refuses an empty file
@@ -112,7 +110,7 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
             left_behind.unlink()
         with _closed_to_writers(database):
             try:
-                write_durably(database, write, mode=PUBLIC_FILE_MODE)
+                write_durably(database, write_copy, mode=PUBLIC_FILE_MODE)
             except (OSError, duckdb.IOException, duckdb.FatalException, duckdb.TransactionException) as error:
                 if _DAMAGED in str(error):
                     raise _broken(database.name) from None
@@ -122,6 +120,12 @@ def store(kind: Kind[R], database: Path, release: R, key: ReleaseKey, certificat
                     next_step="free space on its disk, then run the release again, which draws no new noise",
                     spent="nothing more was spent",
                 ) from None
+
+
+def _storage_number(path: Path) -> int:
+    """Return the number of the storage in the header of a file of DuckDB, in the 8 bytes from byte 12 on."""
+    with path.open("rb") as file:
+        return int.from_bytes(file.read(20)[12:], "little")
 
 
 @contextmanager
@@ -160,7 +164,7 @@ def _add(database: Path, kind: Kind[R], release: R, key: ReleaseKey, certificate
     with duckdb.connect(str(database), config=config) as connection:
         connection.execute("BEGIN TRANSACTION")
         connection.execute(filled("database/shared.sql", format=FORMAT) + filled(kind.schema, release=release))
-        describe(connection)
+        set_comments(connection)
         for geography in kind.geographies(release):
             _store_areas(connection, geography)
         facts, checks = _facts(kind, release, key, certificate), _checks(certificate)

@@ -123,7 +123,7 @@ class Kind(BundleKind[R]):
         """Return each step of a release with its noisy values."""
 
     def recomputed(self, release: R, _certificate: Certificate) -> tuple[R, Mapping[str, Examination]]:
-        """Return a release recomputed from its measurements, by default by :meth:`open`, and further checks by name."""
+        """Return the release to compare, by default as :meth:`open` computed it, and the examinations of it by name."""
         return release, {"invariants": lambda: self.invariants(release)}
 
     @abstractmethod

@@ -159,11 +159,10 @@ class TripCounts:
         return cls._merged(rank[order], trips[order])
 
     @classmethod
-    def of_rows(cls, rows: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
-        """Return the counts of rows in order of rank, which have the code of the segments if there are breakdowns."""
+    def of_rows(cls, pieces: Iterable[Ranked], breakdowns: Sequence[Breakdown] = ()) -> TripCounts:
+        """Return the counts of pieces whose ranks ascend from piece to piece. Rows of equal rank are summed."""
         none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
-        pieces = [none if breakdowns else none[:2], *rows]
-        rank, trips, *code = map(np.concatenate, zip(*pieces, strict=True))
+        rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
         by_segment = {
             one.name: tuple(cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns))
             for at, one in enumerate(breakdowns)

@@ -264,6 +264,7 @@ def _counts(ranked: DataFrame, store: Store, folder: str) -> tuple[list[CountFil
 
 
 def _counters_as_parquet(batches: _Batches, _part: int) -> pa.Buffer:
+    """Return the counters of the users of one partition as a Parquet file."""
     sink = pa.BufferOutputStream()
     pq.write_table(pa.Table.from_batches([batch.cast(SCHEMA) for batch in batches], SCHEMA), sink)
     return sink.getvalue()

@@ -62,6 +62,11 @@ class Grid:
         return len(self.sizes)
 
     @property
+    def values_per_box(self) -> int:
+        """Number of stored values of a box: a lower and an upper bound in each dimension, and the noisy count."""
+        return 2 * self.dimensions + 1
+
+    @property
     def cells(self) -> int:
         """Number of cells of the whole grid. It may be too large for an array of all cells."""
         return math.prod(self.sizes)

@@ -209,8 +209,7 @@ def measure(plan: StopsPlan, trips: Trajectories, noise: NoiseSource) -> Iterato
     """Measure the boxes, and yield one flat array that describes all of them.
 
     For each box in turn, the array has its lower bounds, its upper bounds and its noisy count; shape
-    (boxes * (2 * dimensions + 1),). The trips are confidential. The result is public. Raises OdError if a path did not
-    spend exactly the budget.
+    (boxes * values_per_box,), public. The trips are confidential. Raises OdError if a path spent another epsilon.
     """
     path = Path(laplace_source(noise), plan.step.sensitivity, plan.step.epsilon)
     drawn = plan.mechanism.draw(trips.points, plan.grid, path)
@@ -239,7 +238,7 @@ def estimated(
     Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
-    width, values = 2 * dimensions + 1, noisy.values()
+    width, values = plan.grid.values_per_box, noisy.values()
     whole = len(values) > 0 and len(values) % width == 0
     if not whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         raise OdError(

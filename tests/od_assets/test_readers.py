@@ -144,8 +144,8 @@ def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
     geography = {"file": "zones.csv", "levels": ["region", "zone"], "unknown": "Z00"}
     groups = {"file": "groups.csv", "group": "taxi", "area": "zone"}
     by_group = {"files": "{period}.csv", "columns": {"group": "taxi", "date": "date"}, "nowhere": ["x"]}
-    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).checked().takes_nowhere
-    assert project.group_sizes(geography=geography).checked().takes_nowhere
+    assert not project.group_sizes(trips=by_group, groups=groups, geography=geography).checked().has_unknown_zone
+    assert project.group_sizes(geography=geography).checked().has_unknown_zone
 
 
 def test_every_field_of_a_declaration_is_described() -> None:

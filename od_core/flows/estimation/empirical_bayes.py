@@ -150,7 +150,7 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
         given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        _count(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        _add_to_histogram(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
@@ -223,8 +223,8 @@ def _octave(mean, sigma):  # type: ignore[no-untyped-def]  # compiled
 
 
 @kernel
-def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
-    """Add the children of every parent with trips and several children to ``counts``; see :func:`leaf_histogram`."""
+def _add_to_histogram(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, counts):  # type: ignore[no-untyped-def]
+    """Add 1 to ``counts``, see :func:`leaf_histogram`, for every child of a parent with trips and several children."""
     points = counts.shape[1]
     mean = np.empty(np.max(np.diff(offsets)))
     for parent in range(len(totals)):
@@ -233,7 +233,7 @@ def _count(noisy, offsets, first_child, totals, sums, cells, sigma, step, low, c
             continue
         _prior_means(noisy, first, size, first_child[parent], total, sums, cells, sigma, mean)
         for i in range(size):
-            point = max((noisy[first + i] + step // 2) // step - low, 0)
+            point = max((noisy[first + i] + step // 2) // step - low, 0)  # on the grid of x, in steps of ``step`` trips
             if point < points:
                 counts[_octave(mean[i], sigma), point] += 1
 

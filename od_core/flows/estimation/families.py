@@ -322,7 +322,7 @@ def bins(cells: Integers, least: int) -> Integers:
 
 
 def pooled(cells: Integers, *sums: Reals) -> list[Reals]:
-    """Return arrays of sums by size, each summed over all sizes that are fitted together; shape (sizes,) each."""
+    """Return sums by size, each replaced by the sum over its bin (:func:`bins`) of at least ``_LEAST_CELLS`` cells."""
     bin_of = bins(cells, _LEAST_CELLS)
     return [np.bincount(bin_of, array).astype(np.float64)[bin_of] for array in sums]
 

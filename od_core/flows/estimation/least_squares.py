@@ -154,16 +154,16 @@ def up(
         said = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
         yield z, v, said
         if k > 0:
-            z, v = combined(levels[k - 1], *said)
+            z, v = with_level_below(levels[k - 1], *said)
 
 
-def combined(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
-    """Return z and v of each node of a level; shape (nodes,) each.
+def with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
+    """Return the best estimate z of each node from itself and the levels below, and its variance v; shape (nodes,).
 
     ``sums`` and ``spread`` are what the level below says of each divided node, and its variance; shape (divided,) each.
     """
     z, v = level.noisy.copy(), np.full(len(level.nodes), level.noise)
-    if np.isinf(level.noise):
+    if np.isinf(level.noise):  # the level was not measured, so only the level below says anything of it
         z[level.divided], v[level.divided] = sums, spread
     else:
         x = z[level.divided]

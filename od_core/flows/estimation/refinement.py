@@ -235,7 +235,7 @@ def leaf_sums(plan: ReleasePlan, leaf: NoisyCounts) -> ChildSums:
     if leaf.parents is None:
         raise disorder()
     none = np.empty(0, dtype=np.int32)
-    noisy, _, fan_out = _read(plan, leaf, none, np.zeros(len(leaf.parents) + 1, dtype=np.int64))
+    noisy, _, fan_out = _read_children(plan, leaf, none, np.zeros(len(leaf.parents) + 1, dtype=np.int64))
     variance = fan_out.astype(np.float64) * float(leaf.step.variance)
     return ChildSums(noisy, np.zeros_like(noisy), variance)
 
@@ -275,7 +275,7 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
         if runs[-1] != len(nodes):
             raise disorder()
         divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
-        total, noisy, fan_out = _read(plan, measurement, divided, runs)
+        total, noisy, fan_out = _read_children(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
     refuse_large(gap, LIMIT >> fraction_bits(plan))
     gap = (gap << fraction_bits(plan)) + sums.difference
@@ -290,10 +290,12 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
     return level, ChildSums(total, run_sums(difference, runs), run_sums(variance, runs) + dropped)
 
 
-def _read(
+def _read_children(
     plan: ReleasePlan, measurement: NoisyCounts, divided: Numbers, runs: Integers
 ) -> tuple[Integers, Integers, Integers]:
     """Return each parent's sum of noisy children, the noisy values of the kept children, and each parent's fan-out.
+
+    The sum and the fan-out are of all measured children, kept or not. Raises OdError if a sum may overflow.
 
     Args:
         divided: Area numbers of the kept children, on the side that the step to the level refines.
@@ -305,11 +307,11 @@ def _read(
         own_runs = runs[expansion.parents.start : expansion.parents.stop + 1]
         kept = np.empty(own_runs[-1] - own_runs[0], dtype=np.int64)
         sums = np.empty(len(expansion.offsets) - 1, dtype=np.int64)
-        small = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
-        return sums, kept, np.diff(expansion.offsets), small
+        cannot_overflow = read_expansion(noisy, expansion.offsets, expansion.first_child, divided, own_runs, sums, kept)
+        return sums, kept, np.diff(expansion.offsets), cannot_overflow
 
     parts = list(in_order(read, measurement.expanded(plan)))
-    if not all(small for *_, small in parts):
+    if not all(cannot_overflow for *_, cannot_overflow in parts):
         raise overflow()
     none = np.empty(0, dtype=np.int64)
     sums, kept, fan_out = (np.concatenate([none, *(part[k] for part in parts)]) for k in range(3))
@@ -353,20 +355,20 @@ def fraction_bits(plan: ReleasePlan) -> int:
 def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # type: ignore[no-untyped-def]  # compiled
     """Write the sums of each parent's noisy children into ``sums``, and the kept children's noisy values into ``kept``.
 
-    For ``divided`` and ``runs``, see :func:`_read`. Return False if a sum may overflow.
+    For ``divided`` and ``runs``, see :func:`_read_children`. Return False if a sum may overflow.
     """
-    small = True
+    cannot_overflow = True
     for parent in range(len(sums)):
         first, last = np.uint64(offsets[parent]), np.uint64(offsets[parent + 1])
         total, low, high = np.int64(0), noisy[first], noisy[first]
         for i in range(first, last):
             total += noisy[i]
             low, high = min(low, noisy[i]), max(high, noisy[i])
-        small = small and max(high, -low) < LIMIT // np.int64(last - first)
+        cannot_overflow = cannot_overflow and max(high, -low) < LIMIT // np.int64(last - first)
         sums[parent] = total
         for child in range(runs[parent], runs[parent + 1]):
             kept[child - runs[0]] = noisy[offsets[parent] + divided[child] - first_child[parent]]
-    return small
+    return cannot_overflow
 
 
 @kernel

@@ -31,7 +31,7 @@ from od_core.flows.estimation.area_totals import multipliers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, dropped_bound
-from od_core.flows.estimation.least_squares import MeasuredLevel, combined, descend
+from od_core.flows.estimation.least_squares import MeasuredLevel, descend, with_level_below
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
 from od_core.parallel import in_order, memory
@@ -142,7 +142,7 @@ class Replicates:
         leaves = levels[-1].noisy + self._moves(moved, 0, len(self._leaf.nodes))
         sums, fit = [run_sums(leaves, self._leaf.offsets)], list[Reals]()
         for at in reversed(range(last)):
-            fit.insert(0, combined(levels[at], sums[0], self._levels[at + 1].siblings)[0])
+            fit.insert(0, with_level_below(levels[at], sums[0], self._levels[at + 1].siblings)[0])
             sums.insert(0, run_sums(fit[0], levels[at].offsets))
         for at in range(1, last):
             parents = fit[at - 1][levels[at - 1].divided], none, sums[at], self._levels[at].siblings

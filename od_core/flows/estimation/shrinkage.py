@@ -362,15 +362,15 @@ def descend_by_mixture(  # type: ignore[no-untyped-def]  # compiled
 
 @kernel
 def divide_in_lumps(w, kept, runs, totals, least, lump, trips):  # type: ignore[no-untyped-def]  # compiled
-    """Write the trips of the kept children of every family, which :func:`round_in_lumps` gives, into ``trips``."""
+    """Project ``w`` in place to each family's total, and write it, rounded, into the ``trips`` of the kept children."""
     widest = np.max(np.diff(runs))
-    even, own = np.ones(widest), np.empty(widest, dtype=np.int64)
+    equal_deviations, own = np.ones(widest), np.empty(widest, dtype=np.int64)
     for family in range(len(totals)):
         first, size = runs[family], runs[family + 1] - runs[family]
         if totals[family] == 0 or size == 0:
             continue
         of_family = w[first : first + size]
-        project_to_total(of_family, even[:size], float(totals[family]))
+        project_to_total(of_family, equal_deviations[:size], float(totals[family]))
         round_in_lumps(of_family, totals[family], least, lump, own[:size])
         for k in range(size):
             trips[kept[first + k]] = own[k]

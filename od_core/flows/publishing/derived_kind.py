@@ -127,7 +127,7 @@ def derived_certificate(
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
     exact, trips = flows.exact_trips, int(flows.leaves.trips.sum())
-    promises = {"one_period": _one_period(releases), "all_periods": _all_periods(sources)}
+    promises = {"one_period": _one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
     one, every = (
         f"({text_above(each.epsilon)}, {text_above(each.delta)})" if each.delta else text_above(each.epsilon)
         for each in promises.values()
@@ -197,7 +197,7 @@ def _one_period(releases: Sequence[Release]) -> Guarantee:
     )
 
 
-def _all_periods(sources: Sequence[Source]) -> Guarantee:
+def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     """Return a guarantee that holds for changes in the records of all periods together.
 
     Rho adds up; under unit ``user_year``, as far as the trips of a user in a year allow. If the periods are of several
@@ -215,7 +215,7 @@ def _all_periods(sources: Sequence[Source]) -> Guarantee:
     rho = sum(by_period.values(), Fraction(0))
     if unit.max_trips_year is not None:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
-    rho += sum((one.every_period for one in spent), Fraction(0))
+    rho += sum((one.every_period for one in spent), Fraction(0))  # due even where none of a user's trips is counted
     return Guarantee.of_rho(rho, delta)
 
 

@@ -224,9 +224,9 @@ class _Frame:
         return x, self.top + (self.north - degrees[0]) * self.scale
 
     def shows(self, places: Sequence[tuple[float, float]]) -> bool:
-        """Return whether a ring overlaps the picture, and does not lie on both sides of its left and right edges."""
-        across, down = zip(*places, strict=True)
-        is_whole = all(abs(u - x) < 180 * self.shrink * self.scale for x, u in pairwise(across))
+        """Return whether a ring of positions (x, y) overlaps the picture, and has no side of half a turn or more."""
+        (across, down), half_turn = zip(*places, strict=True), 180 * self.shrink * self.scale
+        is_whole = all(abs(u - x) < half_turn for x, u in pairwise(across))  # a longer one joins left and right edges
         return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < self.height
 
 
@@ -262,7 +262,7 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
 
 
 def _outline(frame: _Frame, geography: Geography, most: int) -> str:
-    """Return the path of the outlines of the finest level of areas that takes at most ``most`` characters."""
+    """Return the path of the outlines of the finest level of areas that takes at most ``most`` characters, or ""."""
     for shapes in reversed(dissolved(geography)):
         parts = []
         for shape in simplified(shapes, _TOLERANCE / frame.scale):
