@@ -124,6 +124,7 @@ def main() -> None:
     parser.add_argument(
         "--csv", type=Path, metavar="FOLDER", help="write the figures to area-totals.csv in this folder"
     )
+    parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--case", nargs="+", choices=CASES, default=CASES, metavar="NAME", help=", ".join(CASES))
     parser.add_argument("--epsilon", nargs="+", default=EPSILONS)
     parser.add_argument("--estimate", nargs="+", choices=ESTIMATES, default=ESTIMATES)
@@ -131,13 +132,14 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=20)
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder of the data sets")
     options = parser.parse_args()
-    cases = [case for case in options.case if is_there(case, options.data)]
+    cases = ["random"] if options.small else [case for case in options.case if is_there(case, options.data)]
+    runs = 2 if options.small else options.runs
     asked = product(cases, options.epsilon, options.estimate, options.share)
     wanted = [one for one in asked if one[2] != "paper" or one[3] == "0"]
     rows = []
     for case, epsilon, estimate, share in steps(wanted, "area_totals"):
-        data = data_set(case, options.data, small=False)
-        rows.append(measured(case, epsilon, estimate, share, data, options.runs))
+        data = data_set(case, options.data, small=options.small)
+        rows.append(measured(case, epsilon, estimate, share, data, runs))
     if options.csv:
         write_csv(options.csv / "area-totals.csv", csv_rows(rows))
     printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "rows": rows}, as_json=options.json)

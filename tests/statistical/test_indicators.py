@@ -16,8 +16,8 @@ import pytest
 from benchmarks.indicators import NUMBERS, RATIOS, true_bands, true_indicators
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, italy, random_tree
-from od_core.flows import confidence
 from od_core.flows import indicators as module
+from od_core.flows import interval_ends
 from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
@@ -74,6 +74,6 @@ def test_indicators_are_covered(name):
 
 def test_narrower_intervals_are_rejected(monkeypatch):
     """By a third."""
-    for place in (confidence, module):
-        monkeypatch.setattr(place, "DEVIATIONS", 0.66 * confidence.DEVIATIONS)
+    for place in (interval_ends, module):
+        monkeypatch.setattr(place, "DEVIATIONS", 0.66 * interval_ends.DEVIATIONS)
     assert too_rarely_covered(covered("random"), LEAST)

@@ -21,7 +21,7 @@ import pytest
 from benchmarks.coverage import coverage
 from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.evaluation.known_flows import SEED, KnownFlows, binary, italy, random_tree
-from od_core.flows import confidence
+from od_core.flows import interval_ends
 from od_core.flows.estimation.fitted_tree import FittedTree, NodeSums
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.mechanisms import InfTDARefined
@@ -92,7 +92,7 @@ def test_every_class_of_true_size_is_covered(name, flights, airport_geography):
 @pytest.mark.parametrize("name", ["random", "italy, nodes dropped"])
 def test_narrower_intervals_are_rejected(monkeypatch, name):
     """By a fifth."""
-    monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
+    monkeypatch.setattr(interval_ends, "DEVIATIONS", 0.8 * interval_ends.DEVIATIONS)
     assert too_rarely_covered(runs_of(name, _synthetic(name)), LEAST_COVERED)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
-from od_core.flows import confidence
+from od_core.flows import interval_ends
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.levels import combined_totals, segment_counts
 from od_core.flows.mechanisms import InfTDARefined
@@ -166,7 +166,7 @@ def test_a_wrong_variance_is_rejected(monkeypatch, name):
         forget_the_contrasts_in_a_segment(patch)
         assert any(mean > MOST for mean in uncovered(name).values())
     refitted(monkeypatch, name)
-    monkeypatch.setattr(confidence, "DEVIATIONS", 0.8 * confidence.DEVIATIONS)
+    monkeypatch.setattr(interval_ends, "DEVIATIONS", 0.8 * interval_ends.DEVIATIONS)
     assert any(mean < LEAST for mean in uncovered(name).values())
 
 

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 from od_assets.cli.app import app
 from od_core import OdError, Release, open_release
 from od_core.publication.certificate import certificate_digest
-from od_core.published import replicates
+from od_core.published import replicate_files
 from tests.od_assets.cli.test_sum import NEW, var
 
 __all__ = ["var"]
@@ -63,8 +63,8 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
     CliRunner().invoke(app, ["sum", "us_flights", "--periods", "2001-05..2001-06"])
     assert refused("us_flights_sum/2001-05--2001-06/r1") == "OD-DERIVED-KIND"
     with monkeypatch.context() as patch:
-        usage = replicates.shutil.disk_usage(var)
-        patch.setattr(replicates.shutil, "disk_usage", lambda _: usage._replace(free=1000))
+        usage = replicate_files.shutil.disk_usage(var)
+        patch.setattr(replicate_files.shutil, "disk_usage", lambda _: usage._replace(free=1000))
         assert refused("us_flights") == "OD-REPLICATES-NUMBER"
     (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
     assert refused(NEW) == "OD-DERIVED-SOURCE"

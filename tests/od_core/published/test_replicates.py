@@ -18,7 +18,7 @@ from od_core import InfTDARefined, OdError, Release, open_release
 from od_core.files.durable import file_digest
 from od_core.flows.estimation import replicates as estimation
 from od_core.privacy.budget import Budget
-from od_core.published import replicates
+from od_core.published import replicate_files
 from od_core.published.replicate_files import write_replicates
 from tests.od_core.ledger.ledger_rows import GEOGRAPHY
 from tests.od_core.published.test_sums import KEYS, release
@@ -87,7 +87,7 @@ def test_a_second_call_writes_the_same_files_and_touches_no_others(
     assert (folder / "thesis.txt").read_text("utf-8") == "mine"
     (folder / "thesis.txt").unlink()
     assert digests(folder) == before
-    monkeypatch.setattr(replicates, "MOST_CELLS", 1)  # too large for matrices
+    monkeypatch.setattr(replicate_files, "MOST_CELLS", 1)  # too large for matrices
     assert write_replicates(releases, KEYS[0], 2, folder) == ["README.md", "replicates.parquet"]
     del before["replicates.omx"]
     assert digests(folder) == before
@@ -98,7 +98,7 @@ def test_row_groups_are_small_and_have_all_replicates(
 ) -> None:
     write_replicates(releases, KEYS[0], 3, tmp_path)
     expected = pq.read_table(tmp_path / "replicates.parquet")
-    monkeypatch.setattr(replicates, "_GROUP_VALUES", 8)
+    monkeypatch.setattr(replicate_files, "_GROUP_VALUES", 8)
     write_replicates(releases, KEYS[0], 3, tmp_path)
     file = pq.ParquetFile(tmp_path / "replicates.parquet")
     rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
@@ -116,7 +116,7 @@ def test_a_run_that_is_killed_leaves_the_files_of_the_run_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(replicates, "write_batches", killed)
+        patch.setattr(replicate_files, "write_batches", killed)
         with pytest.raises(KeyboardInterrupt):
             write_replicates(releases, KEYS[0], 3, tmp_path)
     assert digests(tmp_path) == before
@@ -147,7 +147,7 @@ def test_what_the_disk_has_no_room_for_is_refused_before_anything_is_written(
         assert path == tmp_path
         return usage._replace(free=free)
 
-    monkeypatch.setattr(replicates.shutil, "disk_usage", full)
+    monkeypatch.setattr(replicate_files.shutil, "disk_usage", full)
     folder = tmp_path / "not" / "there"
     with pytest.raises(OdError, match=r"OD-REPLICATES-NUMBER: 10,000 .* up to [\d.]+ GB") as refused:
         write_replicates(releases, KEYS[0], 10_000, folder)

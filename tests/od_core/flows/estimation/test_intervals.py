@@ -14,7 +14,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, release_flows
-from od_core.flows import confidence
+from od_core.flows import interval_ends
 from od_core.flows.estimation import fitted_tree, intervals
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
@@ -269,7 +269,7 @@ def test_estimates_between_whole_numbers_are_covered_by_the_exact_law(name):
 @pytest.mark.parametrize("deviations", [0.8 * DEVIATIONS, 1.05 * DEVIATIONS])
 def test_the_enumeration_tells_other_widths(monkeypatch, deviations):
     """Narrower intervals miss; wider ones hold more than nine tenths and a half percent where sigma is large."""
-    monkeypatch.setattr(confidence, "DEVIATIONS", deviations)
+    monkeypatch.setattr(interval_ends, "DEVIATIONS", deviations)
     errors, chances = law_of([1], 50.0)
     share = covered(10**6, errors, chances, 2500.0)[0]
     assert share < 0.85 if deviations < DEVIATIONS else share > 0.91
@@ -446,7 +446,7 @@ def test_what_has_no_intervals_says_so(small, monkeypatch):
 def test_confidence_is_the_probability_of_the_deviations():
     """Nine tenths of a normal variable, by the error function."""
     assert Fraction(9, 10) == columns.CONFIDENCE
-    assert math.erf(confidence.DEVIATIONS / math.sqrt(2)) == pytest.approx(float(columns.CONFIDENCE), abs=1e-12)
+    assert math.erf(interval_ends.DEVIATIONS / math.sqrt(2)) == pytest.approx(float(columns.CONFIDENCE), abs=1e-12)
 
 
 def test_a_sum_that_is_released_outside_its_interval_is_taken_in():
