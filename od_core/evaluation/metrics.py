@@ -277,8 +277,8 @@ def evaluate(
     Raises:
         OdError: the release has no such breakdown, or ``flows`` cannot be counted.
     """
-    tree, segments = release.plan.tree, None if segment is None else release.segments[segment]
-    by = () if segment is None else (find(release.plan.breakdowns, segment),)
+    tree, by = release.plan.tree, () if segment is None else (find(release.plan.breakdowns, segment),)
+    segments = None if segment is None else release.segments[segment]
     counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip, breakdowns=by)
     return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))
 
