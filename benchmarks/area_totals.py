@@ -20,40 +20,30 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.estimator import DELTA, NOISE, data_set, is_there
+from benchmarks.estimator import DELTA, NOISE, PAPER, Variant, data_set, is_there, planned
 from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import write_csv
-from od_core import Budget, PrivacyUnit, Release, ReleasePlan, plan_release
+from od_core import Release
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import area_total_errors, leaves_of, level_errors, sums_by_level
 from od_core.flows.indicators import indicators
-from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import noise_named
-from od_core.privacy.neighbours import NO_FAULTS
 
 CASES = ("flights", "norway", "taxis", "uk", "us_counties", "nz_education")
 EPSILONS = ("0.1", "1", "10")
-ESTIMATES = ("least_squares", "auto", "paper")
+VARIANTS = {
+    "least_squares": Variant("refined", "inftda_refined"),
+    "auto": Variant("auto", "inftda_refined", options=(("estimate", "auto"),)),
+    "paper": PAPER,
+}
+ESTIMATES = tuple(VARIANTS)
 SHARES = ("0", "1/10")
 
 COVERED = 5
 """Number of runs whose intervals are compared with the truth."""
-
-
-def planned(data: KnownFlows, epsilon: str, estimate: str, share: str) -> ReleasePlan:
-    """Return the plan of a release; share ``0`` measures no area totals."""
-    paper = estimate == "paper"
-    return plan_release(
-        data.geography,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(epsilon, DELTA, **({"conversion": "bun_steinke", "shares": "uniform"} if paper else {})),
-        mechanism=MECHANISMS.make("inftda") if paper else MECHANISMS.make("inftda_refined", estimate=estimate),
-        acceptance=NO_FAULTS,
-        area_totals=None if share == "0" else share,
-    )
 
 
 def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
@@ -88,7 +78,8 @@ def coverage(release: Release, truth: Nodes) -> dict[str, float]:
 
 def measured(case: str, epsilon: str, estimate: str, share: str, data: KnownFlows, runs: int) -> dict[str, Any]:
     """Return the mean figures of several releases; biases also with two standard errors."""
-    plan, noise = planned(data, epsilon, estimate, share), noise_named(NOISE)
+    variant = VARIANTS[estimate]
+    plan, noise = planned(variant, data.geography, epsilon, None if share == "0" else share), noise_named(NOISE)
     truth, rows, covered = leaves_of(data.truth.tree, data.trips), [], []
     for run in range(runs):
         release = run_plan(plan, data.trips, noise, MemoryMeasurements())

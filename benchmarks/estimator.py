@@ -165,11 +165,12 @@ def is_there(case: str, folder: Path | None) -> bool:
     return case in MADE or (folder is not None and (folder / READ[case][0]).is_dir())
 
 
-def planned(variant: Variant, geography: Geography, epsilon: str) -> ReleasePlan:
-    """Return the plan of a variant."""
+def planned(variant: Variant, geography: Geography, epsilon: str, area_totals: str | None = None) -> ReleasePlan:
+    """Return the plan of a variant; ``area_totals`` is their share of the budget, if they are measured."""
     mechanism = MECHANISMS[variant.mechanism](**dict(variant.options))
     budget = Budget(epsilon, DELTA, conversion=variant.conversion, shares=variant.shares)
-    return plan_release(geography, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism, acceptance=NO_FAULTS)
+    asked: dict[str, Any] = {"unit": PrivacyUnit("trip"), "budget": budget, "mechanism": mechanism}
+    return plan_release(geography, **asked, acceptance=NO_FAULTS, area_totals=area_totals)
 
 
 def errors_of_runs(plan: ReleasePlan, data: KnownFlows, runs: int) -> Errors:

@@ -3,7 +3,6 @@
 See ``docs/reference/bundle.md``.
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -162,14 +161,13 @@ def step_metadata(plan: ReleasePlan, steps: Sequence[GaussianStep]) -> dict[str,
 
     The noise is that of the first of its steps, and the charge is that of all of them together.
     """
-    step, sides = steps[0], (plan.tree.origin, plan.tree.destination)
-    areas = [*zip(sides, plan.level_pair(step), strict=True)]
-    origin_level, destination_level = (side.level_names[level] for side, level in areas)
+    step, (origins, destinations) = steps[0], plan.level_pair(steps[0])
+    origin_level, destination_level = plan.level_names(step)
     return allowed(
         level=step.level,
         origin_level=origin_level,
         destination_level=destination_level,
-        public_cells=math.prod(side.size(level) for side, level in areas),
+        public_cells=plan.tree.origin.size(origins) * plan.tree.destination.size(destinations),
         sensitivity_squared=step.sensitivity_squared,
         variance=float_above(step.variance),
         standard_deviation=float_above(step.variance) ** 0.5,

@@ -33,18 +33,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.families import family_blocks
-from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
+from od_core.flows.estimation.least_squares import FamilyFit, MeasuredLevel
 from od_core.flows.estimation.levels import Measurement, SideTotals, of_area_totals
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.onto_parents import shift_to_total
 from od_core.geography.flow_tree import FlowTree, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
@@ -171,7 +172,8 @@ def with_area_totals(
     by_side = of_area_totals(measured)
     if not by_side or not len(levels[-1].nodes):
         return list(levels), {}
-    leaves, m, found = levels[-1], multipliers(plan.tree, levels, by_side), {}
+    system = TotalsSystem(plan.tree, levels, by_side)
+    leaves, m, found = levels[-1], system.by_side(system.solution), {}
     noisy = leaves.noisy + leaves.noise * (m[0][leaves.nodes.origin] + m[1][leaves.nodes.destination])
     for k, above in enumerate(levels[:-1]):
         side, area = _divided(plan.tree, above, 1)
@@ -182,143 +184,88 @@ def with_area_totals(
     return [*levels[:-1], replace(leaves, noisy=noisy)], found
 
 
-def multipliers(tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> tuple[Reals, Reals]:
-    """Return m of the zones of origins and of destinations; 0 for a side without measured totals."""
-    system = _System(tree, levels, by_side)
-    return system.by_side(system.solved(system.lacking()))
-
-
-def improvement(
-    tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals, weights: Reals
-) -> tuple[float, float]:
-    """Return what measured totals add to the tree's estimate of a weighted sum, and by how much its variance falls.
-
-    ``weights`` are those of the leaves. The covariances of the totals and the sum are c = R C w, so the estimate
-    changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
-    """
-    system = _System(tree, levels, by_side)
-    c = system.totals_of(levels[-1].noise * weights)
-    ends = np.array([0, len(c)])
-    change, fall = (run_sums(c * system.solved(right), ends) for right in (system.lacking(), c))
-    return float(change[0]), float(fall[0])
-
-
-class _System:
+class TotalsSystem:
     """The linear system of the multipliers m, R C R' + S, for the measured totals of one or both sides."""
 
     def __init__(self, tree: FlowTree, levels: Sequence[MeasuredLevel], by_side: SideTotals) -> None:
-        self._levels, self._families, self._sides = levels, _Families.of(tree, levels), tuple(by_side)
+        self._levels, self._leaves, self._totals = levels, _Families.of(tree, levels), by_side
+        self._families = FamilyFit(levels)
         self._spread = np.concatenate([np.full(len(noisy), noise) for noisy, noise in by_side.values()])
-        self._y = np.concatenate([noisy for noisy, _ in by_side.values()])
-        of_leaves = (self._families.size * self._families.noise).astype(np.float64)
-        passed = up(levels, {len(levels) - 1: lambda _z, _v: (np.zeros(len(of_leaves)), of_leaves)})
-        next(passed)  # the leaves
-        self._inner, below = list[_Inner](), of_leaves
-        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], passed, strict=True):
-            self._inner.insert(0, _Inner.of(level, v, siblings, below))
-            below = siblings
+        self._diagonal = self._spread + self._joined([self._leaves.diagonal(0), self._leaves.diagonal(1)])
 
-    def lacking(self) -> Reals:
-        """Return y - R h; shape (totals,)."""
-        return self._y - self._joined(
-            self._sums(self._levels[-1].noisy, lambda sums: _fit(self._levels, self._families, sums))
-        )
+    @cached_property
+    def solution(self) -> Reals:
+        """The multipliers m of the measurements, as one vector; see :meth:`by_side`."""
+        noisy, offsets = self._levels[-1].noisy, self._levels[-1].offsets
+        h = self._families.of(run_sums(noisy, offsets), lambda at: self._levels[at].noisy)
+        return self.multipliers(noisy, h, {side: y for side, (y, _) in self._totals.items()})
 
-    def totals_of(self, noisy: Reals) -> Reals:
-        """Return R times the fit of a tree whose noisy values are 0, except those of the leaves; shape (totals,)."""
-        return self._joined(self._sums(noisy, self._at_zero))
+    def multipliers(self, noisy: Reals, h: Reals, totals: Mapping[int, Reals]) -> Reals:
+        """Return m of some measurements with these variances, as one vector.
 
-    def _sums(self, noisy: Reals, fit: Callable[[Reals], Reals]) -> tuple[Reals, Reals]:
-        """Return the fitted totals by side, given the noisy values of the leaves."""
-        leaves, families = self._levels[-1], self._families
-        zones = (leaves.nodes.origin, leaves.nodes.destination)[families.side]
-        sums = run_sums(noisy, leaves.offsets)
-        own = np.bincount(zones, noisy, minlength=families.zones[families.side]).astype(np.float64)
-        return families.begun_and_ended(fit(sums), sums, own)
+        Args:
+            noisy: Noisy values of the leaves; shape (leaves,).
+            h: Estimates of the families by the tree; shape (families,).
+            totals: Measured totals of each side; shape (zones,) each.
+        """
+        return self._solved(self._joined(totals) - self._totals_of(noisy, h))
 
-    def _at_zero(self, sums: Reals) -> Reals:
-        """Return the fit of each family, given the sums of its leaves, if the noisy values above the leaves are 0."""
-        said, z = sums, list[Reals]()
-        for level in reversed(self._inner):
-            z.insert(0, level.weight * said)
-            said = run_sums(z[0], level.runs)
-        h = z[0]
-        for level, estimate in zip(self._inner[1:], z[1:], strict=True):
-            lacking = h - run_sums(estimate, level.runs)
-            h = estimate + level.part * np.repeat(lacking, np.diff(level.runs))
-        return h
+    def lacking(self, m: Reals) -> Reals:
+        """Return what C R' m adds to each family, minus what s2 R' m adds to its leaves; shape (families,)."""
+        sums, _ = self._leaves.noise_of(self.by_side(m))
+        return self._families.of(sums) - sums
 
-    def _joined(self, values: Sequence[Reals]) -> Reals:
-        return np.concatenate([values[side] for side in self._sides])
+    def improvement(self, weights: Reals) -> tuple[float, float]:
+        """Return what the totals add to the tree's estimate of a weighted sum, and by how much its variance falls.
+
+        ``weights`` are those of the leaves. The covariances of the totals and the sum are c = R C w, so the estimate
+        changes by c' m, and the variance falls by c' (R C R' + S)^-1 c.
+        """
+        noisy = self._leaves.noise * weights
+        c = self._totals_of(noisy, self._families.of(run_sums(noisy, self._levels[-1].offsets)))
+        return _dot(c, self.solution), _dot(c, self._solved(c))
 
     def by_side(self, values: Reals) -> tuple[Reals, Reals]:
         """Return numbers of the measured totals by side; 0 for a side without measured totals."""
-        ends = np.cumsum([0, *(self._families.zones[side] for side in self._sides)])
-        found = {side: values[first:last] for side, (first, last) in zip(self._sides, pairwise(ends), strict=True)}
-        origins, destinations = (found.get(side, np.zeros(self._families.zones[side])) for side in (0, 1))
-        return origins, destinations
+        zones = self._leaves.zones
+        ends = np.cumsum([0, *(zones[side] for side in self._totals)])
+        found = {side: values[first:last] for side, (first, last) in zip(self._totals, pairwise(ends), strict=True)}
+        return found.get(0, np.zeros(zones[0])), found.get(1, np.zeros(zones[1]))
+
+    def _joined(self, values: Sequence[Reals] | Mapping[int, Reals]) -> Reals:
+        return np.concatenate([values[side] for side in self._totals])
+
+    def _totals_of(self, noisy: Reals, h: Reals) -> Reals:
+        """Return the fitted totals, given the noisy values of the leaves and the estimates of the families."""
+        leaves, side = self._levels[-1], self._leaves.side
+        zone = (leaves.nodes.origin, leaves.nodes.destination)[side]
+        own = np.bincount(zone, noisy, minlength=self._leaves.zones[side]).astype(np.float64)
+        return self._joined(self._leaves.begun_and_ended(h, run_sums(noisy, leaves.offsets), own))
 
     def _product(self, m: Reals) -> Reals:
         """Return (R C R' + S) m."""
-        sums, own = self._families.noise_of(self.by_side(m))
-        return self._joined(self._families.begun_and_ended(self._at_zero(sums), sums, own)) + self._spread * m
+        sums, own = self._leaves.noise_of(self.by_side(m))
+        return self._joined(self._leaves.begun_and_ended(self._families.of(sums), sums, own)) + self._spread * m
 
-    def solved(self, right: Reals) -> Reals:
+    def _solved(self, right: Reals) -> Reals:
         """Return the solution for a right side by conjugate gradients, with sums in a fixed order."""
-        ends = np.array([0, len(right)])
-
-        def dot(a: Reals, b: Reals) -> float:
-            return float(run_sums(a * b, ends)[0])
-
-        diagonal = self._spread + self._joined([self._families.diagonal(0), self._families.diagonal(1)])
         solution, left = np.zeros_like(right), right.copy()
-        scaled = left / diagonal
-        towards, size, enough = scaled, dot(left, scaled), _RESIDUAL**2 * dot(right, right)
+        scaled = left / self._diagonal
+        towards, size, enough = scaled, _dot(left, scaled), _RESIDUAL**2 * _dot(right, right)
         for _ in range(_ITERATIONS):
-            if dot(left, left) <= enough:
+            if _dot(left, left) <= enough:
                 break
             moved = self._product(towards)
-            step = size / dot(towards, moved)
+            step = size / _dot(towards, moved)
             solution, left = solution + step * towards, left - step * moved
-            scaled, before = left / diagonal, size
-            size = dot(left, scaled)
+            scaled, before = left / self._diagonal, size
+            size = _dot(left, scaled)
             towards = scaled + size / before * towards
         return solution
 
 
-@dataclass(frozen=True, eq=False)
-class _Inner:
-    """The divided nodes of a level above the leaves, whose noisy values are 0: their fit follows from that of others.
-
-    Attributes:
-        weight: Part of what the children say of a node that its own z is; shape (divided,).
-        part: Part of what a family lacks that the node gets; shape (divided,). Not used for the first level.
-        runs: The divided nodes below divided node ``p`` of the level above are ``runs[p]:runs[p + 1]``.
-    """
-
-    weight: Reals
-    part: Reals
-    runs: Integers
-
-    @classmethod
-    def of(cls, level: MeasuredLevel, v: Reals, siblings: Reals, below: Reals) -> _Inner:
-        """Return the nodes of a level; v, their sums by family, and what the levels below say are variances."""
-        runs = np.searchsorted(level.divided, level.offsets)
-        weight = np.ones(len(below)) if math.isinf(level.noise) else level.noise / (level.noise + below)
-        return cls(weight, v[level.divided] / np.repeat(siblings, np.diff(runs)) if len(siblings) else weight, runs)
-
-
-def _fit(levels: Sequence[MeasuredLevel], families: _Families, sums: Reals) -> Reals:
-    """Return the least-squares estimate of each family of leaves, whose noisy values sum to ``sums``."""
-    spread = (families.size * families.noise).astype(np.float64)
-    passed, none = list(up(levels, {len(levels) - 1: lambda _z, _v: (sums, spread)})), np.empty(0)
-    h, _, _ = passed.pop()
-    for above, level in pairwise(levels[:-1]):
-        z, v, (total, siblings) = passed.pop()
-        estimate = np.empty_like(z)
-        descend(level.offsets, h[above.divided], none, total, siblings, z, np.ascontiguousarray(v), estimate, none)
-        h = estimate
-    return h[levels[-2].divided]
+def _dot(a: Reals, b: Reals) -> float:
+    return float(run_sums(a * b, np.array([0, len(a)]))[0])
 
 
 def whole_trips(
@@ -369,31 +316,24 @@ def towards_totals(
 def _near(estimate, runs, totals, area, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]  # compiled
     """Add, by area, the sum of x and the number of those above 0, given how far the children of each area are moved.
 
-    ``shift`` is how far the children of a node are moved together. It is found from its last value by Newton's method:
-    the sum of x is convex in it, and is linear once the same children are above 0. If asked, x replaces the estimates.
+    ``shift`` is how far the children of a node are moved together, and is found from its last value. If asked, x
+    replaces the estimates.
     """
+    widest = np.max(np.diff(runs))
+    moved, even = np.empty(widest), np.ones(widest)
     for node in range(len(totals)):
-        first, last = runs[node], runs[node + 1]
-        own, follows = shift[node], False  # after a first step, the sum of x is at least the total, and only falls
-        while first < last and totals[node] > 0:
-            whole, positive = 0.0, 0
-            for i in range(first, last):
-                moved = estimate[i] + move[area[i]]
-                if moved + own > 0.0:
-                    whole += moved
-                    positive += 1
-            step = (totals[node] - whole) / positive if positive > 0 else np.inf
-            if follows and step >= own:
-                break
-            own, follows = step, positive > 0
-        shift[node] = own
-        for i in range(first, last):
-            x = max(estimate[i] + move[area[i]] + own, 0.0) if totals[node] > 0 else 0.0
+        first, size = runs[node], runs[node + 1] - runs[node]
+        for k in range(size):
+            moved[k] = estimate[first + k] + move[area[first + k]]
+        if totals[node] > 0 and size > 0:
+            shift[node] = shift_to_total(moved[:size], even[:size], float(totals[node]), shift[node])
+        for k in range(size):
+            x = max(moved[k] + shift[node], 0.0) if totals[node] > 0 else 0.0
             if x > 0.0:
-                sums[area[i]] += x
-                number[area[i]] += 1.0
+                sums[area[first + k]] += x
+                number[area[first + k]] += 1.0
             if replaces:
-                estimate[i] = x
+                estimate[first + k] = x
 
 
 @kernel

@@ -18,6 +18,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from operator import add
 from types import MappingProxyType
@@ -27,6 +28,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.flows.arrays import Integers, Reals
+from od_core.flows.estimation.area_totals import TotalsSystem
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.flows.estimation.levels import SideTotals
 from od_core.geography.flow_tree import FlowTree, run_sums
@@ -290,6 +292,12 @@ class FittedTree:
         self.nothing_dropped = all(len(level.divided) == len(level.nodes) for level in levels[:-1])
         self._rows = MEASURED_ROWS if self.nothing_dropped else ALL_ROWS
 
+    @cached_property
+    def totals_system(self) -> TotalsSystem | None:
+        """The system by which area totals improve all estimates; None without them, or if nodes were dropped."""
+        is_used = self.area_totals and self.nothing_dropped and len(self.levels) > 1
+        return TotalsSystem(self.tree, self.levels, self.area_totals) if is_used else None
+
     def cells(
         self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
     ) -> tuple[Numbers, Numbers, Estimates]:
@@ -338,9 +346,9 @@ class FittedTree:
         measured one, whichever has the smaller variance.
         """
         origin, destination, of_tree = self.cells(origin_level, destination_level)
-        side = 0 if destination_level == 0 else 1
-        measured = self.measured_totals(side, (origin_level, destination_level)[side])
-        if measured is None or 0 not in (origin_level, destination_level):
+        side, level = (0, origin_level) if destination_level == 0 else (1, destination_level)
+        measured = None if 0 not in (origin_level, destination_level) else self.measured_totals(side, level)
+        if measured is None:
             return origin, destination, of_tree
         areas = np.arange(len(measured.estimate), dtype=np.int32)
         ends = (np.zeros_like(areas), areas) if side else (areas, np.zeros_like(areas))

@@ -58,7 +58,6 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.flows.accuracy import segment_variance
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.area_totals import improvement
 from od_core.flows.estimation.fitted_tree import (
     FACTOR,
     MEASURED_ROWS,
@@ -530,10 +529,10 @@ def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) ->
     estimate, variance, unseen, doubt = (
         float(values.sum()) for values in (cells.estimate, cells.variance, cells.unseen, cells.doubt)
     )
-    if fit.nothing_dropped and fit.area_totals:
+    if fit.totals_system is not None:
         leaves = fit.levels[-1].nodes
         of_leaves = np.asarray(weight(leaves.origin, leaves.destination), dtype=np.float64)
-        change, fall = improvement(fit.tree, fit.levels, fit.area_totals, of_leaves)
+        change, fall = fit.totals_system.improvement(of_leaves)
         estimate, variance = estimate + change, max(variance - fall, 0.0)
     if fit.nothing_dropped or deviations is None:
         return Weighted(estimate, variance)

@@ -27,6 +27,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -170,6 +171,66 @@ def with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[
         z[level.divided] = x + level.noise / (level.noise + spread) * (sums - x)
         v[level.divided] = level.noise * spread / (level.noise + spread)
     return z, v
+
+
+class _Inner(NamedTuple):
+    """What the fit of a level above the leaves needs of its divided nodes, apart from noisy values.
+
+    Attributes:
+        level: The level.
+        runs: The divided nodes below divided node ``p`` of the level above are ``runs[p]:runs[p + 1]``.
+        weight: w of each divided node; shape (divided,).
+        part: v_i / S of each divided node; shape (divided,). Empty for the first level.
+    """
+
+    level: MeasuredLevel
+    runs: Integers
+    weight: Reals
+    part: Reals
+
+
+class FamilyFit:
+    """The fit of the *families* of a measured tree, the nodes whose children are leaves, for any noisy values.
+
+    What depends on variances alone is computed once.
+    """
+
+    def __init__(self, levels: Sequence[MeasuredLevel]) -> None:
+        sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
+        sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of run_sums
+        of_leaves = below = sums[sizes]
+        passed = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
+        next(passed)  # the leaves
+        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], passed, strict=True):
+            runs = np.searchsorted(level.divided, level.offsets)
+            weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
+            part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))
+            self._inner.insert(0, _Inner(level, runs, weight, part))
+            below = siblings
+
+    def of(self, sums: Reals, noisy: Callable[[int], Reals] | None = None) -> Reals:
+        """Return the estimate h of each family; shape (families,).
+
+        Args:
+            sums: Sum of the noisy values of the leaves of each family.
+            noisy: Returns the noisy values of the nodes of a level, given its position; by default, all are 0.
+        """
+        said, found = sums, list[tuple[Reals, Reals]]()
+        for at in reversed(range(len(self._inner))):
+            level, runs, weight, _ = self._inner[at]
+            z = weight * said
+            if noisy is None:
+                said = run_sums(z, runs)
+            else:
+                every = noisy(at).copy()
+                x = every[level.divided]
+                every[level.divided] = z = x + weight * (said - x)
+                said = run_sums(every, level.offsets)
+            found.insert(0, (z, said))
+        h, _ = found[0]
+        for (z, total), (_, runs, _, part) in zip(found[1:], self._inner[1:], strict=True):
+            h = z + part * np.repeat(h - total, np.diff(runs))
+        return h
 
 
 def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[NoisyCounts]) -> list[MeasuredLevel]:

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
@@ -27,11 +27,10 @@ import numpy as np
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Reals
-from od_core.flows.estimation.area_totals import multipliers
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.held_out import normal_quantiles
 from od_core.flows.estimation.intervals import Intervals, dropped_bound
-from od_core.flows.estimation.least_squares import MeasuredLevel, descend, with_level_below
+from od_core.flows.estimation.least_squares import FamilyFit
 from od_core.geography.flow_tree import run_sums
 from od_core.geography.geography import Numbers
 from od_core.parallel import in_order, memory
@@ -56,10 +55,12 @@ class Replicates:
         self._are_fitted = fitted.nothing_dropped and len(fitted.levels) > 1
         self.ends: tuple[Numbers, Numbers] = (self._leaf.nodes.origin, self._leaf.nodes.destination)
         self.estimate: Reals = self._leaf.estimate if self._are_fitted else self._leaf.noisy
-        if self._are_fitted and fitted.area_totals:
-            zero = [replace(level, noisy=np.zeros(len(level.nodes))) for level in fitted.levels]
-            moved = multipliers(fitted.tree, fitted.levels, fitted.area_totals)
-            self.estimate = self.estimate + self._added(self._fit(zero, moved), 0, len(self.estimate))
+        self._system = fitted.totals_system
+        self._families = FamilyFit(fitted.levels) if self._are_fitted else None
+        if self._system is not None:
+            m = self._system.solution
+            correction = _Fit(self._system.lacking(m), self._system.by_side(m))
+            self.estimate = self.estimate + self._added(correction, 0, len(self.estimate))
         digest = hashlib.sha256(b"od_core replicates")
         for level in fitted.levels:
             digest.update(level.noisy.astype("<f8").tobytes())
@@ -126,28 +127,17 @@ class Replicates:
 
     def _shortfall(self, r: int) -> _Fit:
         """Return the fit of the noise of a replicate."""
-        if not self._are_fitted:
+        if self._families is None:
             return _Fit(np.empty(0))
-        each = enumerate(self._levels)
-        levels = [replace(level, noisy=self._noise(r, at, 0, len(level.nodes))) for at, level in each]
-        totals = {
-            side: (self._drawn(r, len(levels) + side, noise, 0, len(noisy)), noise)
-            for side, (noisy, noise) in self._fitted.area_totals.items()
-        }
-        return self._fit(levels, multipliers(self._fitted.tree, levels, totals) if totals else None)
-
-    def _fit(self, levels: Sequence[MeasuredLevel], moved: tuple[Reals, Reals] | None) -> _Fit:
-        """Return the fit of levels to whose leaves s2 R' m is added, where m are the multipliers of area totals."""
-        last, none = len(levels) - 1, np.empty(0)
-        leaves = levels[-1].noisy + self._moves(moved, 0, len(self._leaf.nodes))
-        sums, fit = [run_sums(leaves, self._leaf.offsets)], list[Reals]()
-        for at in reversed(range(last)):
-            fit.insert(0, with_level_below(levels[at], sums[0], self._levels[at + 1].siblings)[0])
-            sums.insert(0, run_sums(fit[0], levels[at].offsets))
-        for at in range(1, last):
-            parents = fit[at - 1][levels[at - 1].divided], none, sums[at], self._levels[at].siblings
-            descend(levels[at].offsets, *parents, fit[at], self._levels[at].own, fit[at], none)
-        return _Fit(fit[-1][levels[-2].divided] - sums[-1], moved)
+        levels, leaves = self._levels, self._noise(r, len(self._levels) - 1, 0, len(self._leaf.nodes))
+        sums = run_sums(leaves, self._leaf.offsets)
+        h = self._families.of(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
+        if self._system is None:
+            return _Fit(h - sums)
+        each = self._fitted.area_totals.items()
+        totals = {side: self._drawn(r, len(levels) + side, noise, 0, len(noisy)) for side, (noisy, noise) in each}
+        m = self._system.multipliers(leaves, h, totals)
+        return _Fit(h - sums + self._system.lacking(m), self._system.by_side(m))
 
     def _moves(self, moved: tuple[Reals, Reals] | None, first: int, last: int) -> Reals | float:
         """Return s2 R' m of the leaves ``first:last``, given m; 0 without area totals."""

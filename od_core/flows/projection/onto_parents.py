@@ -323,13 +323,14 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
 
 
 @kernel
-def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
-    """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
+def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def]  # compiled
+    """Return the shift for which max(w + shift * deviation, 0) has the sum ``total``, above 0, by Newton's method.
 
-    The solution is w' = max(w + shift * deviation, 0). Each iteration computes the shift from the children that are
-    still above 0. The shift decreases until no further child becomes 0 [michelot1986simplex].
+    It starts from ``shift``, which may be infinite. Each step computes the shift from the children that are above 0.
+    After the first one, the sum is at least the total, so the shift decreases until no further child becomes 0
+    [michelot1986simplex].
     """
-    positive, shift = len(w) + 1, np.inf
+    most, starts = len(w) + 1, shift < np.inf
     while True:
         own, whole, left = 0.0, 0.0, 0
         for i in range(len(w)):
@@ -337,9 +338,22 @@ def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # co
                 own += w[i]
                 whole += deviation[i]
                 left += 1
-        if left >= positive or left == 0:
-            break
-        positive = left
-        shift = (total - own) / whole
+        if starts and left == 0:
+            shift, starts = np.inf, False
+            continue
+        if left >= most or left == 0:
+            return shift
+        if not starts:
+            most = left
+        shift, starts = (total - own) / whole, False
+
+
+@kernel
+def project_to_total(w, deviation, total):  # type: ignore[no-untyped-def]  # compiled
+    """Replace w in place by the w' >= 0 with the sum ``total``, above 0, that minimises sum (w' - w)^2 / deviation.
+
+    The solution is w' = max(w + shift * deviation, 0).
+    """
+    shift = shift_to_total(w, deviation, total, np.inf)
     for i in range(len(w)):
         w[i] = max(w[i] + shift * deviation[i], 0.0)

@@ -279,7 +279,7 @@ def _measured_level(plan: ReleasePlan, measurement: Measurement) -> dict[str, An
     return {
         "level": step.level,
         **({"breakdown": step.breakdown} if isinstance(step, SegmentStep) else {}),
-        **({"area_totals": ("origin", "destination")[step.side]} if isinstance(step, AreaTotalStep) else {}),
+        **({"area_totals": step.noise_facts["area_totals"]} if isinstance(step, AreaTotalStep) else {}),
         "origin_level": origin_level,
         "destination_level": destination_level,
         "sensitivity_squared": step.sensitivity_squared,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from random import Random
 from typing import Any
 
@@ -14,7 +14,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
-from od_core.flows.estimation import area_totals, families
+from od_core.flows.estimation import area_totals
 from od_core.flows.estimation.area_totals import (
     MeasuredTotals,
     gathered,
@@ -26,12 +26,19 @@ from od_core.flows.estimation.levels import Measurement, published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
-from od_core.geography import flow_tree
 from od_core.ledger.measurements import MemoryMeasurements, NoisyVector
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
-from tests.od_core.flows.estimation.test_empirical_bayes import GRID, UNITS, counts_of, grid_world, table
+from tests.od_core.flows.estimation.test_empirical_bayes import (
+    GRID,
+    UNITS,
+    assert_equal_for_any_pieces_and_threads,
+    assert_whole_and_consistent,
+    counts_of,
+    grid_world,
+    table,
+)
 from tests.od_core.oracles.intervals import Case, Dense, case_of, within
 from tests.od_core.strategies import TREES, World, text, worlds
 
@@ -337,12 +344,6 @@ def plan_or_skip(*given: Any, **named: Any) -> ReleasePlan:
         raise
 
 
-@pytest.fixture
-def small_levels_learn(monkeypatch):
-    """Let levels of any size learn, so that tiny releases do."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-
-
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @given(
@@ -364,14 +365,7 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(
     plan = plan_or_skip(world, tree, unit, epsilon=epsilon, cap=cap, shares=shares, **estimator)
     counts = counts_of(plan, world)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    levels, _ = refine(plan, published_root(plan, counts.total), release.measured)
-    assert table(levels[-1]) == table(release.leaves)
-    if plan.publishes_total:
-        assert release.leaves.trips.sum() == counts.total
-    for above, nodes in pairwise(levels):
-        assert nodes.trips.dtype == np.int64
-        assert np.all(nodes.trips >= 1)
-        assert plan.tree.sums_agree(above, nodes)
+    assert_whole_and_consistent(plan, counts, release)
 
 
 @pytest.mark.usefixtures("small_levels_learn")
@@ -387,16 +381,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, w
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
 def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, estimator, tree, cap):
     plan = plan_of(GRID, tree, cap=cap, epsilon="0.5", **estimator)
-    counts, found = counts_of(plan, GRID), []
-    for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
-        monkeypatch.setattr(families, "_BLOCK", chunk)
-        monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-        monkeypatch.setenv("OD_THREADS", threads)
-        noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
-        found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
-    assert len(found[0]) > 100
-    assert found[1:] == found[:1] * 2
+    assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts_of(plan, GRID))
 
 
 TWO = World([("a", "aa"), ("a", "ab"), ("b", "ba")], [("x", "xx"), ("y", "yx"), ("y", "yy")], {})

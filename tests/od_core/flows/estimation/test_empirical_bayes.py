@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from itertools import product
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ from scipy.stats import norm
 
 from od_core import Budget, OdError, PrivacyUnit, plan_release
 from od_core.flows.estimation import empirical_bayes
+from od_core.flows.estimation import families as of_levels
 from od_core.flows.estimation.empirical_bayes import (
     GridNoise,
     _maximised,
@@ -63,6 +64,32 @@ def counts_of(plan, world):
 
 def table(nodes):
     return list(zip(nodes.origin.tolist(), nodes.destination.tolist(), nodes.trips.tolist(), strict=True))
+
+
+def assert_whole_and_consistent(plan, counts, release):
+    """Every level has whole trips of at least 1, which sum to the level above; the last one is released."""
+    levels, _ = refine(plan, published_root(plan, counts.total), release.measured)
+    assert table(levels[-1]) == table(release.leaves)
+    if plan.publishes_total:
+        assert release.leaves.trips.sum() == counts.total
+    for above, nodes in pairwise(levels):
+        assert nodes.trips.dtype == np.int64
+        assert np.all(nodes.trips >= 1)
+        assert plan.tree.sums_agree(above, nodes)
+
+
+def assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts):
+    """The same noise gives the same leaves, more than 100, if all levels learn."""
+    found = []
+    for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
+        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(of_levels, "_BLOCK", chunk)
+        monkeypatch.setattr(of_levels, "_LEAST_LEARNED", 1)
+        monkeypatch.setenv("OD_THREADS", threads)
+        noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
+        found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
+    assert len(found[0]) > 100
+    assert found[1:] == found[:1] * 2
 
 
 def grid_world(width=9, depth_two=7, seed=4):

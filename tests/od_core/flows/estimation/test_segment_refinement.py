@@ -17,7 +17,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, PrivacyUnit, plan_release, release_flows
-from od_core.flows.estimation import families, intervals
+from od_core.flows.estimation import intervals
 from od_core.flows.estimation.least_squares import least_squares
 from od_core.flows.estimation.levels import combined_totals, published_root
 from od_core.flows.estimation.refinement import fraction_bits, refine
@@ -49,12 +49,6 @@ MECHANISMS_AND_OPTIONS = pytest.mark.parametrize(
     ids=["all kept", "some dropped", "some dropped, learned"],
 )
 """Of which each example has one."""
-
-
-@pytest.fixture
-def small_levels_learn(monkeypatch):
-    """Let levels of any size learn, so that tiny releases do."""
-    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
 
 
 def risen(case: SegmentCase, name: str, s: int) -> dict:

@@ -19,12 +19,9 @@ from od_core.flows.estimation import families
 from od_core.flows.estimation import levels as noisy_levels
 from od_core.flows.estimation.families import families_of, gravity_shares, trips_of_nodes
 from od_core.flows.estimation.least_squares import least_squares
-from od_core.flows.estimation.levels import published_root
-from od_core.flows.estimation.refinement import refine
 from od_core.flows.estimation.shrinkage import Rule, descend, shrink
 from od_core.flows.mechanisms import KEEP_ALL_CAP, InfTDARefined
 from od_core.flows.release import run_plan
-from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.neighbours import NO_FAULTS
@@ -32,6 +29,8 @@ from tests.od_core.doubles import ListedNoise, SeededNoise, no_noise
 from tests.od_core.flows.estimation.test_empirical_bayes import (
     GRID,
     UNITS,
+    assert_equal_for_any_pieces_and_threads,
+    assert_whole_and_consistent,
     counts_of,
     dense,
     errors,
@@ -74,14 +73,6 @@ def plan_of(world, tree="destination", estimate="shrunk", epsilon="1", cap=KEEP_
     )
 
 
-@pytest.fixture(scope="module")
-def small_levels_learn():
-    """Let levels of any size learn, so that tiny worlds do."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(families, "_LEAST_LEARNED", 1)
-        yield
-
-
 # The release
 
 
@@ -102,14 +93,7 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(world, tr
     plan = plan_of(world, tree, epsilon=epsilon, cap=cap, unit=unit, **leaves)
     counts = counts_of(plan, world)
     release = run_plan(plan, counts, noise, MemoryMeasurements())
-    levels = refine(plan, published_root(plan, counts.total), release.measured)[0]
-    assert table(levels[-1]) == table(release.leaves)
-    if plan.publishes_total:
-        assert release.leaves.trips.sum() == counts.total
-    for above, nodes in pairwise(levels):
-        assert nodes.trips.dtype == np.int64
-        assert np.all(nodes.trips >= 1)
-        assert plan.tree.sums_agree(above, nodes)
+    assert_whole_and_consistent(plan, counts, release)
 
 
 @pytest.mark.usefixtures("small_levels_learn")
@@ -129,16 +113,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree,
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
 def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap, leaves):
     plan = plan_of(GRID, tree, cap=cap, epsilon="0.5", **leaves)
-    counts, found = counts_of(plan, GRID), []
-    for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
-        monkeypatch.setattr(families, "_BLOCK", chunk)
-        monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
-        monkeypatch.setenv("OD_THREADS", threads)
-        noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
-        found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
-    assert len(found[0]) > 100
-    assert found[1:] == found[:1] * 2
+    assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts_of(plan, GRID))
 
 
 @pytest.mark.parametrize("tree", TREES)

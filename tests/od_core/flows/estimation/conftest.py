@@ -1,0 +1,13 @@
+"""What tests of several estimators share."""
+
+from __future__ import annotations
+
+import pytest
+
+from od_core.flows.estimation import families
+
+
+@pytest.fixture
+def small_levels_learn(monkeypatch):
+    """Let levels of any size learn, so that tiny releases do."""
+    monkeypatch.setattr(families, "_LEAST_LEARNED", 1)
