@@ -49,9 +49,9 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check, and for each failed step that says why; else one per failed step.
+    """Return one line for each failed check, and for each reason that failed steps state; else one per failed step.
 
-    All of this text is already in Dagster's storage.
+    A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
     """
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
@@ -62,7 +62,11 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
     ]
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
     failures = [(asset_of(event.step_key), event.step_failure_data.user_failure_data) for event in failed]
-    said = [f"{asset}: {failure.description}" for asset, failure in failures if failure and failure.description]
+    reasons = dict[str, str]()
+    for asset, failure in failures:
+        if failure and failure.description:
+            reasons.setdefault(failure.description, asset)
+    said = [f"{asset}: {reason}" for reason, asset in reasons.items()]
     return [*lines, *said] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
 
 
