@@ -17,16 +17,21 @@ variance, so R C R' m follows from the nodes above the leaves. Conjugate gradien
 system. R maps the leaves that were measured: the trips of dropped nodes are given to the other leaves of their zone.
 
 **Whole numbers.** Every level divides the areas of one side, so it determines the totals of smaller areas. Let e be its
-estimates, and T the estimated totals of these areas, whose noise has the variance S. The x >= 0 that are near to both
-minimise
+estimates, s2 the variance of its noise, and T the estimated totals of these areas, whose noise has the variance S. The
+trips of the children sum to those c of their node, and are
 
-    sum (x - e)^2 / s2 + sum (sums of x by area - T)^2 / (f S),
+    x = max(0, e + w a + b),   sum of x by node = c,   T - sum of x by area = b f S / s2,
 
-where the children of each node sum to its trips, s2 is the noise of the level, and f is a constant below 1. They are
-x = max(0, e + a + b) with a number a for each node and b for each area, which are found in turn
-(:func:`towards_totals`). Then x is rounded so that the children of a node keep their sum. Small flows are gathered into
-lumps, since few pairs of zones have trips, and what an area lacks after rounding counts in the next nodes
-(:func:`gathered`).
+with a number a for each node and b for each area, which are found in turn (:func:`towards_totals`), and a constant f
+below 1. If w is 1 everywhere, x minimises sum (x - e)^2 / s2 + sum (T - sum of x by area)^2 / (f S). That takes from
+large flows what the noise adds to those that are 0. So w falls with the size of the flow, as in the adaptive lasso
+[zou2006adaptive]:
+
+    w = w0 + (1 - w0) / (1 + max(e, 0)^2 / s2).
+
+Estimates by a mixture have that property already, so their w is 1. Then x is rounded so that the children of a node
+keep their sum. Small flows are gathered into lumps, since few pairs of zones have trips, and an area that lacks too
+much after rounding gets more of the next lumps (:func:`gathered`).
 """
 
 from __future__ import annotations
@@ -57,16 +62,25 @@ _ITERATIONS = 300
 _RESIDUAL = 1e-11
 """Part of the right side that may remain."""
 
-_ROUNDS = 12
+_ROUNDS = 6
 """Number of times that the flows of areas are moved towards their totals."""
 
 _SOFTNESS = 0.2
 """Part of the variance of a measured total by which it may be missed. Flows of at least 0 take trips from large areas,
 which is an error beside the noise; with the whole variance, much of it remained."""
 
+_LEAST_WEIGHT = 0.03
+"""w0. Smaller numbers let a few flows take all that a node lacks."""
+
 _CARRIED = 0.1
 """Part of what rounding has taken from an area that counts when the next trips are given. With more, small flows get
 trips of others."""
+
+_ALLOWED = 0.5
+"""Standard deviations of the noise of a total that its area may lack before it gets more lumps than its flows fill."""
+
+_ROUNDED_UP = 0.25
+"""Part of a lump that the small flows of a node get as a whole one, if they fill no other."""
 
 SMALL = 0.5
 """Flows below this part of the standard deviation of the leaves' noise are gathered into lumps of this size."""
@@ -276,6 +290,8 @@ def whole_trips(
     area: Numbers,
     of_areas: MeasuredTotals,
     least: float,
+    *,
+    even: bool = False,
 ) -> Integers:
     """Return whole trips of the children of all nodes of a level, which sum to those of the nodes; shape (children,).
 
@@ -287,22 +303,32 @@ def whole_trips(
         area: Number of the area of each child; shape (children,).
         of_areas: Estimated totals of the areas.
         least: Smallest number of trips that is rounded by itself; smaller ones are gathered.
+        even: True if w is 1 for all children.
     """
-    towards_totals(estimate, noise, runs, totals, area, of_areas)
-    trips: Integers = gathered(estimate, runs, totals, area, len(of_areas.trips), least, max(1, math.floor(least)))
+    towards_totals(estimate, noise, runs, totals, area, of_areas, even=even)
+    allowed = _ALLOWED * np.sqrt(of_areas.noise)
+    trips: Integers = gathered(estimate, runs, totals, area, allowed, least, max(1, math.floor(least)))
     return trips
 
 
 def towards_totals(
-    estimate: Reals, noise: float, runs: Integers, totals: Integers, area: Numbers, of_areas: MeasuredTotals
+    estimate: Reals,
+    noise: float,
+    runs: Integers,
+    totals: Integers,
+    area: Numbers,
+    of_areas: MeasuredTotals,
+    *,
+    even: bool = False,
 ) -> None:
     """Replace the estimates e by the real x of the module docstring; see :func:`whole_trips`."""
     move, shift = np.zeros(len(of_areas.trips)), np.full(len(totals), np.inf)
+    scale = math.inf if even else math.sqrt(noise)
 
     def near(block: tuple[int, int], *, replaces: bool = False) -> Reals:
         (first, last), found = block, np.zeros((2, len(move)))
         families = runs[first : last + 1], totals[first:last]
-        _near(estimate, *families, area, move, shift[first:last], *found, replaces)
+        _near(estimate, *families, area, scale, move, shift[first:last], *found, replaces)
         return found
 
     softness = _SOFTNESS * of_areas.noise / noise
@@ -313,22 +339,24 @@ def towards_totals(
 
 
 @kernel
-def _near(estimate, runs, totals, area, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]  # compiled
-    """Add, by area, the sum of x and the number of those above 0, given how far the children of each area are moved.
+def _near(estimate, runs, totals, area, scale, move, shift, sums, number, replaces):  # type: ignore[no-untyped-def]
+    """Add, by area, the sum of x and the number of those above 0, given b of each area, called ``move``.
 
-    ``shift`` is how far the children of a node are moved together, and is found from its last value. If asked, x
-    replaces the estimates.
+    ``scale`` is the standard deviation of the noise, or infinite if w is 1 for all. ``shift`` is a of each node, and is
+    found from its last value. If asked, x replaces the estimates.
     """
     widest = np.max(np.diff(runs))
-    moved, even = np.empty(widest), np.ones(widest)
+    moved, weight = np.empty(widest), np.empty(widest)
     for node in range(len(totals)):
         first, size = runs[node], runs[node + 1] - runs[node]
         for k in range(size):
-            moved[k] = estimate[first + k] + move[area[first + k]]
+            e = estimate[first + k]
+            moved[k] = e + move[area[first + k]]
+            weight[k] = _LEAST_WEIGHT + (1.0 - _LEAST_WEIGHT) / (1.0 + (max(e, 0.0) / scale) ** 2)
         if totals[node] > 0 and size > 0:
-            shift[node] = shift_to_total(moved[:size], even[:size], float(totals[node]), shift[node])
+            shift[node] = shift_to_total(moved[:size], weight[:size], float(totals[node]), shift[node])
         for k in range(size):
-            x = max(moved[k] + shift[node], 0.0) if totals[node] > 0 else 0.0
+            x = max(moved[k] + weight[k] * shift[node], 0.0) if totals[node] > 0 else 0.0
             if x > 0.0:
                 sums[area[first + k]] += x
                 number[area[first + k]] += 1.0
@@ -337,38 +365,58 @@ def _near(estimate, runs, totals, area, move, shift, sums, number, replaces):  #
 
 
 @kernel
-def gathered(x, runs, totals, area, areas, least, lump):  # type: ignore[no-untyped-def]  # compiled
+def gathered(x, runs, totals, area, allowed, least, lump):  # type: ignore[no-untyped-def]  # compiled
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
-    Each x of at least ``least`` is rounded down, and all others to 0. What then lacks in a node is given in lumps to
-    the children that lack most, with a part of what their area lacks of the nodes before. The last piece, smaller than
-    a lump, goes to the first of these that has trips.
+    Each x of at least ``least`` is rounded down. The others of a node get the lumps that they fill together, the
+    largest first. If their area lacks more trips than are ``allowed`` after the nodes before, they may get another one.
+    What remains is divided among the x of at least ``least``, or, without one, among the small ones. A part of what the
+    area lacks counts in both orders.
     """
-    trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(areas)
-    short = np.empty(np.max(np.diff(runs)))
+    trips, lacks = np.zeros(len(x), dtype=np.int64), np.zeros(len(allowed))
+    widest = np.max(np.diff(runs))
+    short, order = np.empty(widest), np.empty(widest, dtype=np.int64)
     for node in range(len(totals)):
         first, last, left = runs[node], runs[node + 1], totals[node]
         if left == 0 or first == last:
             continue
+        small, large, of_small = 0, 0, 0.0
         for i in range(first, last):
             if x[i] >= least:
                 trips[i] = np.int64(math.floor(x[i] + _NEARLY))
                 left -= trips[i]
-            short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]] if x[i] > _NEARLY else -np.inf
-        order = np.argsort(-short[: last - first], kind="mergesort")
-        k, some = 0, max(int(np.sum(short[: last - first] > -np.inf)), 1)
-        while left >= lump:
-            trips[first + order[k % some]] += lump
-            left -= lump
-            k += 1
-        if left > 0:
-            at = order[k % some]
-            for child in order:
-                if trips[first + child] > 0:
-                    at = child
-                    break
-            trips[first + at] += left
-        elif left < 0:  # floating-point error of totals near the limit
+                large += 1
+            elif x[i] > _NEARLY:
+                of_small += x[i]
+                small += 1
+            short[i - first] = x[i] - trips[i] + _CARRIED * lacks[area[i]]
+        at, behind = 0, small
+        for k in np.argsort(-short[: last - first], kind="mergesort"):  # small ones first
+            if x[first + k] >= least:
+                order[behind] = first + k
+                behind += 1
+            elif x[first + k] > _NEARLY:
+                order[at] = first + k
+                at += 1
+        given = left if large == 0 else min(left, lump * np.int64(math.floor(of_small / lump + _ROUNDED_UP)))
+        at, left = 0, left - given
+        while given > 0:
+            trips[order[at % small]] += min(lump, given)
+            given -= min(lump, given)
+            at += 1
+        while at < small and left >= lump:
+            i = order[at]
+            if lacks[area[i]] > allowed[area[i]]:
+                trips[i] += lump
+                left -= lump
+            at += 1
+        at = 0
+        while left > 0:
+            given = max(left // large, 1)
+            trips[order[small + at % large]] += given
+            left -= given
+            at += 1
+        if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
             lacks[area[i]] += x[i] - trips[i]

@@ -576,7 +576,8 @@ def _trips_of_children(plan: ReleasePlan, given: Prediction, k: int, rule: Rule,
     if of_areas is not None:
         totals, area = above[level.parents], level.area[every]
         small = float(rule.u or SMALL) * given.families[-1].sigma
-        trips[every] = whole_trips(estimates, level.noise, every_run, totals, area, of_areas, small)
+        even = mixture is not None
+        trips[every] = whole_trips(estimates, level.noise, every_run, totals, area, of_areas, small, even=even)
     return trips
 
 
