@@ -62,7 +62,7 @@ _ITERATIONS = 300
 _RESIDUAL = 1e-11
 """Part of the right side that may remain."""
 
-_ROUNDS = 6
+_ROUNDS = 8
 """Number of times that the flows of areas are moved towards their totals."""
 
 _SOFTNESS = 0.2
@@ -398,7 +398,7 @@ def gathered(x, runs, totals, area, allowed, least, lump):  # type: ignore[no-un
             elif x[first + k] > _NEARLY:
                 order[at] = first + k
                 at += 1
-        given = left if large == 0 else min(left, lump * np.int64(math.floor(of_small / lump + _ROUNDED_UP)))
+        given = left if large == 0 else min(max(left, 0), lump * np.int64(math.floor(of_small / lump + _ROUNDED_UP)))
         at, left = 0, left - given
         while given > 0:
             trips[order[at % small]] += min(lump, given)
