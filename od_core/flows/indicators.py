@@ -25,7 +25,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
-from od_core.flows.interval_ends import DEVIATIONS, highest, lower_bound
+from od_core.flows.interval_ends import DEVIATIONS, half_width, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 
@@ -52,8 +52,8 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it. Last
         are outflow_unbiased and inflow_unbiased, the estimates of the measurements (whole trips, int64; they may be
         below 0, and lack the trips of dropped nodes), and outflow_likely and inflow_likely: ``higher`` or ``lower`` if
-        the released number lies at an end of its interval or beyond, unless the totals of that side were measured;
-        otherwise empty.
+        the released number lies at an end of its interval or beyond and is at least the half-width of the interval,
+        unless the totals of that side were measured; otherwise empty.
 
     Raises:
         OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
@@ -139,11 +139,13 @@ def _likely(released: Integers | Reals, unbiased: Integers, sums: Estimates) -> 
     """Return on which side of released totals the true ones probably are: ``higher``, ``lower``, or empty.
 
     Whole numbers of at least 0 with given sums take trips from large areas and give them to small ones. A side is named
-    where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened.
+    where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. It is
+    not if the number is below the half-width of the interval: the unbiased one is then mostly noise.
     """
     low, high = -highest(-sums.estimate, sums.variance), upper_end(sums, highest)
+    is_known = released >= half_width(sums.estimate, sums.variance)
     is_low, is_high = (released <= low) & (released < unbiased), (released >= high) & (released > unbiased)
-    return np.select([is_low, is_high & (released > 0)], ["higher", "lower"], "")
+    return np.select([is_known & is_low, is_known & is_high], ["higher", "lower"], "")
 
 
 def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:

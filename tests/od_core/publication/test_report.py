@@ -338,16 +338,16 @@ def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
 
 def test_totals_at_an_end_of_their_interval_have_the_likely_side_and_the_unbiased_number():
     """With noise of which one inflow is too low, and another too high; without noise, not a word of it."""
-    example, given = reported(flows(), FLOWS), {"size": 6, "budget": Budget("1/20", "1e-8")}
+    example, given = reported(flows(), FLOWS), {"size": 8, "budget": Budget(rho="1/5", delta="1e-8")}
 
     def built(noise: Any, **changes: Any) -> tuple[pd.DataFrame, list[Any], str]:
         release = flows(**given, noise=noise, **changes)
         page_of_it = Page(replace(example, release=release).text)
         return indicators(release, ["zone"]), page_of_it.tables, " ".join(page_of_it.text.split())
 
-    table, tables, text = built(SeededNoise(16))
+    table, tables, text = built(SeededNoise(58))
     marks = {name: [*table[f"{name}_likely"]] for name in ("outflow", "inflow")}
-    assert marks == {"outflow": [""] * 4, "inflow": ["", "", "higher", "lower"]}
+    assert marks == {"outflow": [""] * 4, "inflow": ["higher", "lower", "", ""]}
     shown = next(cells for cells in tables if cells[0][:2] == ["zone", "outflow"])[1:]
     for cells, (_, row) in zip(shown, table.iterrows(), strict=True):
         for cell, name in zip(cells[1:3], marks, strict=True):
@@ -357,7 +357,7 @@ def test_totals_at_an_end_of_their_interval_have_the_likely_side_and_the_unbiase
     assert probably in text
     assert dropped not in text
     assert "likely" not in built(no_noise())[2]
-    assert dropped in built(SeededNoise(27), mechanism="inftda")[2]
+    assert dropped in built(SeededNoise(3), mechanism="inftda")[2]
 
 
 def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
