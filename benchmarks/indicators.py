@@ -122,7 +122,10 @@ def plain_ends(release: Release) -> dict[str, tuple[Reals, Reals]]:
 
 
 def of_marks(found: Sequence[pd.DataFrame], true: pd.DataFrame, zones: int) -> dict[str, Any]:
-    """Return how many totals of zones, last in the tables of several releases, are marked, and their errors."""
+    """Return how many totals of zones, last in the tables of several releases, are marked, and their errors.
+
+    A mark that no total has is left out.
+    """
     rows = []
     for table, name in product(found, ("outflow", "inflow")):
         numbers = {"mark": f"{name}_likely", "released": name, "unbiased": f"{name}_unbiased"}
@@ -131,6 +134,8 @@ def of_marks(found: Sequence[pd.DataFrame], true: pd.DataFrame, zones: int) -> d
     every, shares = pd.concat(rows), {}
     for mark, sign in (("higher", 1), ("lower", -1)):
         marked = every[every["mark"] == mark]
+        if marked.empty:
+            continue
         shares[f"likely {mark}"] = {
             "percent of totals": round(100 * len(marked) / len(every), 1),
             "percent right": round(100 * float((sign * (marked["true"] - marked["released"]) > 0).mean()), 1),
