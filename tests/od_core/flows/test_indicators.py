@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows, sum_releases
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.indicators import _ratios, indicators
 from od_core.flows.interval_ends import DEVIATIONS
@@ -158,11 +158,15 @@ PAIRS = list(product("abcdefghij", repeat=2))
 
 def of_one_large(side: str, order: str, **changes) -> pd.DataFrame:
     """The indicators of the zones of 40 releases of 10,000 trips that all begin, or end, in one of them."""
+    return pd.concat([indicators(one_large(side, order, k, **changes)) for k in range(40)])
+
+
+def one_large(side: str, order: str, seed: int, **changes) -> Release:
     geography = Geography.from_frame(pd.DataFrame({"zone": list("abcdefghij")}), ["zone"])
     flows = pd.DataFrame(PAIRS, columns=["origin", "destination"])
     flows["trips"] = 1000 * (flows[side] == LARGE)
     given_ = {"unit": PrivacyUnit("trip"), "budget": Budget("0.05", "1e-6"), "tree": order} | changes
-    return pd.concat([indicators(release_flows(flows, geography, **given_, noise=SeededNoise(k))) for k in range(40)])
+    return release_flows(flows, geography, **given_, noise=SeededNoise(seed))
 
 
 SIDES = pytest.mark.parametrize(
@@ -201,6 +205,20 @@ def test_marked_numbers_are_at_the_end_that_their_mark_says():
 def test_a_side_whose_totals_were_measured_is_not_marked(side, order, name):
     found = of_one_large(side, order, area_totals="1/10")
     assert (found[f"{name}_likely"] == "").all()
+
+
+def test_the_unbiased_totals_of_a_sum_are_those_of_its_releases_together():
+    """It is marked unless all of its releases measured the totals."""
+    plain, measured = (
+        [one_large("origin", "destination", k, **changes) for k in range(3)]
+        for changes in ({}, {"area_totals": "1/10"})
+    )
+    for releases, is_marked in ((plain, True), ([*plain, measured[0]], True), (measured, False)):
+        whole, parts = indicators(sum_releases(releases)), map(indicators, releases)
+        assert whole["outflow_unbiased"].to_numpy() == pytest.approx(
+            sum(part["outflow_unbiased"].to_numpy() for part in parts), abs=0.5 * len(releases) + 0.5
+        )
+        assert (whole["outflow_likely"][0] == "higher") == is_marked
 
 
 @given(random=RANDOMS)
