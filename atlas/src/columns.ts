@@ -94,6 +94,8 @@ export interface Header {
   origin: GeographyData;
   /** Null if origins and destinations have the same areas. */
   destination: GeographyData | null;
+  /** Whether the totals of the zones of each side were measured; absent in the pages of earlier versions. */
+  measured?: [origin: boolean, destination: boolean];
   fits: { byNoise: boolean; nothingDropped: boolean; levels: LevelData[] }[];
   leaves: PairsData;
   /** Null if places are unknown, or the page has no zones. */

@@ -46,6 +46,24 @@ export function bounds(sum: Estimate): [lower: number, upper: number] {
   return [lowerBound(sum.estimate, sum.variance), sum.most > 0 ? Math.min(alone, together) : alone];
 }
 
+/** The side on which the true trips probably are if the released ones lie at an end of their interval, and the unbiased
+ * estimate; see `_likely` in `od_core/flows/indicators.py`. */
+export function likely(trips: number, sum: Estimate): Likely | null {
+  const [half, about] = [halfWidth(sum.estimate, sum.variance), Math.round(sum.estimate)];
+  const alone = Math.floor(sum.estimate + half) + Math.trunc(sum.most);
+  const all = sum.estimate + Math.max(sum.unseen, 0);
+  const together = Math.floor(all + halfWidth(all, sum.variance + sum.doubt));
+  if (trips < half) return null;
+  if (trips <= Math.ceil(sum.estimate - half) && trips < about) return { side: "higher", about };
+  const high = sum.most > 0 ? Math.min(alone, together) : alone;
+  return trips >= high && trips > about ? { side: "lower", about } : null;
+}
+
+export interface Likely {
+  side: "higher" | "lower";
+  about: number;
+}
+
 /** The interval of the share of a part in a whole that is the sum of the part and a rest; see
  * `od_core/flows/indicators.py`. If nodes were dropped, it follows from the bounds of both.
  */

@@ -2,7 +2,7 @@
 
 import type { Change } from "./changes";
 import { Data } from "./columns";
-import { added, bounds, meanBounds, shareBounds, type Estimate } from "./confidence";
+import { added, bounds, likely, meanBounds, shareBounds, type Estimate, type Likely } from "./confidence";
 import { Distances, type Band } from "./distances";
 import { FittedTree, FlowTree } from "./fitted_tree";
 import { Geography } from "./geography";
@@ -15,6 +15,8 @@ export interface Trips {
   interval: [lower: number, upper: number] | null;
   /** Since an earlier release, if the reader compares with one. */
   change?: Change;
+  /** Of totals, the side on which the true number probably is; null if nothing says so. */
+  likely?: Likely | null;
 }
 
 export interface Share {
@@ -90,8 +92,8 @@ export class Flows {
     const everywhere = new Uint8Array(inside.length).fill(1);
     const [here, elsewhere, all] = [inside, outside, everywhere].map((mask) => this.tree.origin.parts(mask));
     const [leaving, staying] = [this.estimate(here, elsewhere), this.estimate(here, here)];
-    const outflow = this.withInterval(this.sum(inside, outside), leaving);
-    const inflow = this.withInterval(this.sum(outside, inside), this.estimate(elsewhere, here));
+    const outflow = this.marked(0, this.sum(inside, outside), leaving);
+    const inflow = this.marked(1, this.sum(outside, inside), this.estimate(elsewhere, here));
     const within = this.withInterval(this.sum(inside, inside), staying);
     const begun = within.trips + outflow.trips;
     const share = begun > 0 ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
@@ -260,6 +262,12 @@ export class Flows {
     if (!estimate) return { trips, interval: null };
     const [lower, upper] = bounds(estimate);
     return { trips, interval: [Math.min(lower, trips), Math.max(upper, trips)] };
+  }
+
+  /** The total of one side (0 for origins) with its interval and, if such totals were not measured, its likely side. */
+  private marked(side: 0 | 1, trips: number, estimate: Estimate | null): Trips {
+    const isMarked = estimate && !this.data.header.measured?.[side];
+    return { ...this.withInterval(trips, estimate), likely: isMarked ? likely(trips, estimate) : null };
   }
 
   /** The estimate of the trips between zones, given how much of each area is selected; null without intervals. */

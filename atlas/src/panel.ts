@@ -42,8 +42,8 @@ export function tiles(totals: Totals): HTMLElement {
   return make(
     "dl",
     { class: "tiles" },
-    tile("from here to elsewhere", number(outflow.trips), interval(outflow), changed(outflow)),
-    tile("from elsewhere to here", number(inflow.trips), interval(inflow), changed(inflow)),
+    tile("from here to elsewhere", number(outflow.trips), interval(outflow), likely(outflow), changed(outflow)),
+    tile("from elsewhere to here", number(inflow.trips), interval(inflow), likely(inflow), changed(inflow)),
     tile("within", number(within.trips), interval(within), changed(within)),
     tile("share of trips from here that stay", share === null ? "–" : percent(share), interval(selfContainment, percent)),
     ...(meanDistance ? [tile("mean distance of trips from here", ...meanTexts(meanDistance))] : []),
@@ -52,6 +52,10 @@ export function tiles(totals: Totals): HTMLElement {
 
 function meanTexts(of: Mean): [value: string, below: string] {
   return [of.mean === null ? "–" : kilometres(of.mean), interval(of, kilometres)];
+}
+
+function likely(of: Trips): string {
+  return of.likely ? `likely ${of.likely.side}: about ${number(Math.max(of.likely.about, 0))}` : "";
 }
 
 function changed(of: Trips): string {

@@ -98,8 +98,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same columns. Numbers are aligned right, and the first column is never wrapped."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(rows[0] if rows else ()):
-        given = [row[column] for row in rows if row[column] is not None]
-        numeric = bool(given) and all(_NUMBER.fullmatch(_text(value)) for value in given)
+        given = [shown for row in rows if (shown := _text(row[column])) != "-"]
+        numeric = bool(given) and all(map(_NUMBER.fullmatch, given))
         side: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
     for row in rows:

@@ -23,7 +23,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.metrics import bound_of
+from od_core.evaluation.metrics import area_total_errors, bound_of, leaves_of
 from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import Mechanism
@@ -241,6 +241,7 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     start = time.perf_counter()
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
+    totals = area_total_errors(plan.tree, leaves_of(plan.tree, data.trips), release.leaves)
     return {
         "mechanism": plan.mechanism.name,
         "rho": None if plan.has_threshold else str(plan.spent.rho),
@@ -248,6 +249,7 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
         "threads": threads(),
         "seconds": seconds,
         "peak_memory_gigabytes": peak_memory_gigabytes() if resets else None,
+        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in totals},
         "levels": data.truth.errors(release.leaves),
     }
 
@@ -274,7 +276,8 @@ def reset_peak_memory() -> bool:
 
 
 METRICS = ("max_abs_error", "mean_abs_error", "false_discovery_rate", "false_negative_rate")
-MEASURED = ("seconds", "peak_memory_gigabytes")
+BIASES = ("largest_bias_origin", "largest_bias_destination")
+MEASURED = ("seconds", "peak_memory_gigabytes", *BIASES)
 
 CASE = ["data_set", "contender", "epsilon"]
 
@@ -303,14 +306,16 @@ def table(folder: Path) -> pd.DataFrame:
         - bound: bound of the largest absolute error, which holds with probability 0.95; missing if none is known;
         - max_abs_error, mean_abs_error, false_discovery_rate and false_negative_rate, as in :func:`od_core.evaluate`,
           each as three columns with the suffixes ``_median``, ``_min`` and ``_max`` over the runs;
-        - seconds and peak_memory_gigabytes, with the same suffixes and the same values at every level.
+        - seconds, peak_memory_gigabytes, largest_bias_origin and largest_bias_destination (the bias of the largest
+          zones' totals, as in :func:`od_core.evaluate_area_totals`), with the same suffixes and the same values at
+          every level. The biases are missing if an earlier version made a run.
 
     Raises:
         OdError: runs of the same data set, contender and epsilon have different plans or data.
     """
     common = [*CASE, "plan_digest", "data_digest", "rho", *MEASURED]
     rows = [
-        {name: record[name] for name in common} | {"bound": bound} | level
+        {name: record.get(name, np.nan) for name in common} | {"bound": bound} | level
         for record in _records(folder)
         if "levels" in record
         for level, bound in zip(record["levels"], record["bound"] or [None] * len(record["levels"]), strict=True)
@@ -360,8 +365,8 @@ def _records(folder: Path) -> list[dict[str, Any]]:
     return sorted((json.loads(path.read_text(encoding="utf-8")) for path in folder.glob("*.json")), key=place)
 
 
-LEAVES = ("mean_abs_error", "false_discovery_rate", "false_negative_rate", "seconds", "peak_memory_gigabytes")
-PERCENT = ("false_discovery_rate", "false_negative_rate")
+LEAVES = (*METRICS[1:], *BIASES, "seconds", "peak_memory_gigabytes")
+PERCENT = (*METRICS[2:], *BIASES)
 NOTHING = "-"
 
 ITALY = "italy"

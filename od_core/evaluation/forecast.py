@@ -20,11 +20,19 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.comparison import NOISE, STYLE_SHEET
 from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
-from od_core.evaluation.metrics import Level, Truth, aligned, leaves_of, sums_by_level
+from od_core.evaluation.metrics import (
+    Level,
+    Truth,
+    aligned,
+    area_total_errors,
+    leaves_of,
+    sums_by_level,
+    zone_totals,
+)
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import Segments
-from od_core.geography.flow_tree import FlowTree
+from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.sources import BACKENDS, noise_named
@@ -47,7 +55,7 @@ CLASS_NAMES = ("0", "1 to 9", "10 to 99", "100 to 999", "1000 and more")
 
 COLUMNS = (
     *("level", "origin_level", "destination_level", "size_class", "cells"),
-    *("mean_abs_error", "root_mean_square_error", "relative_error", "share_released"),
+    *("mean_abs_error", "root_mean_square_error", "relative_error", "share_released", "largest_bias"),
 )
 
 PAIRS_OF_A_ZONE = 10
@@ -60,15 +68,17 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     ``runs`` releases are simulated on a public or synthetic table over the plan's geographies, and compared with it.
 
     Returns:
-        One row per level 0 to T and size class. The first class of each level is ``all``, and classes without cells are
-        left out. The columns are:
+        One row per level 0 to T and size class. Two further levels follow: the trips from each zone, and those to each
+        zone. The first class of each level is ``all``, and classes without cells are left out. The columns are:
 
         - level (number), origin_level and destination_level (names);
         - size_class: class of the cells by their trips in the table;
         - cells: number of cells, including cells with 0 trips;
         - mean_abs_error and root_mean_square_error: in trips, over cells and runs;
         - relative_error: sum of the absolute errors divided by the trips of the class; NaN if the class has no trips;
-        - share_released: share of the cells with a released number above 0.
+        - share_released: share of the cells with a released number above 0;
+        - largest_bias: in the class ``all`` of the trips from and to each zone, the bias of the largest zones, as in
+          :func:`od_core.evaluate_area_totals`; mean over the runs, and NaN in all other rows.
 
         If the plan has segments, there is also a column ``breakdown`` after ``destination_level``. It is empty for
         totals. For the flows by category, it has the name of the breakdown, and a category of a pair of areas is a
@@ -82,21 +92,35 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
     tree, trips = plan.tree, on_plan(table, plan)
     truths = {name: Truth.of_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))}
-    sums = {name: np.zeros((tree.depth + 1, 5, len(SIZE_CLASSES))) for name in truths}
+    true_leaves, (origin, destination) = leaves_of(tree, trips), (tree.origin, tree.destination)
+    totals = [(origin.levels[-1], destination.level_names[0]), (origin.level_names[0], destination.levels[-1])]
+    names, margins, biases = [*tree.level_names, *totals], _margins(tree, true_leaves), []
+    sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulated_releases(plan, trips, runs, 0):
         for name, true in truths.items():
             released = sums_by_level(tree, release.leaves, release.segments.get(name))
             for level, pair in enumerate(zip(true.levels, released, strict=True)):
                 sums[name][level] += _sums(*pair, tree.cells(level) * true.categories)
+        for level, pair in enumerate(zip(margins, _margins(tree, release.leaves), strict=True), tree.depth + 1):
+            sums[TOTALS][level] += _sums(*pair, len(pair[0][0]))
+        biases.append([row["largest_bias"] for row in area_total_errors(tree, true_leaves, release.leaves)])
     errors = [
         _errors(own[level] / runs).assign(
-            level=level, origin_level=origin, destination_level=destination, breakdown=name
+            level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name
         )
         for name, own in sums.items()
-        for level, (origin, destination) in enumerate(tree.level_names)
+        for level, (origin_level, destination_level) in enumerate(names)
     ]
+    found = pd.concat(errors, ignore_index=True)
+    of_totals = (found["level"] > tree.depth) & (found["size_class"] == ALL_SIZES)
+    found.loc[of_totals, "largest_bias"] = np.mean(biases, axis=0)
     columns = [*COLUMNS[:3], *(["breakdown"] if plan.breakdowns else []), *COLUMNS[3:]]
-    return pd.concat(errors, ignore_index=True)[columns]
+    return found[columns]
+
+
+def _margins(tree: FlowTree, leaves: Nodes) -> list[Level]:
+    """Return the trips from each zone, and those to each zone, as two levels that list all zones."""
+    return [(np.arange(len(trips)), trips) for trips in zone_totals(tree, leaves).values()]
 
 
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:

@@ -317,16 +317,22 @@ LARGEST = 20
 def area_total_errors(tree: FlowTree, true: Nodes, released: Nodes) -> list[dict[str, Any]]:
     """Return the errors of the totals of zones in a released table: a row for each side, as a dictionary."""
     rows = []
-    for side in ("origin", "destination"):
-        zones = getattr(tree, side).size(getattr(tree, side).depth)
-        totals, found = np.zeros((2, zones), dtype=np.int64)
-        for trips, leaves in ((totals, true), (found, released)):
-            np.add.at(trips, getattr(leaves, side), leaves.trips)
+    for (side, totals), found in zip(
+        zone_totals(tree, true).items(), zone_totals(tree, released).values(), strict=True
+    ):
         largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]
         bias = float(np.mean(found[largest] / totals[largest] - 1)) if len(largest) else 0.0
         error = math.sqrt(np.mean((found - totals) ** 2.0))
         rows.append({"side": side, "root_mean_square_error": error, "largest_bias": bias})
     return rows
+
+
+def zone_totals(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
+    """Return the trips of leaves that begin, and that end, in each zone, by side; shape (zones,) each."""
+    totals = {side: np.zeros(len(getattr(tree, side).zones), dtype=np.int64) for side in ("origin", "destination")}
+    for side, trips in totals.items():
+        np.add.at(trips, getattr(leaves, side), leaves.trips)
+    return totals
 
 
 def _counted(

@@ -25,7 +25,7 @@ from od_core.flows.arrays import Integers, Reals
 from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
-from od_core.flows.interval_ends import DEVIATIONS, highest, lower_bound
+from od_core.flows.interval_ends import DEVIATIONS, half_width, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
 
@@ -49,7 +49,11 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         inflow minus the outflow); self_containment (a share from 0 to 1; NaN for an area from which no trips were
         released). If zones have coordinates, also mean_distance (kilometres; of the trips that begin in the area and
         whose distance is known, NaN without any). With ``interval``, each is followed by its bounds, such as
-        outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it.
+        outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it. Last
+        are outflow_unbiased and inflow_unbiased, the estimates of the measurements (whole trips, int64; they may be
+        below 0, and lack the trips of dropped nodes), and outflow_likely and inflow_likely: ``higher`` or ``lower`` if
+        the released number lies at an end of its interval or beyond and is at least the half-width of the interval,
+        unless the totals of that side were measured; otherwise empty.
 
     Raises:
         OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
@@ -80,7 +84,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 
 def _of_level(
     flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
-) -> dict[str, Integers | Reals]:
+) -> dict[str, NDArray[Any]]:
     """Return the columns of the indicators of one level."""
     within, begun, ended = _released(flows, level)
     share = np.full(len(begun), np.nan)
@@ -106,11 +110,16 @@ def _of_level(
     }
     if distances is not None:
         bounds["mean_distance"] = _distance_bounds(flows, level, distances)
-    with_bounds: dict[str, Integers | Reals] = {}
+    with_bounds: dict[str, NDArray[Any]] = {}
     for name, numbers in columns.items():  # an interval is widened to the released number, if there is one
         lower, upper = bounds[name]
         ends = np.fmin(lower, numbers), np.fmax(upper, numbers)
         with_bounds |= {name: numbers, f"{name}_lower": ends[0], f"{name}_upper": ends[1]}
+    for side, (name, sums) in enumerate((("outflow", areas.outflow), ("inflow", areas.inflow))):
+        unbiased = np.rint(sums.estimate).astype(np.int64)
+        is_measured = all(side in fit.area_totals for fit in flows.intervals.fits)
+        likely = np.full(len(unbiased), "") if is_measured else _likely(columns[name], unbiased, sums)
+        with_bounds |= {f"{name}_unbiased": unbiased, f"{name}_likely": likely}
     return with_bounds
 
 
@@ -124,6 +133,19 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Int
     np.add.at(begun, origin, trips)
     np.add.at(ended, destination, trips)
     return within, begun, ended
+
+
+def _likely(released: Integers | Reals, unbiased: Integers, sums: Estimates) -> NDArray[np.str_]:
+    """Return on which side of released totals the true ones probably are: ``higher``, ``lower``, or empty.
+
+    Whole numbers of at least 0 with given sums take trips from large areas and give them to small ones. A side is named
+    where the released number is at an end of its interval or beyond, before the interval is cut at 0 and widened. It is
+    not if the number is below the half-width of the interval: the unbiased one is then mostly noise.
+    """
+    low, high = -highest(-sums.estimate, sums.variance), upper_end(sums, highest)
+    is_known = released >= half_width(sums.estimate, sums.variance)
+    is_low, is_high = (released <= low) & (released < unbiased), (released >= high) & (released > unbiased)
+    return np.select([is_known & is_low, is_known & is_high], ["higher", "lower"], "")
 
 
 def _balance_bounds(areas: AreaEstimates) -> tuple[Integers, Integers]:

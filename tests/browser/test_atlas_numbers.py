@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, Release, open_release, sum_releases
-from od_core.flows.indicators import indicators
+from od_core.flows.indicators import _likely, indicators
 from od_core.flows.publishing import atlas
 from od_core.flows.publishing.changes import changes
 from od_core.flows.released_flows import ReleasedFlows, zone_function
@@ -113,6 +114,46 @@ def test_a_table_that_is_too_large_has_its_coarser_areas_exactly(opened, tmp_pat
 
 def test_selections_between_other_areas_are_those_of_the_library(opened, two_sides):
     compared(opened, two_sides[1], two_sides[0])
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "measured"), [("inftda_refined", False), ("inftda", False), ("inftda_refined", True)]
+)
+def test_totals_are_marked_as_the_indicators_are(opened, tmp_path, monkeypatch, mechanism, measured):
+    """Six zones have all trips, and lose some to the others, which marks 3 of 12 totals on average.
+
+    A page that states that totals were measured has no marks, whatever the estimates of its flow tree say.
+    If nodes were dropped, the estimates of the page are those of sums of zones, which differ from those of areas.
+    """
+
+    def marks(release: Release, zone: int) -> list[dict[str, Any] | None]:
+        here = np.arange(60) == zone
+        stated = []
+        for column, ends in (("outflow", (here, ~here)), ("inflow", (~here, here))):
+            sums = release.fitted.sum_between(*ends)
+            about = np.rint(sums.estimate).astype(np.int64)
+            trips = indicators(release, ["zone"], interval=False)[column].to_numpy()[[zone]]
+            side = str(_likely(trips, about, sums)[0])
+            stated.append({"side": side, "about": int(about[0])} if side else None)
+        return stated
+
+    every = (sparse_below(mechanism) for _ in range(50))
+    found = ((release, zone, marks(release, zone)) for release in every for zone in range(0, 60, 10))
+    release, zone, (mark, _) = next(each for each in found if each[2][0])
+    if release.fitted.nothing_dropped:
+        table = indicators(release, ["zone"])
+        assert [table["outflow_likely"][zone], table["outflow_unbiased"][zone]] == list(mark.values())
+    if measured:
+        monkeypatch.setattr(release.fitted, "area_totals", {0: None, 1: None})
+    page, _ = opened(f"{written(release, facts(release), tmp_path)}#level=zone&areas=z{zone:02}")
+    page.wait_for_selector(".tiles")
+    for number in range(60):
+        selected = {"level": 3, "areas": [number]}
+        got = page.evaluate("(selected) => atlas.client.ask('totals', { selected })", selected)
+        likely = [got[name]["likely"] for name in ("outflow", "inflow")]
+        assert likely == ([None, None] if measured else marks(release, number))
+    words = f"likely {mark['side']}: about {mark['about']:,}"
+    assert (words in page.inner_text(".tiles")) is not measured
 
 
 def test_totals_of_an_area_are_its_indicators(opened, bundle):

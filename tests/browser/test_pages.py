@@ -50,7 +50,7 @@ def test_a_page_of_the_bundle_is_read_from_the_file_alone(opened, bundle, file, 
     assert seen.errors == []
     assert too_wide(page) == ""
     tallest = page.evaluate("Math.max(...[...document.querySelectorAll('td')].map((cell) => cell.offsetHeight))")
-    assert tallest < 100, "a cell is so narrow that its words are broken"
+    assert tallest < 120, "a cell is so narrow that its words are broken"  # five lines of a marked total have 100
     text = page.inner_text("body")
     for words in REPORT if file == "report" else ("differentially private", "epsilon"):
         assert words in text

@@ -173,10 +173,14 @@ class FlowTables:
         return self.format >= FIRST_FOR_TOOLS
 
     @cached_property
-    def indicators(self) -> pa.Table:
+    def indicator_rows(self) -> pd.DataFrame:
         """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
-        frame = indicators(self.release, interval=self.interval)
-        return _arrow(frame[[column.name for column in self.defined("indicators").columns]])
+        return indicators(self.release, interval=self.interval)
+
+    @property
+    def indicators(self) -> pa.Table:
+        """The indicators with the columns that the bundle has."""
+        return _arrow(self.indicator_rows[[column.name for column in self.defined("indicators").columns]])
 
     @cached_property
     def distance_bands(self) -> pa.Table:

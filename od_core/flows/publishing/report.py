@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimators import ESTIMATORS
-from od_core.flows.indicators import distance_bands, indicators
+from od_core.flows.indicators import distance_bands
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
 from od_core.flows.publishing.changes import cautions, changes
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, level_rows
@@ -48,7 +48,7 @@ _MOST_BOUNDED = 100_000
 """Largest number of pairs of areas whose intervals are computed for the heat map."""
 
 _MOST_AREAS = 24
-"""Largest number of areas in the table of indicators."""
+"""Largest number of areas in a table of indicators."""
 
 _MOST_COMPARED = 64
 """Largest number of areas per side in the comparison with the previous period."""
@@ -96,7 +96,8 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
         "between_zones": _largest(flows, apart, LISTED),
         "within_zones": _largest(flows, leaves.drop(apart.index), _LISTED_WITHIN),
         "heat": _heat(flows, intervals=interval is not None),
-        "areas": _areas(flows, intervals=interval is not None),
+        "areas": _areas(FlowTables.of(flows, certificate)),
+        "dropped": interval is not None and not flows.intervals.nothing_dropped,
         "distances": _distances(flows, certificate),
         "map": _map(flows, certificate),
         "sizes": _sizes(flows),
@@ -189,20 +190,18 @@ def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) 
     return matrix
 
 
-def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
-    """Return the indicators of large areas; None if both sides have different areas."""
-    if not release.tree.same_geography:
-        return None
-    geography = release.tree.origin
-    level = level_up_to(geography, _MOST_AREAS)
-    rows = indicators(release, [geography.level_names[level]], interval=intervals).assign(area=geography.labels[level])
-    rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
-    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
-    return {
-        "name": geography.level_names[level],
-        "rows": shown.to_dict("records"),
-        "most": _MOST_AREAS if len(rows) > _MOST_AREAS else None,
-    }
+def _areas(tables: FlowTables) -> list[dict[str, Any]]:
+    """Return the indicators of large areas, and of the largest zones; none if both sides have different areas."""
+    geography, shown = tables.tree.origin, []
+    levels = {level_up_to(geography, _MOST_AREAS), geography.depth} if tables.tree.same_geography else set()
+    for level in sorted(levels):
+        rows = tables.indicator_rows[tables.indicator_rows["level"] == geography.level_names[level]]
+        rows = rows.assign(area=geography.labels[level])
+        rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
+        largest = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
+        few, name = len(largest) < len(rows), geography.level_names[level]
+        shown.append({"name": name, "rows": largest.to_dict("records"), "most": _MOST_AREAS if few else None})
+    return shown
 
 
 def _distances(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | None:

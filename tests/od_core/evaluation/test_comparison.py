@@ -28,6 +28,7 @@ from od_core.evaluation.comparison import (
 from od_core.evaluation.known_flows import KnownFlows, binary, random_tree, synthetic, synthetic_data_sets
 from od_core.evaluation.metrics import theorem_4
 from od_core.flows.mechanisms import InfTDARefined
+from od_core.flows.release import run_plan
 from od_core.privacy.neighbours import NO_FAULTS
 from tests.forked import SERVER
 
@@ -114,7 +115,7 @@ def test_the_table_by_hand(results):
             values = [record["levels"][row["level"]][metric] for record in records]
             assert row[f"{metric}_median"] == pytest.approx(statistics.median(values))
             assert (row[f"{metric}_min"], row[f"{metric}_max"]) == (min(values), max(values))
-        for name in ("seconds", "peak_memory_gigabytes"):
+        for name in ("seconds", "peak_memory_gigabytes", "largest_bias_origin", "largest_bias_destination"):
             values = [record[name] for record in records]
             assert row[f"{name}_median"] == statistics.median(values)
             assert (row[f"{name}_min"], row[f"{name}_max"]) == (min(values), max(values))
@@ -137,6 +138,17 @@ def test_what_is_there_is_not_made_again(results):
     compare(runs[:6], folder, SMALL, workers=1, progress=lambda run, made: told.append(made))
     assert told == [False] * 6
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def test_runs_of_an_earlier_version_have_no_bias(tmp_path):
+    compare([Run("small binary", CONTENDERS[0], "1", 1)], tmp_path, SMALL, workers=1)
+    (path,) = tmp_path.iterdir()
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({name: one for name, one in record.items() if "bias" not in name}), encoding="utf-8")
+    rows = table(tmp_path)
+    assert list(rows) == comparison.TABLE_COLUMNS
+    assert rows.filter(like="bias").isna().all(axis=None)
+    assert rows.filter(like="seconds").notna().all(axis=None)
 
 
 def test_runs_of_different_plans_make_no_table(tmp_path):
@@ -211,10 +223,22 @@ def test_a_contender_may_bring_its_options():
 
 
 @pytest.mark.parametrize("contender", CONTENDERS, ids=lambda contender: contender.label)
-def test_every_contender_is_judged(contender):
-    """On a small data set with little noise: errors and rates that fit each other."""
-    data = KnownFlows.synthetic(binary(5, levels=2, filled=Fraction(1, 2), trips=20_000))
+def test_every_contender_is_judged(contender, monkeypatch):
+    """On a small data set with little noise: errors and rates that fit each other, and the bias by its definition."""
+    data = KnownFlows.synthetic(binary(5, levels=5, filled=Fraction(1, 20), trips=20_000))
+    runs = []
+    monkeypatch.setattr(comparison, "run_plan", lambda *given: runs.append(run_plan(*given)) or runs[-1])
     record = released(contender.plan(data.geography, "10"), data)
+    pairs, size = data.tree.pairs_at(data.trips.rank), len(data.geography.zones)
+    for side, axis in (("origin", 1), ("destination", 0)):
+        tables = np.zeros((2, size, size))
+        np.add.at(tables[0], (pairs.origin, pairs.destination), np.diff(data.trips.before))
+        np.add.at(tables[1], (runs[-1].leaves.origin, runs[-1].leaves.destination), runs[-1].leaves.trips)
+        true, found = tables.sum(axis=1 + axis)
+        largest = np.argsort(-true, kind="stable")[:20]
+        assert (true[largest] > 0).all()
+        assert size > 20
+        assert record[f"largest_bias_{side}"] == pytest.approx((found / np.maximum(true, 1) - 1)[largest].mean())
     assert record["mechanism"] == contender.mechanism
     assert (record["rho"] is None) == (contender.label == "stability_histogram")
     assert (record["bound"] is None) == contender.label.startswith("inftda_refined")

@@ -12,7 +12,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, evaluate, plan_release, release_flows
-from od_core.evaluation.forecast import CLASS_NAMES, COLUMNS, _errors, _sums, forecast, synthetic_table, with_epsilon
+from od_core.evaluation.forecast import (
+    CLASS_NAMES,
+    COLUMNS,
+    _errors,
+    _sums,
+    forecast,
+    on_plan,
+    simulated_releases,
+    synthetic_table,
+    with_epsilon,
+)
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.privacy.neighbours import NO_FAULTS
 
@@ -119,10 +129,40 @@ def test_a_forecast_is_what_releases_then_show():
         ]
         for _ in range(40)
     ]
-    found = forecast(plan(geography), table, runs=40).query("size_class == 'all'")["mean_abs_error"].to_numpy()
+    rows = forecast(plan(geography), table, runs=40).query("size_class == 'all' and level <= 4")
+    found = rows["mean_abs_error"].to_numpy()
     ratio = found[1:] / np.mean(shown, axis=0)[1:]
     assert (np.abs(np.log(ratio)) < 0.5).all()
     assert abs(np.log(ratio[-1])) < 0.2
+
+
+@pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined", "stability_histogram"])
+@pytest.mark.parametrize("order", ["destination", "origin"])
+def test_totals_of_zones_are_those_of_the_simulated_releases_with_the_bias_of_the_largest(mechanism, order):
+    """From the frames of the releases, of 25 zones: the smallest five do not count in the bias."""
+    geography = zones(5, 5)
+    wanted, table = plan(geography, mechanism=mechanism, tree=order, budget=Budget("0.1", "1e-8")), known(geography)
+    found = forecast(wanted, table, runs=3).set_index("size_class")
+    trips = on_plan(table, wanted)
+    pairs = wanted.tree.pairs_at(trips.rank)
+    true = pd.DataFrame({"origin": pairs.origin, "destination": pairs.destination, "trips": np.diff(trips.before)})
+    releases = list(simulated_releases(wanted, trips, 3, 0))
+    for level, side in ((5, "origin"), (6, "destination")):
+        of_zones = true.groupby(side)["trips"].sum().reindex(range(25), fill_value=0)
+        errors, biases = [], []
+        for release in releases:
+            own = release.flows.groupby(side)["trips"].sum().reindex(list(geography.zones), fill_value=0).to_numpy()
+            errors.append(own - of_zones.to_numpy())
+            largest = of_zones.nlargest(20).index
+            biases.append((own[largest] / of_zones[largest] - 1).mean())
+        row = found[found["level"] == level].loc["all"]
+        assert row["cells"] == 25
+        assert row["mean_abs_error"] == pytest.approx(np.abs(errors).mean())
+        assert row["root_mean_square_error"] == pytest.approx(np.sqrt(np.square(errors).mean()))
+        assert row["largest_bias"] == pytest.approx(np.mean(biases))
+        assert row["largest_bias"] != 0
+    others = found[(found["level"] < 5) | (found.index != "all")]
+    assert others["largest_bias"].isna().all()
 
 
 def test_more_budget_means_less_error_and_no_noise_to_speak_of_none():
@@ -151,8 +191,9 @@ def test_another_epsilon_changes_nothing_else(budget):
 @pytest.mark.parametrize("mechanism", ["inftda", "vanilla_gauss", "stability_histogram", "tda_l2"])
 def test_every_mechanism_may_be_forecast(mechanism):
     found = forecast(plan(zones(), mechanism=mechanism), known(zones()), runs=1)
-    assert found["level"].nunique() == 5
+    assert found["level"].nunique() == 7
     assert np.isfinite(found["mean_abs_error"]).all()
+    assert np.isfinite(found.query("level > 4 and size_class == 'all'")["largest_bias"]).all()
 
 
 def test_a_released_table_forecasts_nearly_what_the_true_one_does(flights, airport_geography):
@@ -210,7 +251,11 @@ def test_two_geographies_are_forecast_from_a_table_between_them(order):
     two = plan(zones(), destination_geography=zones(2), tree=order)
     found = forecast(two, table, runs=2)
     whole = found[found["size_class"] == "all"].set_index("level")
-    assert whole["cells"].to_dict() == {level: two.tree.cells(level) for level in range(5)}
+    assert whole["cells"].to_dict() == {level: two.tree.cells(level) for level in range(5)} | {5: 12, 6: 8}
+    assert whole.loc[[5, 6], ["origin_level", "destination_level"]].to_numpy().tolist() == [
+        ["zone", "all"],
+        ["all", "zone"],
+    ]
     assert whole["mean_abs_error"].max() < 10 * max(two.expected_errors)
 
 
@@ -244,7 +289,8 @@ def test_a_forecast_gives_errors_and_no_value_that_was_drawn():
     assert isinstance(found, pd.DataFrame)
     assert not found.attrs
     assert set(found.select_dtypes("number").columns) == {
-        *("level", "cells", "mean_abs_error", "root_mean_square_error", "relative_error", "share_released")
+        *("level", "cells", "mean_abs_error", "root_mean_square_error", "relative_error", "share_released"),
+        "largest_bias",
     }
 
 

@@ -23,6 +23,8 @@ def rows_of(data_set: str, contender: str, epsilon: str, errors: list[float], rh
         "false_negative_rate": (0.5, 0.5, 0.5),
         "seconds": (1234.5, 0.0123, 2000.0),
         "peak_memory_gigabytes": (np.nan, np.nan, np.nan),
+        "largest_bias_origin": (-0.0345, -0.05, 0.0),
+        "largest_bias_destination": (0.002, 0.002, 0.002),
     }
     rows = []
     for level, error in enumerate(errors):
@@ -51,7 +53,7 @@ def test_tables_of_one_case():
     )
     text = page_of(table)
     assert [line for line in text.splitlines() if line.startswith("###")] == ["### a, epsilon 1", "### a, epsilon 10"]
-    first = cells(text)[2:10]
+    first, biases = cells(text)[2:10], ["-3.5 (-5.0-0.0)", "0.2"]
     assert first == [
         ["level", "one", "two"],
         ["---"] * 3,
@@ -62,14 +64,16 @@ def test_tables_of_one_case():
             "mean error",
             "false discoveries, %",
             "false negatives, %",
+            "bias of the largest origins, %",
+            "bias of the largest destinations, %",
             "seconds",
             "memory, GB",
             "runs",
             "rho",
         ],
-        ["---"] * 8,
-        ["one", "0.25", "30.5 (30.0-31.2)", "50.0", "1,234 (0.0123-2,000)", "-", "5", "0.25"],
-        ["two", "0.25", "30.5 (30.0-31.2)", "50.0", "1,234 (0.0123-2,000)", "-", "5", "-"],
+        ["---"] * 10,
+        ["one", "0.25", "30.5 (30.0-31.2)", "50.0", *biases, "1,234 (0.0123-2,000)", "-", "5", "0.25"],
+        ["two", "0.25", "30.5 (30.0-31.2)", "50.0", *biases, "1,234 (0.0123-2,000)", "-", "5", "-"],
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from random import Random
 
@@ -11,14 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows, sum_releases
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.indicators import _ratios, indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.mechanisms import InfTDARefined
 from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.oracles.intervals import DROPPING, KEEPING, UNITS, Case, made, random_zones, within
-from tests.od_core.publication import examples
+from tests.od_core.publication import examples, reports
 from tests.od_core.strategies import TREES
 
 RANDOMS = st.randoms(use_true_random=True)
@@ -86,6 +87,7 @@ def test_intervals_contain_the_released_numbers(random: Random):
     assert table["self_containment"].dropna().between(0, 1).all()
     plain = indicators(case.release, interval=False)
     pd.testing.assert_frame_equal(plain, table[list(plain)])
+    assert list(table)[-4:] == ["outflow_unbiased", "outflow_likely", "inflow_unbiased", "inflow_likely"]
     assert list(plain) == ["level", "area", *NUMBERS, "self_containment"]
     last = case.tree.origin.levels[-1]
     one = table[table["level"] == last].reset_index(drop=True)
@@ -114,6 +116,109 @@ def test_estimates_and_variances_are_those_of_linear_algebra(random: Random):
                 assert own.variance[k] == pytest.approx(variance, rel=1e-6, abs=1e-6)
             shared = taken["outflow"].astype(float) @ dense.covariance @ taken["inflow"]
             assert found.exchange[k] == pytest.approx(shared, rel=1e-6, abs=1e-6)
+
+
+@given(random=RANDOMS)
+def test_the_likely_side_of_a_total_follows_from_linear_algebra(random: Random):
+    """Where no node was dropped: from the estimate and variance of each total, and its interval before it is cut at 0.
+
+    An end that floating-point rounding may move says nothing.
+    """
+    case = case_of(random, KEEPING)
+    table, dense = indicators(case.release).set_index(["level", "area"]), case.dense
+    for level, name in enumerate(case.tree.origin.levels, start=1):
+        for code, area in zip(case.tree.origin.codes[level], case.areas(0, level), strict=True):
+            from_it, to_it = (
+                np.array([within((o, d), node) for o, d in dense.columns]) for node in [(area, ()), ((), area)]
+            )
+            row = table.loc[(name, code)]
+            for column, taken in (("outflow", from_it & ~to_it), ("inflow", to_it & ~from_it)):
+                estimate, variance = dense.sum_of(taken)
+                width = DEVIATIONS * variance**0.5
+                reach, released = max(width + 0.25, 0.5, math.ceil(width - 0.5)), row[column]
+                assert abs(row[f"{column}_unbiased"] - estimate) <= 0.5 + 1e-6 * (1 + abs(estimate))
+                low, high = math.ceil(estimate - reach), math.floor(estimate + reach)
+                ends = (estimate - reach, estimate + reach, estimate + 0.5, width - 0.5, reach)
+                if any(abs(end - round(end)) < 1e-5 * (1 + variance**0.5) for end in ends):
+                    continue
+                if released < reach:
+                    assert row[f"{column}_likely"] == ""
+                elif released <= low and round(estimate) > released:
+                    assert row[f"{column}_likely"] == "higher"
+                elif released >= high and released > round(estimate):
+                    assert row[f"{column}_likely"] == "lower"
+                else:
+                    assert row[f"{column}_likely"] == ""
+
+
+LARGE = "a"
+PAIRS = list(product("abcdefghij", repeat=2))
+"""Ten zones. If all trips begin, or end, in the first one, small areas gain what it loses."""
+
+
+def of_one_large(side: str, order: str, **changes) -> pd.DataFrame:
+    """The indicators of the zones of 40 releases of 10,000 trips that all begin, or end, in one of them."""
+    return pd.concat([indicators(one_large(side, order, k, **changes)) for k in range(40)])
+
+
+def one_large(side: str, order: str, seed: int, **changes) -> Release:
+    geography = Geography.from_frame(pd.DataFrame({"zone": list("abcdefghij")}), ["zone"])
+    flows = pd.DataFrame(PAIRS, columns=["origin", "destination"])
+    flows["trips"] = 1000 * (flows[side] == LARGE)
+    given_ = {"unit": PrivacyUnit("trip"), "budget": Budget("0.05", "1e-6"), "tree": order} | changes
+    return release_flows(flows, geography, **given_, noise=SeededNoise(seed))
+
+
+SIDES = pytest.mark.parametrize(
+    ("side", "order", "name"), [("origin", "destination", "outflow"), ("destination", "origin", "inflow")]
+)
+
+
+@SIDES
+def test_trips_that_a_large_area_lost_to_small_ones_are_marked(side, order, name):
+    """And the unbiased number beside the released one is the truth on average, within five standard errors."""
+    found = of_one_large(side, order)
+    large, small = found[found["area"] == LARGE], found[found["area"] != LARGE]
+    assert large[name].mean() < 0.95 * 9000
+    assert (large[f"{name}_likely"] == "higher").mean() > 0.5
+    assert not (large[f"{name}_likely"] == "lower").any()
+    error = large[f"{name}_unbiased"].std() / 40**0.5
+    assert large[f"{name}_unbiased"].mean() == pytest.approx(9000, abs=5 * error)
+    assert (small[f"{name}_likely"] == "").all()  # their numbers are below the half-width of their intervals
+
+
+def test_marked_numbers_are_at_the_end_that_their_mark_says():
+    """Of 60 releases of four zones whose numbers are above their noise, some are too high, and some are too low."""
+    made = [reports.flows(size=8, budget=Budget(rho="1/5", delta="1e-8"), noise=SeededNoise(k)) for k in range(60)]
+    table = pd.concat([indicators(release, ["zone"]) for release in made])
+    for name in ("outflow", "inflow"):
+        mark, released, unbiased = table[f"{name}_likely"], table[name], table[f"{name}_unbiased"]
+        lower, upper = table[f"{name}_lower"], table[f"{name}_upper"]
+        assert set(mark) == {"", "higher", "lower"}
+        is_there = (released >= (upper - lower + 1) / 2) & (lower > 0)
+        assert ((released == lower) & (unbiased > released))[mark == "higher"].all()
+        assert ((released == upper) & (unbiased < released))[mark == "lower"].all()
+        assert ((lower < released) & (released < upper))[(mark == "") & is_there].all()
+
+
+@SIDES
+def test_a_side_whose_totals_were_measured_is_not_marked(side, order, name):
+    found = of_one_large(side, order, area_totals="1/10")
+    assert (found[f"{name}_likely"] == "").all()
+
+
+def test_the_unbiased_totals_of_a_sum_are_those_of_its_releases_together():
+    """It is marked unless all of its releases measured the totals."""
+    plain, measured = (
+        [one_large("origin", "destination", k, **changes) for k in range(3)]
+        for changes in ({}, {"area_totals": "1/10"})
+    )
+    for releases, is_marked in ((plain, True), ([*plain, measured[0]], True), (measured, False)):
+        whole, parts = indicators(sum_releases(releases)), map(indicators, releases)
+        assert whole["outflow_unbiased"].to_numpy() == pytest.approx(
+            sum(part["outflow_unbiased"].to_numpy() for part in parts), abs=0.5 * len(releases) + 0.5
+        )
+        assert (whole["outflow_likely"][0] == "higher") == is_marked
 
 
 @given(random=RANDOMS)

@@ -23,6 +23,7 @@ from markupsafe import escape
 
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
+from od_core.flows.indicators import indicators
 from od_core.flows.publishing import maps as flow_maps
 from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
@@ -38,6 +39,7 @@ from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.number_formats import ACCENT, INK, MUTED, PAPER, SHADES, Scale, ink_on, size_classes
 from od_core.publication.templates import data_address
+from tests.od_core.doubles import SeededNoise, no_noise
 from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
@@ -332,6 +334,30 @@ def test_a_number_of_the_heat_map_that_may_be_0_is_in_italics():
     silent = replace(example, certificate=example.certificate | {"interval": None}).text
     assert "<em>" not in silent
     assert "reach at most" not in silent
+
+
+def test_totals_at_an_end_of_their_interval_have_the_likely_side_and_the_unbiased_number():
+    """With noise of which one inflow is too low, and another too high; without noise, not a word of it."""
+    example, given = reported(flows(), FLOWS), {"size": 8, "budget": Budget(rho="1/5", delta="1e-8")}
+
+    def built(noise: Any, **changes: Any) -> tuple[pd.DataFrame, list[Any], str]:
+        release = flows(**given, noise=noise, **changes)
+        page_of_it = Page(replace(example, release=release).text)
+        return indicators(release, ["zone"]), page_of_it.tables, " ".join(page_of_it.text.split())
+
+    table, tables, text = built(SeededNoise(58))
+    marks = {name: [*table[f"{name}_likely"]] for name in ("outflow", "inflow")}
+    assert marks == {"outflow": [""] * 4, "inflow": ["higher", "lower", "", ""]}
+    shown = next(cells for cells in tables if cells[0][:2] == ["zone", "outflow"])[1:]
+    for cells, (_, row) in zip(shown, table.iterrows(), strict=True):
+        for cell, name in zip(cells[1:3], marks, strict=True):
+            said = f"likely {row[f'{name}_likely']}: about {max(row[f'{name}_unbiased'], 0):,}"
+            assert " ".join(cell.split()).endswith(said if row[f"{name}_likely"] else ")")
+    probably, dropped = "the side on which the true number probably lies", "because they were estimated as 0"
+    assert probably in text
+    assert dropped not in text
+    assert "likely" not in built(no_noise())[2]
+    assert dropped in built(SeededNoise(3), mechanism="inftda")[2]
 
 
 def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
