@@ -550,6 +550,12 @@ ROOM = 5
 _FIRST = ("name", "owners", "trips", "geography", "periods", "domain", "privacy")
 """Fields that every declaration has, in the order in which they are written, before all others."""
 
+_AREA_TOTALS = {"area_totals": {"share": "1/10"}}
+"""The field by which a new release measures area totals, if that pays (:func:`_area_totals_pay`)."""
+
+_MANY_ZONES = 100
+"""Smallest number of zones with which area totals pay: sums of as many noisy flows have several times their noise."""
+
 _NOTHING_YET = {"rho": "1e-30", "reason": "no budget may be spent before the cap is computed"}
 """Temporary cap in the file of a data set, until the plan of the release is known."""
 
@@ -603,7 +609,8 @@ def _removed_if_refused() -> Iterator[ExitStack]:
 def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path], dict[str, int]]:
     """Write the declarations of a release and of its data set, if the release can be planned; write both or neither.
 
-    If the project has no warehouse yet, declare it, too. Return the written files, and the number of areas by level.
+    If the project has no warehouse yet, declare it, too. Measure area totals where they pay, unless the fields say
+    something of them. Return the written files, and the number of areas by level.
 
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
@@ -612,6 +619,8 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        if _area_totals_pay(release, fits):
+            fits = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
         periods, data_set = fits.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         every, start = periods.every, periods.first.partition("--")[0]  # of a span
@@ -641,6 +650,14 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
     return [*places, *warehouse], geography.area_counts
+
+
+def _area_totals_pay(declared: Fields, series: FlowSeries) -> bool:
+    """Return whether a release that says nothing of area totals, mechanism or bands should measure the totals."""
+    if not {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(declared):
+        return False
+    sides = series.read_geography()
+    return all(len(areas.zones) >= _MANY_ZONES for areas in (sides.origin, sides.destination))
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:

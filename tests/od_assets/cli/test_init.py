@@ -103,6 +103,28 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert not empty.var.exists()
 
 
+@pytest.mark.parametrize(
+    ("zones", "field", "declared"),
+    [
+        (100, None, {"share": "1/10"}),
+        (99, None, None),
+        (100, "area_totals.share=1/20", {"share": "1/20"}),
+        (100, "mechanism=inftda", None),
+    ],
+)
+def test_the_totals_of_many_zones_are_measured_unless_something_is_said_of_them(
+    empty: Project, zones: int, field: str | None, declared: dict[str, str] | None
+) -> None:
+    further = pd.DataFrame({"region": "Z", "zone": [f"Z{number:03}" for number in range(zones - 6)]})
+    listed = pd.read_csv(empty.root / "zones.csv", dtype=str)
+    pd.concat([listed, further]).to_csv(empty.root / "zones.csv", index=False)
+    result = init(set=field)
+    assert result.exit_code == 0, result.exception
+    attributes = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]
+    assert attributes.get("area_totals") == declared
+    assert ("zone x all" in result.stdout) == (declared is not None)
+
+
 def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
     empty.write_records(records().assign(rider="r1"))
     assert init(unit="user_period", column="rider", max_trips="4", neighbours="unbounded").exit_code == 0
