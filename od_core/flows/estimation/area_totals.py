@@ -365,6 +365,16 @@ def _near(estimate, runs, totals, area, scale, move, shift, sums, number, replac
 
 
 @kernel
+def give_in_turn(trips, cells, left, piece):  # type: ignore[no-untyped-def]  # compiled
+    """Add the trips that are left to cells, in pieces, first to last, and in the same order again."""
+    at = 0
+    while left > 0:
+        trips[cells[at % len(cells)]] += min(piece, left)
+        left -= min(piece, left)
+        at += 1
+
+
+@kernel
 def gathered(x, runs, totals, area, allowed, least, lump):  # type: ignore[no-untyped-def]  # compiled
     """Return whole numbers near ``x``, whose sums by node are ``totals``, and those by area nearly those of ``x``.
 
@@ -399,23 +409,13 @@ def gathered(x, runs, totals, area, allowed, least, lump):  # type: ignore[no-un
                 order[at] = first + k
                 at += 1
         given = left if large == 0 else min(max(left, 0), lump * np.int64(math.floor(of_small / lump + _ROUNDED_UP)))
-        at, left = 0, left - given
-        while given > 0:
-            trips[order[at % small]] += min(lump, given)
-            given -= min(lump, given)
-            at += 1
-        while at < small and left >= lump:
-            i = order[at]
-            if lacks[area[i]] > allowed[area[i]]:
+        give_in_turn(trips, order[:small], given, lump)
+        left -= given
+        for i in order[:small]:
+            if left >= lump and lacks[area[i]] > allowed[area[i]]:
                 trips[i] += lump
                 left -= lump
-            at += 1
-        at = 0
-        while left > 0:
-            given = max(left // large, 1)
-            trips[order[small + at % large]] += given
-            left -= given
-            at += 1
+        give_in_turn(trips, order[small : small + large], left, -(-left // max(large, 1)))
         if left < 0:  # floating-point error of totals near the limit
             trips[first + np.argmax(trips[first:last])] += left
         for i in range(first, last):
