@@ -39,7 +39,7 @@ from tests.od_core.flows.estimation.test_empirical_bayes import (
     grid_world,
     table,
 )
-from tests.od_core.oracles.intervals import Case, Dense, case_of, within
+from tests.od_core.oracles.intervals import Case, Dense, around, case_of
 from tests.od_core.strategies import TREES, World, text, worlds
 
 SOFTNESS = 0.2
@@ -72,7 +72,8 @@ class DenseWithTotals:
         plan, self.case = case.release.plan, case
         self.dense = Dense.of(case)
         columns, cells = self.dense.columns, self.dense.cells
-        rows = [([within(c, node) for c in columns], *cell) for level in cells.values() for node, cell in level.items()]
+        areas = [around(c) for c in columns]
+        rows = [([node in own for own in areas], *cell) for level in cells.values() for node, cell in level.items()]
         for one in measured:
             side = one.step.side
             zones = case.areas(side, plan.tree.origin.depth)
@@ -91,10 +92,10 @@ class DenseWithTotals:
 
     def of_nodes(self, level: Any) -> np.ndarray:
         """Estimates of the nodes of a level."""
-        columns = self.dense.columns
+        columns = [around(c) for c in self.dense.columns]
         origins, destinations = (self.case.areas(s, n) for s, n in enumerate(self.case.tree.level_pair(level.level)))
         nodes = [(origins[o], destinations[d]) for o, d in zip(level.origin, level.destination, strict=True)]
-        return np.array([sum(self.estimate[[within(c, node) for c in columns]]) for node in nodes])
+        return np.array([sum(self.estimate[[node in areas for areas in columns]]) for node in nodes])
 
     def of_areas(self, side: int, areas: list[Any]) -> list[float]:
         """Estimated trips of the measured leaves of some areas."""
@@ -126,7 +127,7 @@ KEPT, DROPPED = InfTDARefined(), InfTDARefined(keep_all_cap=0)
 def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, taken):
     """Both orders, unequal sides, repeated levels, an exact and a measured root; and the totals of coarser areas."""
     seen = set()
-    for seed in range(100 if taken == "all" else 20):
+    for seed in range(40 if taken == "all" else 20):
         case = case_with_totals(Random(seed), mechanism)  # noqa: S311
         plan, tree = case.release.plan, case.tree
         areas = [m for m in case.release.measured if m.step in plan.area_total_steps]
@@ -226,12 +227,14 @@ def test_many_rounds_lead_to_the_minimum_and_a_few_near_it(monkeypatch, mean):
     problems = [problem(seed, mean) for seed in range(25)]
     few = [moved(*one) for one in problems]
     monkeypatch.setattr(area_totals, "_ROUNDS", 1000)
+    found = []
     for x, one in zip(few, problems, strict=True):
         _, _, runs, totals, *_ = one
         np.testing.assert_allclose(np.add.reduceat(x, runs[:-1]), totals, rtol=1e-12)
         assert np.all(x >= 0)
-        assert differences(moved(*one), minimum(one), one) < (1e-3, 0.02)
-    found = [differences(x, minimum(one), one)[1] for x, one in zip(few, problems, strict=True)]
+        least = minimum(one)
+        assert differences(moved(*one), least, one) < (1e-3, 0.02)
+        found.append(differences(x, least, one)[1])
     whole = [far for far, one in zip(found, problems, strict=True) if len(set(np.diff(one[2]))) == 1]
     assert np.quantile(whole, 0.9) < 1 / 3
     assert max(whole) < 1
