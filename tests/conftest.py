@@ -78,7 +78,7 @@ def keep_imports() -> None:
     """
     gc.enable()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_unconfigure() -> None:
