@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import fcntl
+import functools
 import gc
 import itertools
+import os
 import shutil
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
@@ -38,6 +40,8 @@ settings.load_profile("quick")
 gc.disable()  # until all tests are imported: what is imported stays, so that nothing of it is collected
 
 if TYPE_CHECKING:
+    import duckdb
+
     from od_core.publication.tables import BundleFile
     from tests.od_core.publication.published_kinds import Made
 
@@ -78,7 +82,7 @@ def keep_imports() -> None:
     """
     gc.enable()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(100_000, 20, 20)
 
 
 def pytest_unconfigure() -> None:
@@ -122,7 +126,8 @@ def own_folders(
 def equal_bundles_read_once() -> Iterator[None]:
     """Let files of the same bytes be read once in their format, and bundles of them be compared with their tables once.
 
-    That is most of what it takes to write a small bundle, and to verify one is to write it again.
+    That is most of what it takes to write a small bundle, and to verify one is to write it again. Bundles are compared
+    in one database, which has no limits: those of a database of its own are tested in tests/od_core/files.
     """
     from od_core.publication import bundle, file_formats
 
@@ -148,7 +153,33 @@ def equal_bundles_read_once() -> Iterator[None]:
         for module in (bundle, file_formats):
             patch.setattr(module, "opens", opens_once)
         patch.setattr(file_formats, "holes", holes_once)
+        patch.setattr(file_formats, "reading_database", in_shared_database)
         yield
+    if shared_database.cache_info().currsize:
+        shared_database(os.getpid()).close()
+        shared_database.cache_clear()
+
+
+@contextmanager
+def in_shared_database(_: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    """Connect to a database of all tests of this process, and leave no table in it."""
+    with closing(shared_database(os.getpid()).cursor()) as connection:
+        try:
+            yield connection
+        finally:
+            tables = "SELECT 'TABLE', table_name FROM duckdb_tables() UNION ALL "
+            views = "SELECT 'VIEW', view_name FROM duckdb_views() WHERE NOT internal"
+            made = connection.execute(tables + views).fetchall()
+            connection.execute("; ".join(f'DROP {kind} "{name}"' for kind, name in made) or "SELECT 1").fetchall()
+
+
+@functools.cache
+def shared_database(_process: int) -> duckdb.DuckDBPyConnection:
+    import duckdb
+
+    from od_core.files.duckdb_session import THREADS
+
+    return duckdb.connect(config={"threads": THREADS})
 
 
 def digest(path: Path) -> bytes:

@@ -232,7 +232,7 @@ CASES = {
     "one trip, unknown areas": (PrivacyUnit("trip"), UNKNOWN, 1, TRIPS),
     "one trip of four levels, unknown areas": (PrivacyUnit("trip"), DEEP, 1, TRIPS),
     "one weight": (PrivacyUnit("trip", max_weight=3), DEEP, 1, WEIGHED),
-    "one user": (PrivacyUnit("user", column="id", max_trips=2), DEEP, 1, TRIPS[::2]),
+    "one user": (PrivacyUnit("user", column="id", max_trips=2), DEEP, 1, TRIPS[::4]),
     "one user of a period": (PrivacyUnit("user_period", column="id", max_trips=3), LISTED, 1, TRIPS[::4]),
 }
 

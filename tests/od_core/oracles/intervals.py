@@ -100,6 +100,12 @@ def within(node: Node, other: Node) -> bool:
     return all(mine[: len(theirs)] == theirs for mine, theirs in zip(node, other, strict=True))
 
 
+def around(node: Node) -> frozenset[Node]:
+    """All nodes that a node lies in, itself among them: one for each way to shorten its two areas."""
+    origins, destinations = ([area[:length] for length in range(len(area) + 1)] for area in node)
+    return frozenset(product(origins, destinations))
+
+
 def meets(node: Node, other: Node) -> bool:
     """Whether two nodes have a pair of zones in common."""
     return all(a[: len(b)] == b or b[: len(a)] == a for a, b in zip(node, other, strict=True))
@@ -137,8 +143,10 @@ class Dense:
                 for o, d, noisy in zip(table["origin"], table["destination"], table["noisy"], strict=True)
             }
         every = [node for level in cells.values() for node in level]
-        columns = [node for node in every if not any(other != node and within(other, node) for other in every)]
-        rows = np.array([[within(column, node) for column in columns] for node in every], dtype=float)
+        above = {area for node in every for area in around(node) if area != node}
+        columns = [node for node in every if node not in above]
+        around_columns = [around(column) for column in columns]
+        rows = np.array([[node in areas for areas in around_columns] for node in every], dtype=float)
         values = [measured for level in cells.values() for measured in level.values()]
         x, s2 = (np.array(column, dtype=float) for column in zip(*values, strict=True)) if values else np.zeros((2, 0))
         if not columns:

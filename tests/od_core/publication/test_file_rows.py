@@ -238,12 +238,20 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     files = listed(made)
     assert {Path(file.name).suffix for file in files} <= {*CUTS}
     assert list(holes(bundle, files)) == []
-    for file in files:
-        coarser = re.match("flows_.*(all|land)", file.name)  # as those of the finest pair of levels
-        for how in () if coarser else ("row", "column", "level"):
-            if CUTS[Path(file.name).suffix](bundle / file.name, how):
-                alike = {file.name} | ({f"{Path(file.name).stem}.csv"} if file.name.endswith(".parquet") else set())
-                examined = [one for one in files if one.name in {file.name} | alike]
+    finest = [file for file in files if not re.match("flows_.*(all|land)", file.name)]  # the others are made alike
+    read = [file for file in finest if not file.name.endswith(".parquet")]  # each of which is compared by itself
+    for how in ("row", "column", "level"):
+        cut = [file for file in read if CUTS[Path(file.name).suffix](bundle / file.name, how)]
+        found = dict(holes(bundle, cut))
+        assert found.keys() == {file.name for file in cut}, how
+        assert all(re.match("has|cannot be compared", fault) for fault in found.values())
+        for file in read:
+            shutil.copy(made.place.bundle / file.name, bundle / file.name)
+    for file in finest:
+        for how in ("row", "column", "level") if file not in read else ():
+            if CUTS[".parquet"](bundle / file.name, how):
+                alike = {file.name, f"{Path(file.name).stem}.csv"}
+                examined = [one for one in files if one.name in alike]
                 if file.name in ("flows.parquet", "segments.parquet"):
                     examined = [one for one in files if one.name.endswith((".parquet", "kreis.csv"))]
                 found = dict(holes(bundle, examined))

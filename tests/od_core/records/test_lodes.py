@@ -16,6 +16,8 @@ from od_core.records.formats import FORMATS
 from tests.od_core.records.published import LODES_HEADER
 from tests.real_data import real_data
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 LODES = FORMATS["lodes"]
 
 BLOCKS = st.integers(10**13, 72 * 10**13 + 10**13 - 1).map(lambda number: f"{number:015}")

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from od_core.records.formats import FORMATS
 from tests.od_core.records.published import nomis_2021
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 NOMIS = FORMATS["nomis"]
 
 INDICATOR = "Place of work indicator (4 categories) code"

@@ -29,6 +29,8 @@ from od_core.records.given_table import loaded_trips
 from od_core.records.load import RecordColumns, load_records
 from od_core.stops.plan import plan_stops
 
+pytestmark = pytest.mark.usefixtures("one_scratch_database")
+
 ZONES = pd.DataFrame({"region": ["a", "a", "b"], "zone": ["a1", "a2", "b1"]})
 GEOGRAPHY = Geography.from_frame(ZONES, ["region", "zone"])
 TREE = FlowTree(GEOGRAPHY, GEOGRAPHY, "destination")

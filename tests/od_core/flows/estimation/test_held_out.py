@@ -318,17 +318,16 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
 
 @pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
 def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
-    """Its cells are shuffled. With fixed noise; one rule may be close to another by chance."""
-    random, same = np.random.default_rng(5), 0
-    for seed in range(6):
+    """Its cells are shuffled. With fixed noise, for which no rule is as close to another as chance could bring it."""
+    random = np.random.default_rng(5)
+    for seed in range(3):
         plan, levels = fitted_of(world, "0.5", seed)
         nodes = plan.tree.public_nodes(plan.tree.depth)
         trips = np.zeros(len(nodes), dtype=np.int64)
         before = leaves_before(world, "0.5", seed + 9)
         trips[: len(before.trips)] = before.trips
         shuffled = Nodes(plan.tree.depth, nodes.origin, nodes.destination, random.permutation(trips))
-        same += chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
-    assert same >= 5
+        assert chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
 
 
 @pytest.mark.parametrize("most", [1 << 21, 1500])

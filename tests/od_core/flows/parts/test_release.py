@@ -38,7 +38,7 @@ from tests.od_core.flows.parts.passes import (
 )
 from tests.od_core.ledger.ledger_rows import charged, reservations, states
 
-FLOWS = small_italy()
+FLOWS = small_italy(0.006)  # 49 zones, so that the last levels learn
 CUTS = [((4,), 60_000), ((4,), 12_000), ((4,), 10**9), ((2,), 1), ((2, 5), 40_000), ((1,), 20_000), ((3, 4, 5), 30_000)]
 MECHANISMS = {
     "empirical Bayes leaves": InfTDARefined(keep_all_cap=0, leaves="empirical_bayes"),
