@@ -92,7 +92,10 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
     fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
     fields += [] if columns.user is None else [("user", "string", "User id.")]
-    fields += [(one.loaded, "string", f"Category of the trip, from column {one.column}.") for one in columns.segments]
+    fields += [
+        (segment.loaded, "string", f"Category of the trip, from column {segment.column}.")
+        for segment in columns.segments
+    ]
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 
 
@@ -206,8 +209,8 @@ def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
-    shown = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
-    return published_metadata(certificate, folder) | shown
+    metadata = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
+    return published_metadata(certificate, folder) | metadata
 
 
 def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
@@ -228,8 +231,10 @@ def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]
 def flow_tables(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any]:
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
-    shown = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
-    return allowed(largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **shown)
+    metadata = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
+    return allowed(
+        largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **metadata
+    )
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:

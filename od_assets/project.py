@@ -45,9 +45,9 @@ class Project:
         """
         if context is None:
             return current_project()
-        root, stated = context.project_root, os.environ.get("OD_PROJECT")
-        if stated and project_at(Path(stated).resolve()) is None:
-            root = Path(stated).resolve()
+        root, folder = context.project_root, os.environ.get("OD_PROJECT")
+        if folder and project_at(Path(folder).resolve()) is None:
+            root = Path(folder).resolve()
         return cls(root, context.defs_module_path, f"{context.defs_module_name.rpartition('.')[0]}.definitions")
 
     @property
@@ -58,8 +58,8 @@ class Project:
     @property
     def var(self) -> Path:
         """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project."""
-        stated = os.environ.get("OD_VAR")
-        return Path(stated).resolve() if stated else self.root / "var"
+        folder = os.environ.get("OD_VAR")
+        return Path(folder).resolve() if folder else self.root / "var"
 
 
 def current_project() -> Project:
@@ -70,8 +70,8 @@ def current_project() -> Project:
     the root of the data, and the declarations are those of the project that would be found without it. Raises OdError
     if there is no project.
     """
-    stated = os.environ.get("OD_PROJECT")
-    if stated and (found := project_at(Path(stated).resolve())) is not None:
+    folder = os.environ.get("OD_PROJECT")
+    if folder and (found := project_at(Path(folder).resolve())) is not None:
         return found
     here = Path.cwd().resolve()
     nearest = project_above(here) or project_at(CHECKOUT)
@@ -82,7 +82,7 @@ def current_project() -> Project:
             " [tool.dg.project]",
             next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
         )
-    return replace(nearest, root=Path(stated).resolve()) if stated else nearest
+    return replace(nearest, root=Path(folder).resolve()) if folder else nearest
 
 
 def project_above(place: Path) -> Project | None:
@@ -151,8 +151,8 @@ def dagster_home(var: Path) -> Path:
 
 def stated_home() -> Path | None:
     """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
-    stated = os.environ.get("DAGSTER_HOME")
-    return Path(stated).resolve() if stated and (Path(stated) / DAGSTER_SETTINGS.name).is_file() else None
+    home = os.environ.get("DAGSTER_HOME")
+    return Path(home).resolve() if home and (Path(home) / DAGSTER_SETTINGS.name).is_file() else None
 
 
 def prepare_dagster_home() -> Path:

@@ -117,8 +117,8 @@ class OdError(Exception):
 
     def changed(self, **arguments: str) -> OdError:
         """Return a copy of the error that was created with some other arguments."""
-        mine = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
-        return OdError(**{**mine, "confidential_detail": self.confidential_detail, **arguments})
+        fields = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
+        return OdError(**{**fields, "confidential_detail": self.confidential_detail, **arguments})
 
     def in_file(self, name: str) -> OdError:
         """Return a copy of the error that is the fault of a file, with whose name its message begins."""

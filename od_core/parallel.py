@@ -111,10 +111,10 @@ def on_one_thread() -> AbstractContextManager[None]:
 
 def memory() -> int:
     """Return the memory in bytes that this process may use: that of the machine or, if lower, of its control group."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # no control group, or no limit ("max")
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return whole
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return memory
 
 
 def threads() -> int:

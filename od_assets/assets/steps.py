@@ -137,18 +137,18 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((series, work.key, step, argument))))  # type: ignore[no-untyped-call]
     write_durably(log, lambda file: file.write_bytes(b""))
     command = shlex.join([*series.engine.submit, str(Path(__file__)), str(task)])
-    said: list[dict[str, str]] = []
+    messages: list[dict[str, str]] = []
     try:
         done = dg.PipesSubprocessClient().run(
             context=context, command=["sh", "-c", f"exec {command} >>{shlex.quote(str(log))} 2>&1"]
         )
-        said = [dict(message) for message in done.get_custom_messages()]
+        messages = [dict(message) for message in done.get_custom_messages()]
     except Exception as error:  # noqa: BLE001  # any exception of Pipes; the log says more
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{type(error).__name__}: {error}\n")
     finally:
         task.unlink(missing_ok=True)
-    if not said:
+    if not messages:
         raise OdError(
             "OD-SPARK-SUBMIT",
             "spark-submit ended without an outcome of the step",
@@ -156,8 +156,8 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
             spent=STAYS_CHARGED,
         )
     log.unlink(missing_ok=True)
-    if "code" in said[-1]:
-        raise OdError(**said[-1])
+    if "code" in messages[-1]:
+        raise OdError(**messages[-1])
 
 
 def main() -> None:
@@ -192,8 +192,8 @@ _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
     """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
-    found = _ONE_OF_ALL.match(entry.user_message)
-    return None if found is None else (int(found[1]), int(found[2]), found[3])
+    match = _ONE_OF_ALL.match(entry.user_message)
+    return None if match is None else (int(match[1]), int(match[2]), match[3])
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:

@@ -63,7 +63,7 @@ def listed_codes(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
     """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
-    categories = {_categories_of(one): one.categories for one in breakdowns}
+    categories = {_categories_of(breakdown): breakdown.categories for breakdown in breakdowns}
     return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
@@ -107,7 +107,7 @@ def records_meet_expectations(
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
-    columns += [loaded_column(one.name) for one in breakdowns]
+    columns += [loaded_column(breakdown.name) for breakdown in breakdowns]
     faults = list(record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]

@@ -62,7 +62,7 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             one = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [_with(one.replace(name=each), typer.Option(help=text)) for each, text in asked.items()]
+            keywords = [_with(one.replace(name=name), typer.Option(help=text)) for name, text in asked.items()]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)

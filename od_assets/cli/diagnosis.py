@@ -585,8 +585,8 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
 
     return [
         *of_installation(),
-        *(finding for one in releases for finding in of_declaration(one)),
-        *(found(f"comparison {one}", partial(checked, one)) for one in comparisons),
+        *(finding for series_name in releases for finding in of_declaration(series_name)),
+        *(found(f"comparison {comparison}", partial(checked, comparison)) for comparison in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]

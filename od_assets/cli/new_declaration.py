@@ -144,7 +144,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             message += f"; it has {', '.join(records.schema)}"
         raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
     earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
-    if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
+    if other := next((column for column in earlier if getattr(records.columns, column) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
     try:
@@ -228,9 +228,9 @@ def newest_file(records: str) -> Path | None:
     period = "([^/]+)".join(map(re.escape, parts))
     files: dict[datetime.date, Path] = {}
     for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
-        found = re.fullmatch(period, name)
+        match = re.fullmatch(period, name)
         with suppress(OdError):  # the name holds no period
-            periods = {Period(text) for text in found.groups()} if found else set()
+            periods = {Period(text) for text in match.groups()} if match else set()
             if len(periods) <= 1:
                 files[next((one.first for one in periods), datetime.date.min)] = Path(name)
     return files[max(files)] if files else None
@@ -248,8 +248,8 @@ def _similar(records: str) -> list[str]:
             if (folder / part).exists():
                 folder /= part
                 continue
-            found = sorted(folder.iterdir()) if folder.is_dir() else []
-            names = [path.name for path in found if path.is_dir() or part == last]
+            entries = sorted(folder.iterdir()) if folder.is_dir() else []
+            names = [path.name for path in entries if path.is_dir() or part == last]
         except OSError:  # a folder without permission, or a name that is too long
             names = []
         there = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names

@@ -59,12 +59,12 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
 @cache
 def sentences() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
-    texts = {f"{group}.{name}": each for group, named in _TEXTS["sentences"].items() for name, each in named.items()}
+    texts = {f"{group}.{name}": text for group, named in _TEXTS["sentences"].items() for name, text in named.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    shown = {"above": text_above, "below": text_below, "rounded": rounded}
-    shown |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
-    environment.filters |= {name: partial(_if_known, form) for name, form in shown.items()}
+    filters = {"above": text_above, "below": text_below, "rounded": rounded}
+    filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
+    environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
     return environment
 
@@ -109,9 +109,9 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def print_table(name: str, rows: Iterable[Any]) -> None:
     """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
-    stated = dict(_TEXTS["tables"][name])
-    title = stated.pop("title")
-    columns = {heading: sentences().compile_expression(expression) for heading, expression in stated.items()}
+    table = dict(_TEXTS["tables"][name])
+    title = table.pop("title")
+    columns = {heading: sentences().compile_expression(expression) for heading, expression in table.items()}
     print_rows(title, [{heading: shown(row=row) for heading, shown in columns.items()} for row in rows])
 
 
@@ -158,7 +158,7 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     """
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
-    epsilon, other = (epsilon_tight(each, plan.spent.delta) for each in (bounded, unbounded))
+    epsilon, other = (epsilon_tight(number, plan.spent.delta) for number in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
     rho = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
     return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=other, width=width, **rho)
@@ -269,6 +269,6 @@ def print_explanation(found: Explanation) -> None:
     choices = (found.chosen, *found.others)
     print_table("choices", choices)
     say("explain.choices")
-    for note in dict.fromkeys(one.note for one in choices if one.note):
-        named = " / ".join(one.choice for one in choices if one.note == note)
+    for note in dict.fromkeys(choice.note for choice in choices if choice.note):
+        named = " / ".join(choice.choice for choice in choices if choice.note == note)
         console.print(f"- {named}: {note}.")

@@ -33,8 +33,8 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
         print_json(rows)
     else:
         for row in rows:
-            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
-            console.print(f"{row['release']}:", found)
+            verdict = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", verdict)
             for part, fault in row["faults"].items():
                 console.print(f"  {part}: {fault}", soft_wrap=True)
             if "next_step" in row:
@@ -73,7 +73,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     if release is not None:
         key = max(asked({*bundles, *zipped_bundles(releases)}), default=None)
     else:
-        key = max(asked(bundles), key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
+        key = max(asked(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
     if key is None:
         if missing := asked(missing_bundles(releases, database)):
             raise lost(missing)
@@ -310,11 +310,11 @@ def contract(release: str, as_json: bool = False) -> None:
     from od_assets.resources.folders import Folders
     from od_core.published.documents import data_contract
 
-    found = data_contract(Folders().bundle_named(release))
+    contract = data_contract(Folders().bundle_named(release))
     if as_json:
-        print_json(found)
+        print_json(contract)
     else:
-        typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+        typer.echo(yaml.safe_dump(contract, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def explain(release: str, as_json: bool = False) -> None:

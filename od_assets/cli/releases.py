@@ -131,15 +131,15 @@ def forecast(
 
     series = declaration(release)
     period = planned_period(series, period)
-    found = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+    errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
-        found.write(to)
+        errors.write(to)
     if as_json:
-        print_json(found.facts())
+        print_json(errors.facts())
         return
-    for title, frame in found.tables().items():
+    for title, frame in errors.tables().items():
         print_frame(title, frame)
-    console.print(found.source, soft_wrap=True)
+    console.print(errors.source, soft_wrap=True)
     if to is not None:
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
@@ -168,8 +168,8 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
         outcomes = []
         try:
             with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
-                for each in rest:
-                    outcomes.append(run_period(component, job, each, quiet=as_json))
+                for later in rest:
+                    outcomes.append(run_period(component, job, later, quiet=as_json))
                     if not as_json:
                         print_outcome(outcomes[-1])
         finally:

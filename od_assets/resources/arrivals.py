@@ -76,9 +76,9 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     if found.changed is None or not series.has_file_of_each:
         return None
     file = series.records_path(found.key.period)
-    stated = folders.var / "confidential" / published.folder / _SOURCE
-    if stated.is_file():
-        differs = _differs(file, json.loads(stated.read_text(encoding="utf-8")))
+    source_file = folders.var / "confidential" / published.folder / _SOURCE
+    if source_file.is_file():
+        differs = _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
     else:  # an earlier version of this software released the period
         certificate = folders.bundle(published) / CERTIFICATE
         differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime

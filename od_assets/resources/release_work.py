@@ -53,10 +53,10 @@ class ReleaseWork(Generic[P, G]):
     @classmethod
     def of(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
-        known = warehouse.works.get(key)
-        if not isinstance(known, cls) or known.series is not series:
-            known = warehouse.works[key] = cls(warehouse, series, key)
-        return known
+        work = warehouse.works.get(key)
+        if not isinstance(work, cls) or work.series is not series:
+            work = warehouse.works[key] = cls(warehouse, series, key)
+        return work
 
     @classmethod
     @contextmanager
@@ -109,10 +109,10 @@ class ReleaseWork(Generic[P, G]):
             return reserved.get(EARLIER)
         before = (key for key in ledger.published(series=self.key.release) if key < self.key)
         for key in sorted(before, reverse=True):
-            stated = certificate_of(self.warehouse.bundle(key))
-            if certificate_digest(stated) != ledger.publication(key).get("certificate"):
+            certificate = certificate_of(self.warehouse.bundle(key))
+            if certificate_digest(certificate) != ledger.publication(key).get("certificate"):
                 raise damaged(key, "its certificate differs from the one that was published")
-            if (earlier := earlier_of(plan, stated)) is not None:
+            if (earlier := earlier_of(plan, certificate)) is not None:
                 return earlier
         return None
 
@@ -272,8 +272,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         By default, these are all steps: those of the flow tree, and then those of area totals.
         """
         staged, measurements = self.staged, self.measurements
-        asked = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
-        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
+        selected = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
+        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in selected]
 
     @cached_property
     def release(self) -> Release:

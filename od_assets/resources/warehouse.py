@@ -85,9 +85,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if self._instance is None:
             return
         cursors, name = self._instance.daemon_cursor_storage, f"od/ledger_of/{data_set}"
-        stated = cursors.get_cursor_values({name}).get(name)
-        if stated is not None:
-            number, entry_hash = stated.split(" ")
+        cursor = cursors.get_cursor_values({name}).get(name)
+        if cursor is not None:
+            number, entry_hash = cursor.split(" ")
             if not self.ledger.has(EntryName(int(number), entry_hash)):
                 raise OdError(
                     "OD-LEDGER-OTHER",

@@ -19,7 +19,7 @@ def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool)
 
     Raises OdError if the given period is not an ended period of the series, or no period has ended.
     """
-    periods = [each.text for each in series.periods.ended()]
+    periods = [ended.text for ended in series.periods.ended()]
     if not periods:
         raise _no_period(f"no period of {series.name} has ended")
     if every:
@@ -37,10 +37,10 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
         return
-    found = [arrival(series, each) for each in reversed(series.periods.ended())]
+    found = [arrival(series, ended) for ended in reversed(series.periods.ended())]
     if found[0].waits is None or found[0].changed is not None:
         return
-    newest = next((each.key.period for each in found if each.changed is not None), None)
+    newest = next((ended.key.period for ended in found if ended.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
     has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
     raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {found[0].waits}; {has}", next_step=step)
@@ -97,15 +97,17 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
     Its state is None if it is not begun. Without a declaration, it is not known what is left and whether settings
     changed.
     """
-    found = ReleaseState() if state is None else state
+    release_state = ReleaseState() if state is None else state
     return {
         "release": str(key),
-        "state": "published" if found.is_published else "begun" if found.kinds else "not begun",
+        "state": "published" if release_state.is_published else "begun" if release_state.kinds else "not begun",
         "settings_changed": None,
         "waits_for": None,
-        "measured_levels": f"{found.kinds.count(MEASURED)} of {len(found.kinds)}" if found.kinds else "none",
-        "interrupted_levels": found.kinds.count(DRAWING),
-        "rho_spent": float(found.rho),
+        "measured_levels": f"{release_state.kinds.count(MEASURED)} of {len(release_state.kinds)}"
+        if release_state.kinds
+        else "none",
+        "interrupted_levels": release_state.kinds.count(DRAWING),
+        "rho_spent": float(release_state.rho),
         "data_set_rho_left": None if left is None else float(left),
     }
 

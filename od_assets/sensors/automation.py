@@ -41,10 +41,10 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         done = Warehouse.of(series.project).published_periods(series.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
-        found = arrival(series, period)
-        if found.waits is not None:
-            return dg.SkipReason(f"{found.key} is waiting: {found.waits}.")
-        return _request(series, period, found, tick)
+        newest = arrival(series, period)
+        if newest.waits is not None:
+            return dg.SkipReason(f"{newest.key} is waiting: {newest.waits}.")
+        return _request(series, period, newest, tick)
 
     return schedule
 

@@ -105,7 +105,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
     but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
-    said = []
+    messages = []
     for key in sorted(context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else []):
         if key.path[1:] != ["bundle"]:
             continue
@@ -118,11 +118,13 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
-                said.append(_published(record))
+                messages.append(_published(record))
                 with _taken():
-                    od_notices.published(said[-1], context.log)
+                    od_notices.published(messages[-1], context.log)
     context.update_cursor(json.dumps(seen))
-    return dg.SkipReason(f"Published since the last evaluation: {', '.join(each.release for each in said) or 'none'}.")
+    return dg.SkipReason(
+        f"Published since the last evaluation: {', '.join(message.release for message in messages) or 'none'}."
+    )
 
 
 @contextmanager
@@ -170,7 +172,7 @@ def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
         asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id
     )
     found = instance.fetch_materializations(earlier, limit=100).records
-    before: Any = next((each.asset_materialization for each in found if _is_of_a_release(instance, each)), None)
+    before: Any = next((record.asset_materialization for record in found if _is_of_a_release(instance, record)), None)
     return before is None or before.tags[_DATA_VERSION] != made.tags[_DATA_VERSION]
 
 

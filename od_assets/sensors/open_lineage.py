@@ -93,7 +93,7 @@ class _Translation:
         self.checked = self._by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
         self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION)
         made = self._by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
-        self.made = {each.asset_key: each for each in chain.from_iterable(made.values())}
+        self.made = {event.asset_key: event for event in chain.from_iterable(made.values())}
 
     def _by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
         """Return the contents of the events of a kind, or a field of them, by step."""
@@ -116,7 +116,7 @@ class _Translation:
         if state is RunState.COMPLETE:
             started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
-        told = [self._event(each, step) for step in steps for each in (RunState.START, RunState.COMPLETE)]
+        told = [self._event(state, step) for step in steps for state in (RunState.START, RunState.COMPLETE)]
         return [self._event(RunState.START), *told, self._event(state)]
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:

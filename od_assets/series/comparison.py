@@ -89,7 +89,9 @@ class Comparison(Declaration):
 
     def planned(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
-        contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
+        contenders = [
+            contender for contender in CONTENDERS if self.mechanisms is None or contender.mechanism in self.mechanisms
+        ]
         asked_for = self.mechanisms is not None
         epsilons = tuple(map(str, self.epsilons))
         return planned_runs([data_set], contenders, epsilons=epsilons, number=self.runs, all_of_them=asked_for)

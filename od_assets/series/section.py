@@ -46,7 +46,7 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
     if id(node) not in known:
         known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+        inner = [part for path in parts for part in (path if isinstance(path, tuple) else (path,))]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
     return known[id(node)]
 

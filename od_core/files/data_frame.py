@@ -77,7 +77,8 @@ def holds_numbers(column: pd.Series) -> bool:
         return kind.is_numeric_dtype(dtype) and not (kind.is_bool_dtype(dtype) or kind.is_complex_dtype(dtype))
     inferred = kind.infer_dtype(column, skipna=True)
     if inferred.startswith("mixed"):  # such as whole numbers and decimals
-        return all(isinstance(one, (Real, Decimal)) and not isinstance(one, bool) for one in column[column.notna()])
+        present = column[column.notna()]
+        return all(isinstance(value, (Real, Decimal)) and not isinstance(value, bool) for value in present)
     return inferred in ("integer", "floating", "decimal")
 
 

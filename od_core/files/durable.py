@@ -68,16 +68,16 @@ def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDE
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        made = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
         try:
             written = write(temporary)
             temporary.chmod(mode)
-            if os.path.samestat(os.fstat(made), temporary.stat()):
-                os.fsync(made)
+            if os.path.samestat(os.fstat(descriptor), temporary.stat()):
+                os.fsync(descriptor)
             else:  # some writers replace the file by a new one
                 sync(temporary)
         finally:
-            os.close(made)
+            os.close(descriptor)
         temporary.replace(path)
         sync(path.parent)
     finally:

@@ -186,16 +186,16 @@ class NodeVariances:
     @classmethod
     def of(cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
         """Return the variances that the noise of the measured levels gives; see :func:`expected_errors`."""
-        own = [np.full((1, 1), float(variances[len(shaped.steps)]))]
+        variance_of_level = [np.full((1, 1), float(variances[len(shaped.steps)]))]
         siblings: list[Reals] = []
         for level in range(len(shaped.steps) - 1, -1, -1):
-            v = below = shaped.steps[level].over_children(own[0])
+            v = below = shaped.steps[level].over_children(variance_of_level[0])
             if level in variances:
                 noise = float(variances[level])
                 v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
             siblings.insert(0, below)
-            own.insert(0, v)
-        return cls(shaped, own, siblings, own[0] if 0 in variances else np.zeros((1, 1)))
+            variance_of_level.insert(0, v)
+        return cls(shaped, variance_of_level, siblings, variance_of_level[0] if 0 in variances else np.zeros((1, 1)))
 
     def estimates(
         self,

@@ -125,8 +125,8 @@ def sum_releases(releases: Releases) -> FlowSum:
         OdError: There are fewer than two releases, one of them is given twice or is not a release of flows, the
             mechanism of one has a threshold, or they differ in their areas, their privacy unit or their breakdowns.
     """
-    named = releases_of(releases, breakdowns=True)
-    for name, release in named.items():
+    releases_by_name = releases_of(releases, breakdowns=True)
+    for name, release in releases_by_name.items():
         if release.plan.has_threshold:
             raise OdError(
                 "OD-SUM-THRESHOLD",
@@ -134,7 +134,7 @@ def sum_releases(releases: Releases) -> FlowSum:
                 " threshold: a sum would lack them, and nothing states how many they are",
                 next_step="sum releases of another mechanism",
             )
-    parts = tuple(named.values())
+    parts = tuple(releases_by_name.values())
     if len({id(release) for release in parts}) < max(len(parts), LEAST):
         raise too_few()
     return FlowSum(parts, *_summed(parts))
@@ -152,22 +152,22 @@ def too_few() -> OdError:
 def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
-    every = Nodes.joined(tree.depth, [release.leaves for release in releases])
-    rank = tree.first_rank(every)
+    all_leaves = Nodes.joined(tree.depth, [release.leaves for release in releases])
+    rank = tree.first_rank(all_leaves)
     order = np.argsort(rank, kind="stable")
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
     def total(values: Integers) -> Integers:
         return np.add.reduceat(values[order], starts)
 
-    trips = total(every.trips)
+    trips = total(all_leaves.trips)
     there = trips != 0
     first = order[starts][there]
     segments = {
-        one.name: total(np.concatenate([release.segments[one.name] for release in releases]))[there]
-        for one in releases[0].breakdowns
+        breakdown.name: total(np.concatenate([release.segments[breakdown.name] for release in releases]))[there]
+        for breakdown in releases[0].breakdowns
     }
-    return Nodes(tree.depth, every.origin[first], every.destination[first], trips[there]), segments
+    return Nodes(tree.depth, all_leaves.origin[first], all_leaves.destination[first], trips[there]), segments
 
 
 MOST = 12
@@ -224,10 +224,10 @@ def assist_release(releases: Releases) -> AssistedFlows:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
             in its areas or its privacy unit; or a level does not fit into memory.
     """
-    named = releases_of(releases, breakdowns=False)
-    if not named:
+    releases_by_name = releases_of(releases, breakdowns=False)
+    if not releases_by_name:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
-    for name, release in named.items():
+    for name, release in releases_by_name.items():
         if release.plan.mechanism.measures != "every_level":
             raise OdError(
                 "OD-ASSIST-MECHANISM",
@@ -235,7 +235,7 @@ def assist_release(releases: Releases) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    parts = tuple(named.values())
+    parts = tuple(releases_by_name.values())
     rule = rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
     return AssistedFlows(parts, learned(parts, rule), rule)
 

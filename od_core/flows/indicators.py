@@ -142,9 +142,9 @@ def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -
     """Return the mean distance of the released trips from each area of a level, in kilometres; shape (areas,)."""
     distance = distances.between(flows.leaves.origin, flows.leaves.destination)
     area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
-    known = ~np.isnan(distance)
-    trips = np.where(known, flows.leaves.trips, 0)
-    metres = np.where(known, np.round(1000 * distance), 0).astype(np.int64)
+    has_distance = ~np.isnan(distance)
+    trips = np.where(has_distance, flows.leaves.trips, 0)
+    metres = np.where(has_distance, np.round(1000 * distance), 0).astype(np.int64)
     sums = np.zeros((2, size), dtype=np.int64)
     np.add.at(sums[0], area, metres * trips)
     np.add.at(sums[1], area, trips)

@@ -135,8 +135,8 @@ def measure(
             )
         tables = trips.by_segment[step.breakdown]
     if parents is None:
-        own = np.array([one.total for one in tables])
-        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else own
+        totals = np.array([table.total for table in tables])
+        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else totals
         return iter([draw_noise(plan, step, noise, None, len(counts)) + counts])
     return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
 

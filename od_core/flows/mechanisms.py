@@ -165,8 +165,8 @@ class InfTDARefined(InfTDA):
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
-        named = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
-        for what, name, known in named:
+        choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
+        for what, name, known in choices:
             step = f"choose {', '.join(known[:-1])} or {known[-1]}"
             refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":

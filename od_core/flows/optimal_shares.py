@@ -168,15 +168,15 @@ def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> 
     The result does not depend on the last digits of the solver's result.
     """
     best = losses(whole / grain)[0]
-    moves = [(one, other) for one in range(len(whole)) for other in range(len(whole)) if one != other]
+    moves = [(position, other) for position in range(len(whole)) for other in range(len(whole)) if position != other]
     is_better = True
     while is_better:
         is_better = False
-        for one, other in moves:
+        for position, other in moves:
             moved = whole.copy()
-            moved[one] -= 1
+            moved[position] -= 1
             moved[other] += 1
-            if moved[one] < round(LEAST * grain):
+            if moved[position] < round(LEAST * grain):
                 continue
             loss = losses(moved / grain)[0]
             if loss < best * (1 - 1e-12):
@@ -233,17 +233,17 @@ class Quantity:
         followed by a breakdown, such as ``state x state by mode``. Raises OdError with the most similar quantity if
         there is no such level, side or breakdown.
         """
-        known = _quantities(tree, breakdowns)
+        quantities = _quantities(tree, breakdowns)
         name = " ".join(str(text).split())
-        if name not in known:
-            near = get_close_matches(name, known, 1)
+        if name not in quantities:
+            near = get_close_matches(name, quantities, 1)
             levels = ", ".join(dict.fromkeys((*tree.origin.level_names, *tree.destination.level_names)))
             raise OdError(
                 "OD-QUANTITY-UNKNOWN",
                 f"there is no quantity {name!r} ({f'did you mean {near[0]!r}?' if near else f'levels: {levels}'})",
                 next_step="write it as 'state x region' or 'state outflow', and 'by' with a breakdown after it",
             )
-        return known[name]
+        return quantities[name]
 
 
 def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
@@ -390,7 +390,8 @@ class VarianceModel:
         queries = level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
         sensitivity = self.neighbours.sensitivity_squared
         return [
-            (level, one, sensitivity(level, by_segment=one is not None), float(part)) for level, one, part in queries
+            (level, breakdown, sensitivity(level, by_segment=breakdown is not None), float(part))
+            for level, breakdown, part in queries
         ]
 
     @cached_property
@@ -436,9 +437,9 @@ class VarianceModel:
 
         Each cell is a sum of nodes of the first level of the tree that divides it.
         """
-        wanted = (quantity.origin_level, quantity.destination_level)
+        levels = (quantity.origin_level, quantity.destination_level)
         pairs = map(self.tree.level_pair, range(self.tree.depth + 1))
-        level = next(at for at, (o, d) in enumerate(pairs) if o >= wanted[0] and d >= wanted[1])
+        level = next(at for at, (o, d) in enumerate(pairs) if o >= levels[0] and d >= levels[1])
         if self.tree.cells(level) > MOST_SUMMED:
             raise OdError(
                 "OD-QUANTITY-TOO-LARGE",
@@ -449,8 +450,8 @@ class VarianceModel:
         first = np.ones((self.tree.origin.size(at[0]), self.tree.destination.size(at[1])))
         if quantity.part in ("outflow", "inflow"):
             first[np.arange(len(first)), np.arange(len(first))] = 0
-            wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
-        areas = [tuple(map(max, self.tree.level_pair(here), wanted)) for here in range(level + 1)]
+            levels = (levels[0], 0) if quantity.part == "outflow" else (0, levels[1])
+        areas = [tuple(map(max, self.tree.level_pair(here), levels)) for here in range(level + 1)]
         spread = [self._spread(here, pair) for here, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
@@ -461,7 +462,7 @@ class VarianceModel:
                 q = weight * a
                 a, q = (self._summed(values, areas[here], areas[here - 1]) for values in (a, q))
                 parent = nodes.siblings[here - 1][spread[here - 1]]
-                variance = variance + self._summed(q - a**2 / parent, areas[here - 1], wanted)
+                variance = variance + self._summed(q - a**2 / parent, areas[here - 1], levels)
                 weight = a / parent
             total: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:

@@ -264,7 +264,7 @@ class ReleasePlan(Plan):
     @property
     def tables(self) -> int:
         """Number of tables that are measured: the totals, and one for each category of each breakdown."""
-        return 1 + sum(len(one.categories) for one in self.breakdowns)
+        return 1 + sum(len(breakdown.categories) for breakdown in self.breakdowns)
 
     @cached_property
     def expected_errors(self) -> list[float]:
@@ -449,7 +449,7 @@ class ReleasePlan(Plan):
             totals), public_cells (number of public nodes, times the categories), sensitivity_squared, variance,
             standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
         """
-        by_breakdown = {one.name: self.expected_segment_errors(one.name) for one in self.breakdowns}
+        by_breakdown = {breakdown.name: self.expected_segment_errors(breakdown.name) for breakdown in self.breakdowns}
         errors = {"": self.expected_errors} | by_breakdown
         rows = []
         for step in (*self.steps, *self.area_total_steps):

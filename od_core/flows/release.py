@@ -290,8 +290,8 @@ def release_flows(
         area_totals=area_totals,
     )
     if previous is not None and previous.choice is not None:
-        stated = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
-        plan = replace(plan, earlier=earlier_of(plan, stated))
+        facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
+        plan = replace(plan, earlier=earlier_of(plan, facts))
     source = noise_named(noise)
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:

@@ -245,14 +245,14 @@ class Segments:
 
     def facts(self) -> dict[str, Any]:
         """Return the segments as JSON-ready public facts, which :meth:`from_facts` reads."""
-        return {"breakdowns": [one.facts() for one in self.breakdowns], "share": str(self.share)}
+        return {"breakdowns": [breakdown.facts() for breakdown in self.breakdowns], "share": str(self.share)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any] | None) -> Segments | None:
         """Return the segments whose :meth:`facts` are given; None for None."""
         if facts is None:
             return None
-        return cls(tuple(Breakdown(**one) for one in facts["breakdowns"]), Fraction(facts["share"]))
+        return cls(tuple(Breakdown(**breakdown) for breakdown in facts["breakdowns"]), Fraction(facts["share"]))
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise OdError if a mechanism cannot be combined with segments."""

@@ -158,7 +158,7 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
 
 def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
-    if any(one in columns for one in expected):
+    if any(column in columns for column in expected):
         near = nearest_known(name, tuple(columns))
         return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
     return geography_fault(

@@ -451,10 +451,10 @@ def repetition_sentence(tree: FlowTree) -> str | None:
     sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
     if not any(sides.values()):
         return None
-    said = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
+    repetitions = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
     return (
         "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
-        f" above: {', '.join(said)}. Flows at such a level equal those at the level above."
+        f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."
     )
 
 

@@ -149,8 +149,8 @@ class GroupSizes:
         Raises OdError if a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
         geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
-        own = column_names(columns, ("group", "area", "size"))
-        needed, numbers = list(own.values()), [own["size"]]
+        columns_of_sizes = column_names(columns, ("group", "area", "size"))
+        needed, numbers = list(columns_of_sizes.values()), [columns_of_sizes["size"]]
         frame = read_table(groups, needed, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN").frame
         names, areas, sizes = (frame[column] for column in needed)
         if names.isna().any():

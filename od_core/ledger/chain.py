@@ -102,13 +102,13 @@ class Entries:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
-        found = self._read(f"number = ({newest})", *kinds, *columns.values())
-        return found[0] if found else None
+        rows = self._read(f"number = ({newest})", *kinds, *columns.values())
+        return rows[0] if rows else None
 
     def has(self, name: EntryName) -> bool:
         """Return whether there is an entry with this number and this hash."""
-        found = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
-        return any(entry["hash"] == name.hash for entry in found)
+        rows = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
+        return any(entry["hash"] == name.hash for entry in rows)
 
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
@@ -117,12 +117,12 @@ class Entries:
         ``content`` is not parsed. The condition is as for :meth:`select`.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
-        found = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
-        return [dict(group) for group in found]
+        rows = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
+        return [dict(group) for group in rows]
 
     def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
-        found = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
-        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+        rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
 
     def append(
         self,

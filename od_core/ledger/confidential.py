@@ -81,11 +81,11 @@ class ConfidentialFolder:
         """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is damaged."""
         path = self.path / "hmac.key"
         if not path.exists():
-            mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
-            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
+            temporary = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
+            write_durably(temporary, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
-                path.hardlink_to(mine)  # if two processes make a key at once, both use the first one that is linked
-            mine.unlink()
+                path.hardlink_to(temporary)  # of two processes that make a key at once, both use the one linked first
+            temporary.unlink()
             sync(path.parent)
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
@@ -114,8 +114,8 @@ class ConfidentialFolder:
         for column, numbers, digest in in_order(hashed, _blocks(pieces)):
             digests.setdefault(column, []).append(digest)
             length += numbers if column == 0 else 0
-        whole = b"".join(b"".join(digests[column]) for column in sorted(digests))
-        return hmac.new(key, length.to_bytes(8) + whole, hashlib.sha256).hexdigest()
+        content = b"".join(b"".join(digests[column]) for column in sorted(digests))
+        return hmac.new(key, length.to_bytes(8) + content, hashlib.sha256).hexdigest()
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:

@@ -97,12 +97,12 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
     """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
-    found = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
-    if found is None:
+    reserved = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
+    if reserved is None:
         return None
-    then, now = found["content"]["plan"], plan.stored_facts
+    then, now = reserved["content"]["plan"], plan.stored_facts
     changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
-    return changed if found["domain"] == domain else ["data set", *changed]
+    return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
@@ -604,8 +604,8 @@ class Ledger:
         """
         with self._read() as entries:
             periods = charged_by(declared_facts(entries, domain), period)
-            found = balances(entries, domain, periods, until=until)
-        return min(found, key=lambda balance: balance.left)
+            balances_found = balances(entries, domain, periods, until=until)
+        return min(balances_found, key=lambda balance: balance.left)
 
     def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.

@@ -329,8 +329,8 @@ class DurableMeasurements:
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
         """Raise OdError if a level has the file of a draw that the ledger does not record."""
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
-        known = {self._path(level, draw) for draw in range(1, begun + 1)}
-        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
+        paths = {self._path(level, draw) for draw in range(1, begun + 1)}
+        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - paths:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"level {level} of {self.key} has a measurement that the ledger does not record",

@@ -178,10 +178,10 @@ class Guarantee:
         """
         if self.epsilon > LARGEST_EXPONENT:
             return Fraction(1)
-        whole = exp_above(self.epsilon)
-        if factor >= whole:
+        odds = exp_above(self.epsilon)
+        if factor >= odds:
             return self.delta
-        return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + whole))
+        return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + odds))
 
 
 def _by_divergence(rho: Fraction) -> Fraction:
@@ -205,15 +205,15 @@ def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
     middle = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
     if not math.isfinite(middle):
         return Fraction(1)
-    found = Fraction(1)
+    smallest = Fraction(1)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r, e = as_decimal(rho), as_decimal(epsilon)
         for times in (Decimal("0.6"), Decimal("0.8"), Decimal(1), Decimal("1.1"), Decimal("1.3"), Decimal(2)):
             u = max(Decimal(middle) * times - 1, Decimal("0.001"))  # alpha - 1
             exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
             if exponent < 0:
-                found = min(found, Fraction(exponent.exp()) + _GUARD)
-    return found
+                smallest = min(smallest, Fraction(exponent.exp()) + _GUARD)
+    return smallest
 
 
 def _ln_below(value: Fraction) -> Fraction:

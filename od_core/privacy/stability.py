@@ -78,7 +78,7 @@ def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
     k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
     them. ``pairs`` is the number of independent draws.
     """
-    return max(_least_reach_at(each, pairs, delta) for each in (scale, scale * (1 + SCALE_SLACK)))
+    return max(_least_reach_at(candidate, pairs, delta) for candidate in (scale, scale * (1 + SCALE_SLACK)))
 
 
 def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:

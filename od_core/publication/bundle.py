@@ -73,9 +73,9 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     stated = stated_digests(folder)
     if len(stated) < len(lines):
         yield CHECKSUMS, "is damaged"
-    there = {file.name for file in folder.iterdir()} - {CHECKSUMS}
-    for name in sorted({*there, *stated}):
-        if name not in there:
+    present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
+    for name in sorted({*present, *stated}):
+        if name not in present:
             yield name, "is missing"
         elif name not in stated:
             yield name, "does not belong to the bundle"
@@ -138,18 +138,18 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
     stated = stated_digests(folder)
     try:
         with ZipFile(path) as archive:
-            held = {entry.filename: entry for entry in archive.infolist()}
+            entries = {entry.filename: entry for entry in archive.infolist()}
             expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
-            found = [f"{name} is missing from it" for name in sorted(expected.keys() - held.keys())]
-            found += [f"{name} does not belong in it" for name in sorted(held.keys() - expected.keys())]
-            for name in sorted(held.keys() & expected.keys()):
+            faults = [f"{name} is missing from it" for name in sorted(expected.keys() - entries.keys())]
+            faults += [f"{name} does not belong in it" for name in sorted(entries.keys() - expected.keys())]
+            for name in sorted(entries.keys() & expected.keys()):
                 if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name])):
-                    found.append(f"{name} differs from the file in the folder")
-            if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
-                found = found or ["its files have a different order or different times"]
+                    faults.append(f"{name} differs from the file in the folder")
+            if list(entries) != list(expected) or any(entry.date_time != _NO_TIME for entry in entries.values()):
+                faults = faults or ["its files have a different order or different times"]
     except _BROKEN:
-        found = ["it is missing, damaged or not a zip file"]
-    yield from (f"{path.name}: {fault}" for fault in found)
+        faults = ["it is missing, damaged or not a zip file"]
+    yield from (f"{path.name}: {fault}" for fault in faults)
 
 
 def zip_is_sound(release: str, path: Path) -> bool:
@@ -280,9 +280,9 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
     If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
-    facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
-    known = {published, *([] if stated is None else [certificate_digest(stated)])}
-    return facts is not None and certificate_digest(facts) in known
+    prepared, in_public = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
+    digests = {published, *([] if in_public is None else [certificate_digest(in_public)])}
+    return prepared is not None and certificate_digest(prepared) in digests
 
 
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
@@ -311,8 +311,8 @@ def _lacks_rows(made: Path, public: Path) -> bool:
     """
     if made.suffix != ".csv":
         return False
-    there, whole = (Counter(file.read_bytes().split(b"\r\n")) for file in (public, made))
-    return there < whole
+    published_lines, made_lines = (Counter(file.read_bytes().split(b"\r\n")) for file in (public, made))
+    return published_lines < made_lines
 
 
 def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
@@ -338,17 +338,17 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
         return facts
-    made: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
-    if _BUNDLE_FORMAT in made:
-        made[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
-    if _numbers_agree(made, public):
-        made = {name: fact for name, fact in made.items() if name in public}
-        for name in made.keys() & _SENTENCES:
-            stated = public[name]
-            if isinstance(stated, dict) and isinstance(made[name], dict):  # JSON files have sorted names
-                stated = {one: stated[one] for one in made[name] if one in stated} | stated
-            made[name] = stated
-    return cast("Certificate", made)
+    result: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
+    if _BUNDLE_FORMAT in result:
+        result[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
+    if _numbers_agree(result, public):
+        result = {name: fact for name, fact in result.items() if name in public}
+        for name in result.keys() & _SENTENCES:
+            sentences = public[name]
+            if isinstance(sentences, dict) and isinstance(result[name], dict):  # JSON files have sorted names
+                sentences = {key: sentences[key] for key in result[name] if key in sentences} | sentences
+            result[name] = sentences
+    return cast("Certificate", result)
 
 
 @contextmanager
@@ -487,7 +487,8 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
     is_other = file.suffix in (".xlsx", ".gpkg")  # their library is not known
     is_other |= file.suffix == ".omx" and not one_software
     with suppress(pa.ArrowException, OSError):  # a Parquet file that cannot be read is damaged
-        is_other |= file.suffix == ".parquet" and len({pq.read_metadata(one).created_by for one in (file, public)}) > 1
+        if file.suffix == ".parquet":
+            is_other |= pq.read_metadata(file).created_by != pq.read_metadata(public).created_by
     return is_other and same_content(file, public)
 
 

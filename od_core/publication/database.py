@@ -38,7 +38,8 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
     for name, present in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
         if described := DATABASE.get(name):
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
-            texts |= {f'COLUMN {name}."{one}"': text for one, text in described.columns.items() if one in present}
+            comments = ((column, text) for column, text in described.columns.items() if column in present)
+            texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
             connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in texts.items()))
 
 
@@ -328,9 +329,9 @@ def _locked(name: str) -> OdError:
 def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise OdError if a newer version of this software wrote the database with the file name ``name``."""
     if _present(connection, ["format"]):
-        found = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
-        if found is not None and found > FORMAT:
-            raise _newer(f"{name} has format {found}, and this od-release reads up to format {FORMAT}", "od-release")
+        newest = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
+        if newest is not None and newest > FORMAT:
+            raise _newer(f"{name} has format {newest}, and this od-release reads up to format {FORMAT}", "od-release")
 
 
 def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:

@@ -328,7 +328,7 @@ def _sheet_rows(name: str, part: bytes) -> pa.Table:
         texts = pc.replace_substring(texts, code, sign)
     if b"_x" in part:
         coded = re.compile("_x([0-9A-Fa-f]{4})_")
-        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), one) for one in texts.to_pylist()])
+        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), text) for text in texts.to_pylist()])
     sides = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
     return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
 
@@ -357,7 +357,9 @@ def _read_geopackage(path: Path) -> pa.Table:
 
 def _read_code_lists(path: Path) -> pa.Table:
     lists = json.loads(path.read_bytes())["data"]["codelists"]
-    return pa.Table.from_pylist([{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]])
+    return pa.Table.from_pylist(
+        [{"list": code_list["id"], "code": code["id"]} for code_list in lists for code in code_list["codes"]]
+    )
 
 
 def _read_structure(path: Path) -> pa.Table:
@@ -378,8 +380,8 @@ def _read_structure(path: Path) -> pa.Table:
 
 def _read_atlas(path: Path) -> pa.Table:
     """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
-    found = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
-    content = gzip.decompress(base64.b64decode(found[1] if found else b""))
+    match = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
+    content = gzip.decompress(base64.b64decode(match[1] if match else b""))
     end = 4 + int.from_bytes(content[:4], "little")
     header: dict[str, Any] = json.loads(content[4:end])
     start = end + -end % 8

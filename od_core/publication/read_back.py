@@ -135,6 +135,6 @@ def damaged(key: ReleaseKey, fault: str) -> OdError:
 
 def lost(keys: Sequence[ReleaseKey]) -> OdError:
     """Return the OdError for published releases whose bundles are missing."""
-    named = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
+    bundles = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
     step = REPAIR if len(keys) == 1 else f"for each: {REPAIR}"
-    return OdError("OD-BUNDLE-ABSENT", f"{named} missing, although published", next_step=step)
+    return OdError("OD-BUNDLE-ABSENT", f"{bundles} missing, although published", next_step=step)

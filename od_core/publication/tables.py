@@ -144,18 +144,18 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
 
     The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.
     """
-    mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
-    levels = [level for _, level in mine.groupby("level")]
+    of_geography = areas[areas["geography"] == digest].sort_values(["level", "position"])
+    levels = [level for _, level in of_geography.groupby("level")]
     codes, zones = tuple(tuple(level["area"]) for level in levels), levels[-1]
     parents = [np.empty(0, dtype=np.int32)]
     for above, level in zip(codes, levels[1:], strict=False):
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
     coordinates = boundaries = names = None
-    if {*COORDINATES} <= {*mine.columns} and zones[list(COORDINATES)].notna().any(axis=None):
+    if {*COORDINATES} <= {*of_geography.columns} and zones[list(COORDINATES)].notna().any(axis=None):
         coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
-    if BOUNDARY in mine.columns and zones[BOUNDARY].notna().any():
+    if BOUNDARY in of_geography.columns and zones[BOUNDARY].notna().any():
         boundaries = tuple(zones[BOUNDARY].where(zones[BOUNDARY].notna(), None))
-    if "name" in mine.columns and mine["name"].notna().any():
+    if "name" in of_geography.columns and of_geography["name"].notna().any():
         names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
         levels=tuple(level["level_name"].iloc[0] for level in levels[1:]),

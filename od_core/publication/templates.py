@@ -104,9 +104,10 @@ def _environment(ending: str) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
-    environment.filters |= {each.__name__: each for each in (*written, float_above, promise_text, sentence)}
+    functions = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
+    environment.filters |= {function.__name__: function for function in (*functions, promise_text, sentence)}
     environment.filters |= {
+        "float_above": float_above,
         "above": text_above,
         "below": text_below,
         "fraction": Fraction,
@@ -182,12 +183,12 @@ def _filled_in(part: Any, values: dict[str, object]) -> Any:
     if isinstance(part, _Fact):
         return _environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):
-        return [_filled_in(one, values) for one in part]
+        return [_filled_in(item, values) for item in part]
     if not isinstance(part, dict):
         return part
-    made: dict[str, Any] = {}
-    for name, one in part.items():
-        found = _filled_in(one, values | made)
-        if found is not None or not isinstance(one, _Fact):
-            made[name] = found
-    return made
+    filled: dict[str, Any] = {}
+    for name, item in part.items():
+        found = _filled_in(item, values | filled)
+        if found is not None or not isinstance(item, _Fact):
+            filled[name] = found
+    return filled

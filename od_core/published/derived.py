@@ -99,8 +99,8 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
 
     A release of which only the zip file is there was published, too: to leave it out would choose other releases.
     """
-    known = sorted({*published_bundles(releases), *zipped_bundles(releases)})
-    newest = {key.period: key for key in known if key.release == series}
+    keys = sorted({*published_bundles(releases), *zipped_bundles(releases)})
+    newest = {key.period: key for key in keys if key.release == series}
     if not newest:
         raise _absent(f"no release of {series} is published here", releases)
     return list(newest.values())
@@ -116,13 +116,13 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     Raises:
         OdError: the key has another form or another period, or no such release of the series is published.
     """
-    asked = Asked.of(name, period, None)
-    if asked.revision is not None:
+    request = Asked.of(name, period, None)
+    if request.revision is not None:
         return ReleaseKey.parse(name)
-    found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
-    if not found:
+    matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
+    if not matching:
         raise _absent(f"no release of {name} for {period} is published here", releases)
-    return max(found, key=lambda key: (Period(key.period).end, key.revision))
+    return max(matching, key=lambda key: (Period(key.period).end, key.revision))
 
 
 def _absent(message: str, releases: Path) -> OdError:
@@ -140,15 +140,15 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
         if key.release != first.release:
             continue
         with bundle_folder(place) as folder:
-            stated = certificate_of(folder)
-        if stated.get("format") != kind.format:
+            certificate = certificate_of(folder)
+        if certificate.get("format") != kind.format:
             raise OdError(
                 "OD-DERIVED-NAME",
                 f"{key} is a release of a declared series, whose name derived flows need",
                 next_step=f"rename the declared series {key.release}",
             )
         if key.period == first.period:
-            if stated.get("sources") == sources:
+            if certificate.get("sources") == sources:
                 return key
             newest = key.revision
     return ReleaseKey(first.release, first.period, newest + 1)
@@ -190,7 +190,7 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
         OdError: no release of the series is published, or two of them overlap.
     """
     begin = Period(key.period).first
-    before = [one for one in newest_revisions(releases, key.release) if Period(one.period).end <= begin]
+    before = [earlier for earlier in newest_revisions(releases, key.release) if Period(earlier.period).end <= begin]
     return ASSISTED.in_sequence(before, None)[-most:] if before and most else []
 
 

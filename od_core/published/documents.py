@@ -146,12 +146,12 @@ class Facts:
         """
         if self.is_derived:
             return None
-        levels = [one for one in self.plan["steps"] if not one.keys() & {"breakdown", "area_totals"}]
-        step = [one for one in levels if not is_of_uncounted(one)][-1]
+        levels = [step for step in self.plan["steps"] if not step.keys() & {"breakdown", "area_totals"}]
+        step = next(step for step in reversed(levels) if not is_of_uncounted(step))
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        found = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
-        scale = next(filter(None, found), None)
+        scales = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
+        scale = next(filter(None, scales), None)
         return None if scale is None else laplace_reach(Fraction(scale))
 
     @property
@@ -233,25 +233,22 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    own, account, found = guarantee_of(certificate), certificate.get("account"), []
+    own, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
     unit = certificate["unit"]
     if account is not None:
-        together = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
-        found.append(Loss(together, Guarantee.of_cap(Cap.from_facts(account["cap"]), own.delta)))
+        subject = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
+        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), own.delta)))
     if unit == "user_year" and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
-        known = (account or {}).get("periods_of_year")
-        periods = known or most_in_a_year(Period(certificate["period"]))
+        periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
         in_full = Fraction(spent["rho_by_level_exact"][-1]) if is_of_uncounted(plan["steps"][-1]) else Fraction(0)
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         rho = largest_rho([Fraction(spent["rho_exact"]) - in_full] * periods, bound, year) + periods * in_full
-        named = f"A year of {periods} periods, each of them released once like this one,"
-        found.append(Loss(named, Guarantee.of_rho(rho, own.delta)))
-    derived = "sources" in certificate
-    found.append(
-        Loss("These numbers, with the releases that they follow from," if derived else "This release alone", own)
-    )
-    return tuple(found)
+        subject = f"A year of {periods} periods, each of them released once like this one,"
+        losses.append(Loss(subject, Guarantee.of_rho(rho, own.delta)))
+    is_derived = "sources" in certificate
+    subject = "These numbers, with the releases that they follow from," if is_derived else "This release alone"
+    return (*losses, Loss(subject, own))
 
 
 def of_100(probability: Fraction) -> int:
@@ -291,8 +288,8 @@ class Disclosure:
 
     def facts(self) -> dict[str, Any]:
         """Return what was written, ready for JSON."""
-        stated = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
-        return stated | {"changed": [*self.changed]}
+        facts = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
+        return facts | {"changed": [*self.changed]}
 
 
 def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]]:
@@ -310,21 +307,22 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 
 
 def _documents(facts: Facts) -> dict[str, str]:
-    given = {
+    """Return the text of each disclosure document by its file name."""
+    values = {
         "facts": facts,
         "certificate": facts.certificate,
         "said": facts.said,
         "to_complete": TO_COMPLETE,
         "trips_of_a_person": TRIPS_OF_A_PERSON,
     }
-    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **given)
+    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
     answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
     return {
-        REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **given)),
+        REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **values)),
         CHECKLIST: checklist_json(facts, checklist),
-        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **given, checklist=checklist, answers=answers),
-        NOTICE: filled("disclosure/notice.html", **given),
-        ASSESSMENT: filled("disclosure/impact-assessment.md", **given, beliefs=_beliefs(facts)),
+        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
+        NOTICE: filled("disclosure/notice.html", **values),
+        ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
         PROVENANCE: _json(provenance(facts)),
     }
 
@@ -336,39 +334,36 @@ def provenance(facts: Facts) -> dict[str, Any]:
         """Return an identifier, in which unusual characters are escaped as in addresses."""
         return f"od:{kind}/{quote(name, safe='/')}"
 
-    given = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
-    stated: dict[str, Any] = filled_data("disclosure/provenance.json", **given)
-    for kind, relations in stated.items():
-        if isinstance(relations, list):  # they have identifiers
-            numbered = {f"_:{kind}{number}": one for number, one in enumerate(relations, start=1)}
-            stated[kind] = {name: {f"prov:{end}": of for end, of in one.items()} for name, one in numbered.items()}
-    return stated
+    values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
+    document: dict[str, Any] = filled_data("disclosure/provenance.json", **values)
+    for kind, listed in document.items():
+        if isinstance(listed, list):  # relations, which have no names of their own and are numbered
+            relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
+            document[kind] = {f"_:{kind}{number}": relation for number, relation in enumerate(relations, start=1)}
+    return document
 
 
 def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
     """Return the checklist as JSON text, which meets ``nist_checklist.schema.json``."""
-    stated = {
+    items = []
+    for layer in checklist["layers"]:
+        for item in layer["items"]:
+            evidence = [f"certificate.json#{pointer}" for pointer in item["evidence"].split()]
+            documentation = [f"docs/{place}" for place in item["documentation"].split()]
+            entry = {"id": item["id"], "layer": layer["layer"], **item}
+            items.append(entry | {"evidence": evidence, "documentation": documentation})
+    document = {
         "publication": checklist["publication"],
         "doi": "10.6028/NIST.SP.800-226",
         "release": str(facts.key),
         "certificate": certificate_digest(facts.certificate),
-        "items": [
-            {
-                "id": item["id"],
-                "layer": layer["layer"],
-                **item,
-                "evidence": [f"certificate.json#{pointer}" for pointer in item["evidence"].split()],
-                "documentation": [f"docs/{place}" for place in item["documentation"].split()],
-            }
-            for layer in checklist["layers"]
-            for item in layer["items"]
-        ],
+        "items": items,
     }
-    return _json(stated)
+    return _json(document)
 
 
-def _json(stated: dict[str, Any]) -> str:
-    return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _yaml(entry: dict[str, Any]) -> str:
@@ -389,7 +384,7 @@ _Dumper.add_representer(str, _text)
 
 def _beliefs(facts: Facts) -> list[list[str]]:
     """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
-    bounded = [one.guarantee for one in facts.losses if one.guarantee.odds is not None]
+    bounded = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
     rows = []
     for prior in PRIORS:
         ranges = [guarantee.posterior(prior) for guarantee in bounded]
@@ -422,13 +417,14 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
 
 
 def _refuse_unsuitable(folder: Path) -> None:
-    whole = folder.resolve()
+    """Raise OdError if a folder is a bundle or a file, or lies in one."""
+    path = folder.resolve()
     faults = {
         f"{folder} is the folder of a bundle, or lies in one": lambda place: (place / CHECKSUMS).is_file(),
         f"{folder} is a file, or lies below one": Path.is_file,
     }
-    for fault, has_it in faults.items():
-        if any(has_it(place) for place in (whole, *whole.parents)):
+    for fault, is_unsuitable in faults.items():
+        if any(is_unsuitable(place) for place in (path, *path.parents)):
             raise OdError("OD-DISCLOSURE-FOLDER", fault, next_step="name another folder for the documents")
 
 

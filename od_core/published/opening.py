@@ -35,13 +35,13 @@ _ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
     """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
-    stated = certificate.get("format")
+    named_format = certificate.get("format")
     for kind in _ALL:
-        if kind.format == stated:
+        if kind.format == named_format:
             return kind
     raise OdError(
         "OD-CERTIFICATE-FORMAT",
-        f"the certificate states the format {str(stated)[:60]!r}, which this version does not read",
+        f"the certificate states the format {str(named_format)[:60]!r}, which this version does not read",
         next_step="use the version of the software that the certificate names",
     )
 
@@ -67,8 +67,8 @@ def open_release(
             another period or revision than asked for, or is left out, but there are several series; the release in the
             database is not of flows; or the tables and the certificate of the release contradict each other.
     """
-    place, asked = Path(path), Asked.of(release, period, revision)
-    return open_bundle(place, asked)[1] if place.is_dir() or _is_zip(place) else open_flows(place, asked)
+    place, request = Path(path), Asked.of(release, period, revision)
+    return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)
 
 
 def open_bundle(
@@ -121,16 +121,16 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
     Raises:
         OdError: the database cannot be read.
     """
-    known = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    return sorted(known - published_bundles(releases).keys())
+    keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
+    return sorted(keys - published_bundles(releases).keys())
 
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    found = {}
+    bundles = {}
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle
-            found[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
-    return dict(sorted(found.items()))
+            bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
+    return dict(sorted(bundles.items()))
 
 
 def published_derived(releases: Path) -> list[ReleaseKey]:

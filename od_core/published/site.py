@@ -190,7 +190,7 @@ class SiteRelease:
 
 def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
     """Return the last revision of each period of a series, newest period first."""
-    newest = {release.key.period: release for release in sorted(releases, key=lambda one: one.key)}
+    newest = {release.key.period: release for release in sorted(releases, key=lambda release: release.key)}
     return [newest[period] for period in sorted(newest, reverse=True)]
 
 
@@ -253,38 +253,38 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     bundles = published_bundles(releases)
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
-    found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
-    if not found and left_out:
+    releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
+    if not releases_found and left_out:
         raise _left_out(left_out)
-    if not found:
+    if not releases_found:
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_pages(site, found))
-    changed = [name for release in found for name in _copied(release, folder)]
+    pages = dict(_pages(site, releases_found))
+    changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
-    return Site(folder, len(_by_series(found)), len(found), tuple(changed), left_out)
+    return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
 def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
-    series = [(name, newest_revisions(own)) for name, own in by_series.items()]
+    series = [(name, newest_revisions(of_series)) for name, of_series in by_series.items()]
     yield HOME, filled("site/home.html", site=site, series=series, releases=found)
     yield CATALOGUE, catalogue(site, found)
-    for name, own in by_series.items():
-        yield f"{name}/index.html", series_page(site, name, own)
+    for name, of_series in by_series.items():
+        yield f"{name}/index.html", series_page(site, name, of_series)
     for release in found:
         yield release.croissant, croissant(site, release)
     if site.base is not None:
-        newest = sorted(found, key=lambda one: (one.certificate["measured_at"], one.key), reverse=True)
+        newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
         yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
 
 
 def _by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
     """Return the releases of each series, by its name. They are in the order of their keys."""
-    return {name: [*own] for name, own in groupby(releases, key=lambda one: one.key.release)}
+    return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
 
 def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
@@ -308,7 +308,7 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
 
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
-    series = [own[0] for own in _by_series(releases).values()]
+    series = [of_series[0] for of_series in _by_series(releases).values()]
     given = {"site": site, "base": site.base or "", "series": series, "releases": releases}
     return _json(filled_data("site/catalog.json", **given))
 
@@ -324,11 +324,11 @@ def _json(value: object) -> str:
 
 
 def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
-    named = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
+    faulty = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
     return OdError(
         "OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT",
-        f"the site leaves out published releases: {named}",
+        f"the site leaves out published releases: {faulty}",
         next_step=f"for each: {REPAIR}; then write the site again",
     )
 

@@ -164,10 +164,10 @@ class CountQuery:
             for side, geography, terms in self.sides
         }
         return zones | {
-            f"{loaded_column(one.name)}_list": pa.table(
-                {"category": one.categories, "digit": np.arange(len(one.categories), dtype=np.int32) * size}
+            f"{loaded_column(breakdown.name)}_list": pa.table(
+                {"category": breakdown.categories, "digit": np.arange(len(breakdown.categories), dtype=np.int32) * size}
             )
-            for one, size in self._sizes
+            for breakdown, size in self._sizes
         }
 
     def sql(self, name: str, *given: object) -> str:
@@ -217,24 +217,26 @@ class CountQuery:
             is_same = np.all(terms == terms[0], axis=0)
             factors.append([str(terms[0, step]) if is_same[step] else name for step, name in enumerate(names)])
         products = [
-            f"CAST({one} AS BIGINT) * {other}" for one, other in zip(*factors, strict=True) if "0" not in (one, other)
+            f"CAST({of_origin} AS BIGINT) * {of_destination}"
+            for of_origin, of_destination in zip(*factors, strict=True)
+            if "0" not in (of_origin, of_destination)
         ]
         return " + ".join(products) or "CAST(0 AS BIGINT)"
 
     @property
     def digits(self) -> list[str]:
         """SQL for the digit of each breakdown in the code of a record's segments, 0 for a category that is faulty."""
-        others = [0 if one.unknown is None else one.categories.index(one.unknown) for one in self.breakdowns]
-        return [
-            f"coalesce({loaded_column(one.name)}.digit, {position * size})"
-            for position, (one, size) in zip(others, self._sizes, strict=True)
-        ]
+        digits = []
+        for breakdown, size in self._sizes:
+            position = 0 if breakdown.unknown is None else breakdown.categories.index(breakdown.unknown)
+            digits.append(f"coalesce({loaded_column(breakdown.name)}.digit, {position * size})")
+        return digits
 
     @property
     def _sizes(self) -> list[tuple[Breakdown, int]]:
         """Each breakdown, and the number by which its positions are multiplied in the code of segments."""
-        numbers = [len(one.categories) for one in self.breakdowns]
-        return [(one, prod(numbers[at + 1 :])) for at, one in enumerate(self.breakdowns)]
+        numbers = [len(breakdown.categories) for breakdown in self.breakdowns]
+        return [(breakdown, prod(numbers[at + 1 :])) for at, breakdown in enumerate(self.breakdowns)]
 
 
 class Tally:
@@ -361,7 +363,7 @@ def count_trips(
     """
     query = CountQuery(tree, period=period, **asked)
     records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)
-    categories = [category for one in query.breakdowns for category in one.categories]
+    categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
         connection.register("loaded", records)
         return _counted(
@@ -399,11 +401,11 @@ def count_records(
             source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
             faults.check_unit_columns(query.unit, columns, user="user")
-            for one in query.breakdowns:
-                if loaded_column(one.name) not in columns:
+            for breakdown in query.breakdowns:
+                if loaded_column(breakdown.name) not in columns:
                     raise OdError(
                         "OD-TRIPS-COLUMN",
-                        f"the loaded records have no categories of breakdown {one.name!r}",
+                        f"the loaded records have no categories of breakdown {breakdown.name!r}",
                         next_step="declare where its categories are read from, and read the records again",
                     )
             query = replace(query, is_flows="trips" in columns)

@@ -72,11 +72,11 @@ class TripCounts:
 
     def __post_init__(self) -> None:
         if len(self.before) != len(self.rank) + 1 or any(
-            (np.diff(each) <= 0).any() for each in (self.rank, self.before)
+            (np.diff(values) <= 0).any() for values in (self.rank, self.before)
         ):
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
         for name, segments in self.by_segment.items():
-            if sum(one.total for one in segments) != self.total:
+            if sum(category.total for category in segments) != self.total:
                 raise OdError(
                     "OD-TRIPS-SEGMENTS",
                     f"the categories of breakdown {name!r} do not have as many trips as all records",
@@ -98,9 +98,9 @@ class TripCounts:
         consecutive leaf pairs can be joined, so a fingerprint does not depend on how counts are cut into files.
         """
         for segments in self.by_segment.values():
-            rank = np.concatenate([one.rank for one in segments])
-            category = np.repeat(np.arange(len(segments)), [len(one.rank) for one in segments])
-            trips = np.concatenate([np.diff(one.before) for one in segments])
+            rank = np.concatenate([of_category.rank for of_category in segments])
+            category = np.repeat(np.arange(len(segments)), [len(of_category.rank) for of_category in segments])
+            trips = np.concatenate([np.diff(of_category.before) for of_category in segments])
             order = np.argsort(rank, kind="stable")
             yield np.diff(np.searchsorted(rank[order], self.rank, side="right"), prepend=0)
             yield category[order]
@@ -164,8 +164,10 @@ class TripCounts:
         none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
         by_segment = {
-            one.name: tuple(cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns))
-            for at, one in enumerate(breakdowns)
+            breakdown.name: tuple(
+                cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns)
+            )
+            for at, breakdown in enumerate(breakdowns)
         }
         return cls._merged(rank, trips, by_segment)
 
@@ -319,8 +321,8 @@ class CountFiles:
                 with pq.ParquetFile(self.store.read(file.name)) as opened:
                     groups = (opened.metadata.row_group(number) for number in range(opened.num_row_groups))
                     ranks = [group.column(0).statistics for group in groups]
-                    wanted = [number for number, own in enumerate(ranks) if own.min < end and own.max >= first]
-                    rank, *others = map(np.asarray, opened.read_row_groups(wanted, use_threads=False).columns)
+                    numbers = [number for number, own in enumerate(ranks) if own.min < end and own.max >= first]
+                    rank, *others = map(np.asarray, opened.read_row_groups(numbers, use_threads=False).columns)
                 start, stop = np.searchsorted(rank, [first, end])
                 yield rank[start:stop], *(column[start:stop] for column in others)
 
@@ -349,10 +351,10 @@ def finish_count_files(
     Raises OdError if the ranks of two files overlap, or the folder is complete already.
     """
     ordered = sorted(files, key=lambda file: file.first)
-    apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
+    apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
     listed: Any = [asdict(file) for file in ordered]
     if breakdowns:
-        listed = {"files": listed, "breakdowns": [one.facts() for one in breakdowns]}
+        listed = {"files": listed, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
     manifest = json.dumps(listed).encode()
     if not apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
         raise OdError("OD-COUNTS-TWICE", "leaf pairs were counted twice", next_step="count into a new folder")

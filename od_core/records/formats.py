@@ -91,9 +91,9 @@ class RecordColumns:
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
-        named += tuple(source.column for source in self.segments)
-        return tuple(dict.fromkeys(name for name in named if name is not None))
+        names = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        names += tuple(source.column for source in self.segments)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 _BY_PLACE = re.compile(r"\(column \d+: .*\)")
@@ -118,7 +118,9 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
     if isinstance(name, str):
         return name if name in columns and not _BY_PLACE.fullmatch(name) else None
     in_any_case = {column.casefold(): column for column in columns}
-    return next((in_any_case[one.casefold()] for one in name if one.casefold() in in_any_case), None)
+    return next(
+        (in_any_case[alternative.casefold()] for alternative in name if alternative.casefold() in in_any_case), None
+    )
 
 
 def shown(name: ColumnName) -> str:
@@ -189,14 +191,14 @@ class RecordFormat:
     outside_period: OutsidePeriod = "refuse"
 
     def __post_init__(self) -> None:
-        stated = [option for option in get_args(Option) if getattr(self, option) is not None]
-        for option in stated:
+        given = [option for option in get_args(Option) if getattr(self, option) is not None]
+        for option in given:
             if option not in self.takes:
                 raise _fault(
                     f"reader {self.name!r} does not take the option {option}: its files always have the same format"
                 )
-        if "table" in stated and len(stated) > 1:
-            raise _fault(f"the option {stated[0]} does not apply to a table of a DuckDB file")
+        if "table" in given and len(given) > 1:
+            raise _fault(f"the option {given[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
         for what, value, known in (
@@ -228,9 +230,9 @@ class RecordFormat:
 
     def refuse_options_of_text(self, source: Path) -> None:
         """Raise OdError if a delimiter or an encoding is stated, and the file is a Parquet file."""
-        stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
-        if stated and self.container_of(source) == "parquet":
-            raise _fault(f"the option {stated[0]} does not apply to Parquet files such as {source.name}")
+        given = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
+        if given and self.container_of(source) == "parquet":
+            raise _fault(f"the option {given[0]} does not apply to Parquet files such as {source.name}")
 
     def declared(
         self,
@@ -245,13 +247,13 @@ class RecordFormat:
         ``categories`` and ``nowhere`` are added to those of the format. The other options are delimiter, encoding,
         table, timestamps and outside_period. None, and False for ``one_row_a_trip``, leave the value unchanged.
         """
-        stated = {option: value for option, value in options.items() if value is not None}
+        given = {option: value for option, value in options.items() if value is not None}
         return replace(
             self,
             categories=(*self.categories, *categories),
             nowhere=tuple(dict.fromkeys((*self.nowhere, *nowhere))),
             one_row_a_trip=self.one_row_a_trip or one_row_a_trip,
-            **stated,  # type: ignore[arg-type]  # checked by the class
+            **given,  # type: ignore[arg-type]  # checked by the class
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:

@@ -117,7 +117,7 @@ def loaded_trips(
     column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
     are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
-    segments = [one.name for one in breakdowns]
+    segments = [breakdown.name for breakdown in breakdowns]
     names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
     _refuse_shared(names, segments, unit)
     always = ("origin", "destination", *segments, *(columns or {}))
@@ -260,7 +260,7 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
     The message lists the columns only if one of the needed columns is there: else they may be values of the first
     record, which a table without a header shows as names.
     """
-    has = f"; they have {shown_columns(names)}" if any(one in names for one in needed) else ""
+    has = f"; they have {shown_columns(names)}" if any(column in names for column in needed) else ""
     return OdError(
         code,
         f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}",
@@ -283,8 +283,8 @@ def _read_file(
             for name in optional:
                 if name not in types and (repeated := file.repeated(name)) is not None:
                     raise repeated.changed(code=code)
-            wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
+            columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
+            fields = ", ".join(_field(name, types[name], name in numbers) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
     except InputError as fault:
         raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))

@@ -263,7 +263,7 @@ class RecordQuery(ABC):
 
     def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
-        whens = (f"WHEN {one} THEN {self._text(category)}" for one, category in cases)
+        whens = (f"WHEN {condition} THEN {self._text(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
 
 
@@ -341,8 +341,8 @@ def _as_text(column: str, kind: str) -> str:
     if kind not in ("FLOAT", "DOUBLE"):
         return text
     is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
-    whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
-    return f"CASE WHEN NOT isnan({column}) THEN {whole} END"
+    as_text = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
+    return f"CASE WHEN NOT isnan({column}) THEN {as_text} END"
 
 
 FIRST_ROWS = 100_000

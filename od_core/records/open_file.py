@@ -91,11 +91,13 @@ def kind_of(source: Path) -> str | None:
     """
     with source.open("rb") as file:
         first = file.read(64)
-    found = next((kind for kind, of in _KINDS.items() if re.match(of["marks"].encode(), first, re.DOTALL)), None)
-    if found == _ZIP:
+    container = next(
+        (kind for kind, facts in _KINDS.items() if re.match(facts["marks"].encode(), first, re.DOTALL)), None
+    )
+    if container == _ZIP:
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
             return WORKBOOK if any(name.startswith("xl/workbook.") for name in archive.namelist()) else _ZIP
-    return found
+    return container
 
 
 def is_compressed(source: Path) -> bool:
@@ -175,8 +177,8 @@ class RecordFile:
         if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
             return other
         said, form = str(error), self.form
-        what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
-        message = f"cannot be read as {what.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
+        texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
+        message = f"cannot be read as {texts.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
         step = "correct the file of records"
         if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
             message, step = f"{message}: it is truncated or damaged", "download the file again"
@@ -232,9 +234,9 @@ class RecordFile:
         """
         self.form.refuse_options_of_text(self.source)
         found, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
-        wanted = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
-        if found != wanted:
-            message = f"is not {wanted}" if found is None else f"is {found}"
+        expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
+        if found != expected:
+            message = f"is not {expected}" if found is None else f"is {found}"
             step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
             if self.form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
@@ -314,11 +316,11 @@ class RecordFile:
         with pq.ParquetFile(self.source) as file:
             names, stored = own_names(file.schema_arrow.names), list(file.schema)
         relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quoted_name, names))})")
-        unstated = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
-        if not unstated or self.form.timestamps is None:
-            return relation, unstated
+        without_zone = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
+        if not without_zone or self.form.timestamps is None:
+            return relation, without_zone
         if self.form.timestamps == "utc":
-            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
+            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in without_zone)
             relation = relation.project(f"* REPLACE ({', '.join(instants)})")
         return relation, ()
 
@@ -330,8 +332,8 @@ class RecordFile:
         ).fetchall()
         tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
         if self.form.table not in tables:
-            known = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
-            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({known})", next_step=CORRECT)
+            tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
+            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
         schema, name = tables[self.form.table]
         return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
 
@@ -379,7 +381,7 @@ class OpenFile(RecordFile):
             return self.fault("OD-TRIPS-COLUMN", message, next_step=CORRECT)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         next_step = "add a header line with the column names, or correct the columns named in the configuration"
-        other = next((one for one in ",;\t|:" if _has_any(expected, self.first_line(one))), None)
+        other = next((sign for sign in ",;\t|:" if _has_any(expected, self.first_line(sign))), None)
         if other is not None:
             message += f", but it does if {other!r} separates the fields"
             next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
@@ -389,8 +391,8 @@ class OpenFile(RecordFile):
 
     def repeated(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
-        asked = {one.lower() for one in ((name,) if isinstance(name, str) else name)}
-        places = [str(place) for place, one in enumerate(self.header(), start=1) if one.lower() in asked]
+        requested = {column.lower() for column in ((name,) if isinstance(name, str) else name)}
+        places = [str(place) for place, column in enumerate(self.header(), start=1) if column.lower() in requested]
         if len(places) < 2:
             return None
         what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"

@@ -65,7 +65,7 @@ class Breakdown:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if isinstance(self.categories, str) or not all(isinstance(one, str) for one in self.categories):
+        if isinstance(self.categories, str) or not all(isinstance(category, str) for category in self.categories):
             raise _fault(f"the categories of {self.name!r} are not a list of texts", "list them as texts")
         object.__setattr__(self, "categories", tuple(self.categories))
         if not 2 <= len(self.categories) <= MOST_CATEGORIES:
@@ -145,14 +145,14 @@ def breakdowns(
 
 def counts_unlisted(declared: Sequence[Breakdown]) -> bool:
     """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
-    return all(one.unknown is not None for one in declared)
+    return all(breakdown.unknown is not None for breakdown in declared)
 
 
 def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
     """Return the breakdown with a name. Raises OdError if there is none."""
-    names = [one.name for one in declared]
+    names = [breakdown.name for breakdown in declared]
     refuse_unknown("breakdown", name, names, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
-    return next(one for one in declared if one.name == name)
+    return next(breakdown for breakdown in declared if breakdown.name == name)
 
 
 def _fault(message: str, next_step: str) -> OdError:
@@ -166,7 +166,7 @@ def by_category(
 
     ``code`` is the code of each record, at least 0; shape (records,).
     """
-    sizes = [len(one.categories) for one in breakdowns]
+    sizes = [len(breakdown.categories) for breakdown in breakdowns]
     category = (code // prod(sizes[at + 1 :]) % sizes[at]).astype(np.uint8)  # NumPy sorts bytes in linear time
     order = np.argsort(category, kind="stable")
     ends = np.cumsum(np.bincount(category, minlength=sizes[at]))
@@ -263,14 +263,14 @@ class SegmentSource:
                 raise self._fault(f"list {category!r}, which {self.derive} never gives ({known})", "correct the list")
 
     def _check_lookup(self) -> None:
-        found = [text for text, _ in self.lookup]
+        texts = [text for text, _ in self.lookup]
         for text, category in self.lookup:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
                 raise self._fault("have a lookup of other values than texts", "write texts, such as '1': car")
             if text not in _FIXED.get(self.derive, (text,)):
                 known = nearest_known(text, _FIXED[self.derive])
                 raise self._fault(f"look up {text!r}, which {self.derive} never gives ({known})", "correct lookup")
-        if len(set(found)) < len(found):
+        if len(set(texts)) < len(texts):
             raise self._fault("have a lookup that states a text twice", "state each text once")
         if self.lookup and self.derive == "number":
             raise self._fault("have a lookup of numbers", "use breaks and bands for numbers, or leave out derive")
@@ -280,7 +280,7 @@ class SegmentSource:
             if self.breaks or self.bands:
                 raise self._fault(f"have bands, but derive is {self.derive!r}", "derive number, or leave out the bands")
             return
-        if any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in self.breaks):
+        if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in self.breaks):
             raise self._fault("have breaks that are not numbers", "write numbers")
         object.__setattr__(self, "breaks", tuple(map(float, self.breaks)))
         if not all(map(isfinite, self.breaks)) or any(low >= high for low, high in pairwise(self.breaks)):
@@ -297,7 +297,8 @@ class SegmentSource:
 
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
     """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
-    declared, read = {one.name: one for one in breakdowns}, [one.breakdown for one in sources]
+    declared = {breakdown.name: breakdown for breakdown in breakdowns}
+    read = [source.breakdown for source in sources]
     missing = next((name for name in declared if name not in read), None)
     if missing is not None:
         message = f"no column is declared for the categories of {missing!r}"

@@ -240,8 +240,8 @@ def _each(task: Task) -> Callable[[_Batches], _Batches]:
 
     def outcomes(batches: _Batches) -> _Batches:
         for batch in batches:
-            found = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
-            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(found, pa.string())], ["part", "outcome"])
+            outcomes = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
+            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(outcomes, pa.string())], ["part", "outcome"])
 
     return outcomes
 

@@ -356,7 +356,7 @@ class Nodes:
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
     """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
-    lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
+    lower, upper = np.concatenate([node.lower for node in nodes]), np.concatenate([node.upper for node in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
 

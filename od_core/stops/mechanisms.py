@@ -740,7 +740,7 @@ class PrivTree(StopsMechanism):
             nodes, sides = nodes.chosen(splits), sides[splits]
             refuse_too_many(self.name, sum(map(len, leaves)) + 2 * len(nodes))
             nodes = _halved(nodes, sides, sizes, rows)
-        noisy, path = path.measured(np.concatenate([each.trips for each in leaves]), path.left)
+        noisy, path = path.measured(np.concatenate([leaf.trips for leaf in leaves]), path.left)
         return Drawn(joined(leaves, [noisy]), (path,))
 
 

@@ -96,19 +96,18 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     Raises:
         OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
-    stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
-    facts = stated["plan"]
+    certificate, (boxes,) = certificate_and_tables(bundle, ["boxes"])
+    facts = certificate["plan"]
     grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
     plan = pure_plan(plan_stops, grid, facts=facts, mechanisms=MECHANISMS)
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
-    table = boxes_table(plan.grid.dimensions, interval=has_intervals(stated))
+    table = boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
         raise changed("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    release = estimated(
-        plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
-    )
-    if not release.boxes[list(boxes.columns)].equals(boxes) or stated["contents"]["boxes"] != len(boxes):
+    spent, measured = stated_spent(plan, certificate), [(plan.step, NoisyVector.in_memory([flat]))]
+    release = estimated(plan, measured, spent=spent, noise=certificate["noise"])
+    if not release.boxes[list(boxes.columns)].equals(boxes) or certificate["contents"]["boxes"] != len(boxes):
         raise changed("boxes")
     return release
 

@@ -112,8 +112,8 @@ class StopsRelease(PlannedRelease):
             OdError: a range is invalid, as in :func:`od_core.stops.geometry.checked_ranges`.
         """
         single = np.ndim(ranges) == 2
-        asked = [ranges] if single else ranges
-        answered = self._index.answers(self.counts, checked_ranges(asked, self.plan.grid.sizes))  # type: ignore[arg-type]
+        several = [ranges] if single else ranges
+        answered = self._index.answers(self.counts, checked_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
@@ -131,12 +131,12 @@ class StopsRelease(PlannedRelease):
         space = self.plan.grid.sizes
         places = len(space) // max(1, len(origin))
         if places < 2 or len(space) % places:
-            said = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
-            raise query_fault(said)
+            message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
+            raise query_fault(message)
         of_a_place = len(space) // places
         if not len(origin) == len(destination) == of_a_place:
-            said = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
-            raise query_fault(said)
+            message = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
+            raise query_fault(message)
         between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
         return float(self.query([*origin, *between, *destination]))
 

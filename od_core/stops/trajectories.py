@@ -218,8 +218,8 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
         columns = [column for _, column in values.items()]
         if columns and all(map(holds_numbers, columns)):
             numbers = [exact_numbers(column) for column in columns]
-            is_whole = all(np.issubdtype(one.dtype, np.integer) for one in numbers)
-            values = np.column_stack([one.astype(np.int64 if is_whole else np.float64) for one in numbers])
+            is_whole = all(np.issubdtype(number.dtype, np.integer) for number in numbers)
+            values = np.column_stack([number.astype(np.int64 if is_whole else np.float64) for number in numbers])
     try:
         table = np.asarray(values)
     except ValueError:  # rows of unequal length

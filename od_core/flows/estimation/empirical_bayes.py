@@ -79,17 +79,17 @@ class Rows:
         areas, largest = _row_areas(plan), 0
         sums, cells = np.zeros((2, areas), dtype=np.int64)
         for part in parts:
-            own = slice(part.first, part.first + len(part.sums))
-            sums[own] += part.sums
-            cells[own] += part.cells
+            areas_of_part = slice(part.first, part.first + len(part.sums))
+            sums[areas_of_part] += part.sums
+            cells[areas_of_part] += part.cells
             largest = max(largest, part.largest)
         return cls(sums, cells, largest)
 
     def trimmed(self) -> Rows:
         """Return the rows without the areas before the first and after the last area that has leaves."""
-        there = np.flatnonzero(self.cells)
-        own = slice(there[0], there[-1] + 1) if len(there) else slice(0, 0)
-        return Rows(self.sums[own], self.cells[own], self.largest, int(own.start))
+        with_leaves = np.flatnonzero(self.cells)
+        extent = slice(with_leaves[0], with_leaves[-1] + 1) if len(with_leaves) else slice(0, 0)
+        return Rows(self.sums[extent], self.cells[extent], self.largest, int(extent.start))
 
     def refuse_large(self) -> None:
         """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
@@ -173,8 +173,10 @@ def posterior_leaves(
         expansion, noisy = piece
         trips = np.empty_like(noisy)
         given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        known = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        posterior_tables = posterior.bin_of, posterior.mean, posterior.deviation
+        _share_out(
+            *given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *posterior_tables, least, lump, trips
+        )
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
     return in_order(leaves, leaf.expanded(plan))
@@ -352,8 +354,8 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     pooled = maximised(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
     def moments(number: int) -> tuple[Reals, Reals]:
-        own = counts[bin_of == number].sum(axis=0)
-        prior = maximised(noise, own, pooled, _BIN_ITERATIONS)
+        of_bin = counts[bin_of == number].sum(axis=0)
+        prior = maximised(noise, of_bin, pooled, _BIN_ITERATIONS)
         mean, deviation = _moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 

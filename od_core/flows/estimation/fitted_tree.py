@@ -80,7 +80,7 @@ class Estimates:
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
         return Estimates(
-            *(np.where(chosen, *each) for each in zip(vars(self).values(), vars(other).values(), strict=True))
+            *(np.where(chosen, *values) for values in zip(vars(self).values(), vars(other).values(), strict=True))
         )
 
     def __add__(self, other: Estimates) -> Estimates:

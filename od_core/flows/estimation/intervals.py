@@ -178,8 +178,8 @@ class Intervals:
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
-        every = [_areas(fit, level) for fit in self.fits]
-        return AreaEstimates(*(reduce(add, each) for each in zip(*every, strict=True)))
+        of_releases = [_areas(fit, level) for fit in self.fits]
+        return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
 
     def begun(
         self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
@@ -397,12 +397,13 @@ class SegmentFit:
 
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
-        total, *own = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
-        excess = (total.estimate - math.fsum(one.estimate for one in own)) / len(own)
-        variance = float(segment_variance(np.array(total.variance), np.array(own[0].variance), len(own)))
+        total, *of_categories = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
+        number = len(of_categories)
+        excess = (total.estimate - math.fsum(estimate.estimate for estimate in of_categories)) / number
+        variance = float(segment_variance(np.array(total.variance), np.array(of_categories[0].variance), number))
         return replace(
-            own[category],
-            estimate=own[category].estimate + excess,
+            of_categories[category],
+            estimate=of_categories[category].estimate + excess,
             variance=variance,
             unseen=total.unseen,
             doubt=total.doubt,
@@ -450,11 +451,13 @@ def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
 
 
 def _combined(
-    total: Estimates | FittedLevel, own: Sequence[Estimates] | Sequence[FittedLevel]
+    total: Estimates | FittedLevel, of_categories: Sequence[Estimates] | Sequence[FittedLevel]
 ) -> tuple[list[Reals], Reals]:
     """Return the estimates of each category and their common variance; see the module docstring for the formula."""
-    excess = (total.estimate - sum(one.estimate for one in own)) / len(own)
-    return [one.estimate + excess for one in own], segment_variance(total.variance, own[0].variance, len(own))
+    number = len(of_categories)
+    excess = (total.estimate - sum(estimate.estimate for estimate in of_categories)) / number
+    variance = segment_variance(total.variance, of_categories[0].variance, number)
+    return [estimate.estimate + excess for estimate in of_categories], variance
 
 
 def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
@@ -587,7 +590,7 @@ def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> t
     ``nodes`` has those of each level. The pairs of zones below them are processed in blocks.
     """
     first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(each) for each in nodes)])
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(node) for node in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
     ends = np.cumsum(pairs)
     for start in range(0, int(pairs.sum()), _BLOCK):

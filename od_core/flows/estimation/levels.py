@@ -310,9 +310,9 @@ SideTotals = Mapping[int, tuple[Reals, float]]
 def of_area_totals(measured: Sequence[Measurement]) -> SideTotals:
     """Return the measured area totals."""
     return {
-        one.step.side: (one.reals(), float(one.step.variance))
-        for one in measured
-        if isinstance(one.step, AreaTotalStep)
+        measurement.step.side: (measurement.reals(), float(measurement.step.variance))
+        for measurement in measured
+        if isinstance(measurement.step, AreaTotalStep)
     }
 
 
@@ -323,8 +323,8 @@ of a breakdown, each of its categories."""
 
 def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
-    segments = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
-    totals: list[NoisyCounts] = [one for one in measured if not isinstance(one.step, AreaTotalStep)]
+    segments = {breakdown.name: segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
+    totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:
         totals = _combined(plan, measured, segments)
     return {"": [totals]} | segments

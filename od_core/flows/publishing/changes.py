@@ -38,8 +38,8 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
         mechanisms = [stated["mechanism"]["name"] for stated in (before, after)]
         rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
         rules = rules if rules[0] != rules[1] else []
-    said = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
-    return "".join(f" {sentence}" for sentence in said.values() if sentence)
+    sentences = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
+    return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:

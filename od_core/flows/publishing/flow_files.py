@@ -165,8 +165,8 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
     if not tables.breakdowns:
         return []
     files: list[BundleFile] = []
-    for one in tables.breakdowns:
-        files += _pair_files(tables.segments[one.name], pair_segments_table(one, interval=tables.interval))
+    for breakdown in tables.breakdowns:
+        files += _pair_files(tables.segments[breakdown.name], pair_segments_table(breakdown, interval=tables.interval))
     described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
     return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
@@ -185,7 +185,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
         write_batches(file, measured.schema, measured, compression="zstd")
 
     def rows() -> int:
-        return sum(len(one.noisy) for one in release.measured if one.step.by_segment == by_segment)
+        return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
     described = f"{what} with their noise, for users who make their own estimates."
     return BundleFile(PARQUET[name], described, write, table, rows)
@@ -222,10 +222,10 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
     sheets = []
     for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True):
         trips = pair.flows["trips"].to_numpy(np.int64)
-        shown = largest(trips, MOST_ROWS)
-        listed = "all" if len(shown) == len(trips) else f"the {len(shown):,} largest of"
+        rows_shown = largest(trips, MOST_ROWS)
+        listed = "all" if len(rows_shown) == len(trips) else f"the {len(rows_shown):,} largest of"
         line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
-        rows = pa.table(pair.columns).take(pa.array(shown))
+        rows = pa.table(pair.columns).take(pa.array(rows_shown))
         sheets.append(Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " ")))
     confidence = f"{100 * CONFIDENCE}"
     given = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
@@ -255,7 +255,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     tables = FlowTables.of(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
     releases = release.releases if isinstance(release, DerivedFlows) else [release]
-    moves = [one.plan.mechanism.segment_profile for one in releases if isinstance(one, Release)]
+    moves = [release.plan.mechanism.segment_profile for release in releases if isinstance(release, Release)]
     notes = filled_data(
         "flow_notes.yaml",
         tables=tables,
@@ -264,11 +264,14 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[(one.name, columns.listed_categories(one), columns.unlisted(one)) for one in tables.breakdowns],
+        lists=[
+            (breakdown.name, columns.listed_categories(breakdown), columns.unlisted(breakdown))
+            for breakdown in tables.breakdowns
+        ],
         matrices=[
-            (matrix_name(one, place), category)
-            for one in tables.breakdowns
-            for place, category in enumerate(one.categories)
+            (matrix_name(breakdown, place), category)
+            for breakdown in tables.breakdowns
+            for place, category in enumerate(breakdown.categories)
         ],
         dimensions=dimension_identifiers(tables.breakdowns).values(),
         all=ALL,

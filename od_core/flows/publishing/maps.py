@@ -76,11 +76,11 @@ class DesireLines:
         """
         columns = self.tables.pairs[-1].columns
         trips = columns["trips"].to_numpy()
-        known = trips > 0
+        is_drawn = trips > 0
         for side, geography in self.tables.sides.items():
             if len(places := located(geography)) < len(geography.zones):
-                known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
-        positions = np.flatnonzero(known)
+                is_drawn &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
+        positions = np.flatnonzero(is_drawn)
         return pa.table(columns).take(pa.array(positions[largest(trips[positions], self.most)]))
 
     @cached_property
@@ -232,13 +232,13 @@ class _Frame:
 
 def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], title: str) -> Markup:
     """Return the map of some flows, largest first, as SVG; ``ends`` are the ends of their :attr:`DesireLines.lines`."""
-    drawn = ends[:, :, ::-1]
-    frame = _Frame.around(drawn.reshape(-1, 2))
-    shown, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
+    places_of_ends = ends[:, :, ::-1]
+    frame = _Frame.around(places_of_ends.reshape(-1, 2))
+    labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
     lines = []
-    for flow, (start, end) in zip(shown, drawn.tolist(), strict=True):
+    for flow, (start, end) in zip(labels, places_of_ends.tolist(), strict=True):
         for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
             trips[place] = trips.get(place, 0) + flow["trips"]
             names[place] = name
@@ -246,8 +246,8 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.boundaries is not None]
-    known = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
-    others = {frame.place(place) for place in {*known.itertuples(index=False, name=None)} - trips.keys()}
+    places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
+    others = {frame.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
     return filled_markup(
         "flow_map.svg",
         title=title,
@@ -289,13 +289,13 @@ def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> 
 
 def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
     """Yield the left end, the height and the text of each label that overlaps no earlier one."""
-    taken: list[tuple[float, float, float, float]] = []
+    boxes: list[tuple[float, float, float, float]] = []
     for (x, y), name in named:
         text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
         box = (left, y - _LINE_HEIGHT / 2, left + width, y + _LINE_HEIGHT / 2)
-        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
+        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in boxes):
             continue
-        taken.append(box)
+        boxes.append(box)
         yield left, y + 5, text

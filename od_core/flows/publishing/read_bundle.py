@@ -59,7 +59,7 @@ _SIDES = ("origin", "destination")
 
 def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
     """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories)."""
-    found = {}
+    trips_by_breakdown = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
         cells = _pairs(plan.tree, plan.tree.depth, rows)
@@ -71,8 +71,8 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
         np.add.at(trips, (place, category), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
             raise changed("segments")
-        found[breakdown.name] = trips
-    return found
+        trips_by_breakdown[breakdown.name] = trips
+    return trips_by_breakdown
 
 
 def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
@@ -117,7 +117,7 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     """Return the area numbers of the codes in a table, row by row. Raises OdError if the geography lacks a code."""
     sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
-    numbers = [positions(table[name], side.codes[own]) for name, side, own in sides]
+    numbers = [positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
     if any(np.any(of_side < 0) for of_side in numbers):
         raise changed("areas")
     return Pairs(level, *numbers)
@@ -151,8 +151,8 @@ class Asked:
 
     def matches(self, key: ReleaseKey) -> bool:
         """Return whether the release with this key matches the request."""
-        asked = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
-        return all(wanted in (None, found) for wanted, found in asked)
+        pairs = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
+        return all(requested in (None, actual) for requested, actual in pairs)
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
         """Return the newest key that matches. Raises OdError if none matches, or keys of several series match."""

@@ -71,8 +71,8 @@ def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
 
     If such an identifier has another meaning in SDMX-CSV, the identifiers of all breakdowns begin with ``BY_``.
     """
-    prefix = "BY_" if any(one.name.upper() in _TAKEN for one in breakdowns) else ""
-    return {one.name: f"{prefix}{one.name.upper()}" for one in breakdowns}
+    prefix = "BY_" if any(breakdown.name.upper() in _TAKEN for breakdown in breakdowns) else ""
+    return {breakdown.name: f"{prefix}{breakdown.name.upper()}" for breakdown in breakdowns}
 
 
 def time_period(period: Period) -> str:
@@ -85,7 +85,7 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     key = ReleaseKey.parse(certificate["release"])
     series, dimensions = key.release.upper(), dimension_identifiers(tables.breakdowns)
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
-    categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
+    categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
     codes = filled("rows/codes.sql", sides=sides, categories=categories)
     given = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
     files = [
@@ -160,12 +160,12 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
     coded = dict(zip(tables.sides, [*lists] * 2, strict=False))
     columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
-    for one in tables.breakdowns:
-        coded[one.name] = _category_list_name(one, series)
-        columns |= {one.name: pair_segments_table(one, interval=False).column(one.name)}
-        codes = [{"id": category_identifier(category), "name": category} for category in one.categories]
-        lists[coded[one.name]] = {
-            "name": f"Categories of {one.name}",
+    for breakdown in tables.breakdowns:
+        coded[breakdown.name] = _category_list_name(breakdown, series)
+        columns |= {breakdown.name: pair_segments_table(breakdown, interval=False).column(breakdown.name)}
+        codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
+        lists[coded[breakdown.name]] = {
+            "name": f"Categories of {breakdown.name}",
             "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
             "codes": [{"id": ALL, "name": "All categories"}, *codes],
         }
@@ -191,7 +191,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
         "scheme": {"id": _CONCEPTS, "name": "Concepts of flows"},
         "concepts": list(concepts.values()),
         "components": {
-            "Dimension": [one for name, one in concepts.items() if name not in (TRIPS.name, *attributes)],
+            "Dimension": [concept for name, concept in concepts.items() if name not in (TRIPS.name, *attributes)],
             "Attribute": [concepts[name] for name in attributes if tables.interval],
             "Measure": [concepts[TRIPS.name]],
         },
