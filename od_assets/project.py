@@ -104,6 +104,7 @@ def project_at(root: Path) -> Project | None:
 
 
 def _dg_settings(root: Path) -> dict[str, Any]:
+    """Return the settings of ``dg`` from ``dg.toml`` or ``pyproject.toml``; empty if there are none."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
             settings = _parsed(root / name, (root / name).stat().st_mtime_ns)
@@ -160,12 +161,12 @@ def prepare_dagster_home() -> Path:
 
     The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
     """
-    own, stated = dagster_home(current_project().var), stated_home()
-    if stated is not None and stated != own:
-        return stated
-    make_folder(own)
-    settings, present = DAGSTER_SETTINGS.read_bytes(), own / DAGSTER_SETTINGS.name
+    own_home, stated_folder = dagster_home(current_project().var), stated_home()
+    if stated_folder is not None and stated_folder != own_home:
+        return stated_folder
+    make_folder(own_home)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), own_home / DAGSTER_SETTINGS.name
     if not present.exists() or present.read_bytes() != settings:
         write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
-    os.environ["DAGSTER_HOME"] = str(own)
-    return own
+    os.environ["DAGSTER_HOME"] = str(own_home)
+    return own_home

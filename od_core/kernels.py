@@ -90,6 +90,7 @@ def cache_folder() -> Path | None:
 
 
 def _places() -> list[Path]:
+    """Return the folders in which compiled functions are looked for, the preferred one first."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(given)]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home

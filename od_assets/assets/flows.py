@@ -86,6 +86,7 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets that measure and estimate the levels: two a level in the first band, then one for each band."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
     levels = [_measurement_asset(series, level) for level in above]
@@ -109,6 +110,7 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 
 
 def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
+    """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
     zones, counted = columns_of([series.name, "geography"], series.placing_columns), [series.name, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])

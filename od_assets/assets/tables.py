@@ -121,11 +121,14 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
 
 
 def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
-    """Return the columns that place a trip along a dimension of the grid: longitude, then latitude, of each place."""
+    """Return the columns from which a trip's cell along a dimension of the grid follows.
+
+    Each place of a trip has two dimensions: its longitude, and then its latitude.
+    """
     origin, destination, *stops = series.columns.codes
-    place = [origin, *stops, destination][dimension // 2]
-    code, *degrees = series.placing_columns
+    place_code = [origin, *stops, destination][dimension // 2]
+    zone_code, *degrees = series.placing_columns
     return [
-        *columns_of([series.name, "raw_trips"], [place, "in_period"]),
-        *columns_of([series.name, "geography"], [code, degrees[dimension % 2]]),
+        *columns_of([series.name, "raw_trips"], [place_code, "in_period"]),
+        *columns_of([series.name, "geography"], [zone_code, degrees[dimension % 2]]),
     ]

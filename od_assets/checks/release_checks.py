@@ -228,13 +228,14 @@ def geography_checks(series: Series[Any, Any]) -> AssetChecks:
 
 
 def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the areas that do not partition the level above, in each zone list that the release was made with."""
     warehouse = work.warehouse
-    kept = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
+    files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
     def violations() -> int:
-        return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
+        return sum(geography_violations(read_zones(path), levels) for path, levels in files)
 
-    read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
+    read = (f"{path} {file_digest(path)} {levels}" for path, levels in files)
     return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
 
@@ -312,17 +313,19 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
 
 
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int], refined: bool) -> dict[str, int]:
-    plan, estimate = work.plan, partial(work.staged.estimate_table, refined=refined)
+    """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
+    plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=refined)
     violations, estimated = dict.fromkeys(checks, 0), _estimated_levels(plan)
-    for above, level in zip([None, *estimated], estimated, strict=False):
+    for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
-            parents = None if above is None else (above, estimate(above))
-            for check, count in level_violations(plan.tree, level, parents, estimate(level)).items():
+            parents = None if above is None else (above, estimate_of(above))
+            for check, count in level_violations(plan.tree, level, parents, estimate_of(level)).items():
                 violations[check] += count
     return violations
 
 
 def _count_flows(work: FlowWork) -> dict[str, int]:
+    """Count the violations of the checks of released flows, by check."""
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
     zones = {

@@ -61,19 +61,19 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            one = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [_with(one.replace(name=name), typer.Option(help=text)) for name, text in asked.items()]
+            keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            keywords = [_with(keyword.replace(name=name), typer.Option(help=text)) for name, text in asked.items()]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)
             continue
         text, is_argument = texts[parameter.name], parameter.default is parameter.empty
-        more = {"help": text} if isinstance(text, str) else dict(text)
-        given = more.pop("names", [f"--{parameter.name.replace('_', '-')}"])
-        if more.pop("is", "argument" if is_argument else "option") == "argument":
-            arguments.append(_with(parameter, typer.Argument(**more)))
+        settings = {"help": text} if isinstance(text, str) else dict(text)
+        flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
+        if settings.pop("is", "argument" if is_argument else "option") == "argument":
+            arguments.append(_with(parameter, typer.Argument(**settings)))
         else:
-            options.append(_with(parameter, typer.Option(*given, **more)))
+            options.append(_with(parameter, typer.Option(*flags, **settings)))
     command.__signature__ = signature.replace(parameters=[*arguments, *keywords, *options])  # type: ignore[attr-defined]
     return command
 

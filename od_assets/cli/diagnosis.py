@@ -226,6 +226,7 @@ def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
+    """Return a finding on packages that are missing or have a version that is not required."""
     others = [
         f"{one.name} {_installed(one) or 'is missing'} (needed: {one.specifier})"
         for one in required
@@ -307,6 +308,7 @@ def modes(var: Path) -> Finding:
 
 
 def _is_open(path: Path) -> bool:
+    """Return whether others than its owner may use a file or folder."""
     try:
         state = path.lstat()
     except FileNotFoundError:  # removed by a run in the meantime

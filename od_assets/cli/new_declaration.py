@@ -471,8 +471,8 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
         if question.units and answers["unit"] not in question.units:
             if answer:
                 units = " or ".join(f"--unit {unit}" for unit in question.units)
-                what = "have it" if len(question.units) == 1 else "protect users"
-                message = f"{question.option} is given, but --unit does not {what}"
+                verb = "have it" if len(question.units) == 1 else "protect users"
+                message = f"{question.option} is given, but --unit does not {verb}"
                 raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
             continue
         if flag == "one_row_a_trip" and answer in (None, "", "false"):
@@ -482,10 +482,10 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
                 if not at_terminal:
                     raise unstated
                 tell(f"{unstated.message}.")
-                said = _asked(question).strip()
-                if said in (unused or ()):
-                    answers |= {"trips": said, flag: ""}  # the column of the number of trips
-                elif said.lower() != "true":
+                reply = _asked(question).strip()
+                if reply in (unused or ()):
+                    answers |= {"trips": reply, flag: ""}  # the column of the number of trips
+                elif reply.lower() != "true":
                     raise unstated
             continue
         if question.of_further_columns and answer is None and not further_columns(answers, fields):
@@ -530,6 +530,7 @@ def _asked(question: Question) -> str:
 
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if a question needs an answer and has none, or if its answer does not fit the files."""
     if question.required and not answers[question.flag].strip():
         option = question.option
         raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
@@ -614,12 +615,12 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
         periods, data_set = fits.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
-        every, start = periods.every, periods.first.partition("--")[0]  # of a span
-        data_set["elementary_period"] = every if every in LENGTHS else str(Period(start).length)
+        length, start = periods.every, periods.first.partition("--")[0]  # of a span
+        data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
         declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
-        stated = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
-        attributes = {field: stated[field] for field in (*_FIRST, *stated)}
+        given = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(places[1], yaml_block(data_set), undo)
         _make_file(places[0], text, undo)

@@ -108,34 +108,34 @@ def compare(
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.publication.columns import CONFIDENCE
 
-    (one, old, stated), (other, new, stated_after) = map(_flows_named, (before, after))
-    if one == other:
+    (first, old, stated), (second, new, stated_after) = map(_flows_named, (before, after))
+    if first == second:
         raise OdError(
             "OD-COMPARE-SAME",
-            f"both releases are {one}, so there is nothing to compare",
+            f"both releases are {first}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
     tree, note = new.plan.tree, cautions(new.plan.unit.kind, stated, stated_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     destination = destination_level or level or old.plan.tree.destination.levels[0]
-    found = changes(old, new, origin, destination, segment)
-    numbers = {"pairs": len(found), "significant": int(found["significant"].sum())}
+    changed = changes(old, new, origin, destination, segment)
+    numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
         facts: dict[str, Any] = {
-            "before": str(one),
-            "after": str(other),
+            "before": str(first),
+            "after": str(second),
             "origin_level": origin,
             "destination_level": destination,
         }
         facts |= {"confidence": str(CONFIDENCE), **numbers, **({"note": note.strip()} if note else {})}
-        print_json(facts | {"changes": json.loads(found.head(top).to_json(orient="records"))})
+        print_json(facts | {"changes": json.loads(changed.head(top).to_json(orient="records"))})
         return
     rows = labelled(
-        tree, found.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
+        tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
     )
     marks = rows["significant"].map({True: "*", False: ""})
     print_frame(
-        f"{other} against {one}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
+        f"{second} against {first}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
     )
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 

@@ -68,12 +68,12 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     """
     published = [] if stated == SYNTHETIC else list(_published(plan))
     if stated is None:
-        own = [
+        of_data_set = [
             (key.release == series.name, key.period, key.revision, key, folder)
             for key, folder, certificate in published
             if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
         ]
-        chosen = max(own)[-2:] if own else None
+        chosen = max(of_data_set)[-2:] if of_data_set else None
     else:
         chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     if chosen is not None:
@@ -224,8 +224,7 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
-    If ``epsilons`` is None, it takes :data:`od_core.evaluation.forecast.EPSILONS`, except those whose noise is too
-    wide.
+    If ``epsilons`` is None, :data:`od_core.evaluation.forecast.EPSILONS` are used, but for those with too wide noise.
 
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
@@ -381,15 +380,15 @@ def target_plan(
     plan = _plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
-    wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    known, source = public_table(series, plan, table)
-    found = target_budget(plan, wanted, known, runs)
-    chosen = _with_found(plan, _stated_budget(plan, found), found)
+    parsed = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
+    flows, source = public_table(series, plan, table)
+    budget = target_budget(plan, parsed, flows, runs)
+    chosen = _with_found(plan, _stated_budget(plan, budget), budget)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
-        nearest = _nearest(plan, wanted, known, runs, cap)
-    return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
+        nearest = _nearest(plan, parsed, flows, runs, cap)
+    return TargetPlan(series.name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen))
 
 
 def print_target_plan(planned: TargetPlan) -> None:
@@ -483,6 +482,7 @@ def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Nod
 
 
 def _loaded(text: str) -> Any:
+    """Return the value of YAML text; None if it cannot be parsed."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:

@@ -145,8 +145,7 @@ def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collectio
 def _report(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
     """Return the page at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``.
 
-    The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
-    followed.
+    The address is compared with those of published bundles, so it never becomes a path. No symbolic link is followed.
     """
     if method not in ("GET", "HEAD"):
         return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})

@@ -49,8 +49,7 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     """Return the asset of the site. Raises OdError if a text or an address cannot be written on it.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
-    It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
-    damaged.
+    It reads public files alone. It fails, after the site is written, if a published bundle is missing or damaged.
     """
     site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
 
@@ -117,6 +116,7 @@ def publishing_assets(project: Project) -> list[list[str]]:
 
 
 def _is_assisted(path: Path) -> bool:
+    """Return whether a declaration asks for assisted flows. One with a fault does not."""
     try:
         [document] = yaml_documents(path, path.name)
         return document["attributes"].get("assisted") is True

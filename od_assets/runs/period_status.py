@@ -94,8 +94,7 @@ def period_status(
 def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> dict[str, Any]:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
-    Its state is None if it is not begun. Without a declaration, it is not known what is left and whether settings
-    changed.
+    Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.
     """
     release_state = ReleaseState() if state is None else state
     return {

@@ -207,6 +207,7 @@ def with_environment(value: Any) -> Any:
 
 
 def _variable(template: re.Match[str]) -> str:
+    """Return the value of the environment variable that a template names, and hide it in messages."""
     found = _VARIABLE.fullmatch(template[0])
     if found is None:
         raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")

@@ -520,8 +520,7 @@ class Series(Declaration, Generic[P, G]):
         Periods with as many days have the same plan.
 
         Raises:
-            OdError: the plan is refused; the release alone exceeds the cap of its data set; or the noise is too wide
-                for the backend.
+            OdError: the plan is refused; the release alone exceeds the cap; or the noise is too wide for the backend.
         """
         plan = self.plan_without_cap(geography, period)
         allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho

@@ -63,8 +63,7 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
     """Write a file durably, and return what ``write`` returns. An existing file is replaced in one step.
 
-    ``write`` writes the content to the path of a temporary file, which is then renamed. The umask does not change the
-    mode.
+    ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -202,8 +201,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
     An existing file is overwritten. ``write`` writes the content from beginning to end. The umask does not change the
     mode. The caller must make the name of the file durable. With ``from_disk``, the file is read back from the disk
-    instead of the system's cache, which takes longer. Use it for published files, so that damage is found before
-    readers find it.
+    instead of the system's cache, which takes longer. Use it for published files, so that readers find no damage.
 
     Raises:
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.

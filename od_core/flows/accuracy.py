@@ -134,8 +134,7 @@ class ShapedTree:
     Attributes:
         steps: The steps to each level below the root.
         sides: The areas of the origin side and of the destination side, grouped by shape.
-        nodes: For each level, root first, the number of origin areas of each shape and the number of destination areas
-            of each shape.
+        nodes: For each level, root first, the numbers of origin areas and of destination areas of each shape.
     """
 
     steps: list[Step]
@@ -232,8 +231,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
     of the noise below about 5. In simulations of siblings that differ by more than the noise, the result is within 10 %
     for standard deviations of at least 0.6, except in two cases. Least-squares errors that are predicted below 0.75 are
     smaller in reality, because rounding then often gives the true count. Errors of nearly equal siblings are larger,
-    because the noise then determines which of them IntOpt lowers: by a quarter for a standard deviation of 1, by 5 %
-    for 10.
+    because the noise then determines which of them IntOpt lowers: by a quarter for a deviation of 1, by 5 % for 10.
 
     Args:
         variances: Variance of the noise of each measured level. If level 0 is missing, the total is known exactly. At

@@ -19,8 +19,7 @@ from od_core.registry import Registry, refuse_unknown
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
 """The cells that a mechanism measures. ``every_level`` measures every level of the flow tree, top first; the cells of a
 level are the children of the nodes that the level above released. ``all_leaves`` measures every public pair of zones
-once. ``present_leaves`` measures the pairs of zones that have trips, and drops those whose noisy count is below a
-threshold."""
+once. ``present_leaves`` measures the pairs of zones with trips, and drops noisy counts below a threshold."""
 
 
 class Mechanism:

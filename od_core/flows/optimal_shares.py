@@ -22,7 +22,7 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -187,13 +187,12 @@ def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> 
 def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
     """Return the best proven lower bound of the optimum.
 
-    It follows from the losses at some shares, shape (losses,), and the derivatives of minus the losses, shape (losses,
-    shares).
+    It follows from the losses at some shares, and from the derivatives of minus the losses, shape (losses, shares).
     """
     count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
-    found = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         np.append(-gain, spare),
         A_ub=np.column_stack([slopes.T, -np.ones(levels)]),
         b_ub=np.zeros(levels),
@@ -201,7 +200,7 @@ def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
         b_eq=np.ones(1),
         bounds=[(0, None)] * count + [(None, None)],
     )
-    return float(-found.fun)
+    return float(-result.fun)
 
 
 Part = Literal["all", "within", "outflow", "inflow"]
@@ -249,21 +248,21 @@ class Quantity:
 def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
     """Return all quantities of a release by name."""
     origins, destinations = tree.origin.level_names, tree.destination.level_names
-    found = [
-        Quantity(f"{origin} x {destination}", o, d)
-        for o, origin in enumerate(origins)
-        for d, destination in enumerate(destinations)
+    totals = [
+        Quantity(f"{origin} x {destination}", origin_level, destination_level)
+        for origin_level, origin in enumerate(origins)
+        for destination_level, destination in enumerate(destinations)
     ]
     if tree.same_geography:
         for level, name in list(enumerate(origins))[1:]:
             parts: tuple[Part, ...] = ("within", "outflow", "inflow")
-            found += [Quantity(f"{name} {part}", level, level, part) for part in parts]
-    every = {one.name: one for one in found}
-    for breakdown in breakdowns:
-        for one in found:
-            name = f"{one.name} by {breakdown.name}"
-            every[name] = Quantity(name, one.origin_level, one.destination_level, one.part, breakdown)
-    return every
+            totals += [Quantity(f"{name} {part}", level, level, part) for part in parts]
+    by_category = [
+        replace(total, name=f"{total.name} by {breakdown.name}", breakdown=breakdown)
+        for breakdown in breakdowns
+        for total in totals
+    ]
+    return {quantity.name: quantity for quantity in (*totals, *by_category)}
 
 
 MOST_SHAPES = 128
@@ -348,6 +347,7 @@ class VarianceModel:
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
     def _every_cell(self, quantity: Quantity) -> Cells:
+        """Return all pairs of areas of a quantity; an area and itself if the quantity is of single areas."""
         size = self.tree.origin.size(quantity.origin_level)
         if quantity.part != "all":
             return np.arange(size), np.arange(size)

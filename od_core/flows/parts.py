@@ -586,11 +586,11 @@ def _risen_bands(
                 first = end
             on_all(workers, rise_part, work, band.tasks)
         for table, _ in _each(counts):
-            said = [work.load(f"sums_{table}", task) for task in band.tasks]
-            for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
-                largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
+            results = [work.load(f"sums_{table}", task) for task in band.tasks]
+            for name in {name for arrays in results for name in arrays if name.startswith("largest_")}:
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in results)
             names, none = ("noisy", "difference", "variance"), np.empty(0, dtype=np.int64)
-            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in said)]) for name in names))
+            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in results)]) for name in names))
     return sums, largest
 
 

@@ -191,6 +191,7 @@ class ReleasePlan(Plan):
 
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
+        """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth),)
         given = self.segments, self.area_totals, share_of_table(self.uncounted)
@@ -473,6 +474,7 @@ class ReleasePlan(Plan):
         return pd.DataFrame(rows)
 
     def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of flows have. What is not declared is left out, as in earlier versions."""
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),

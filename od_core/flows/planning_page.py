@@ -176,13 +176,13 @@ class _Choices:
     def set_facts(self, tree: FlowTree) -> dict[str, Any]:
         """Return the shapes of the areas of some levels, and what else depends on these levels alone."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
-        summed = mechanism.measures == "all_leaves"
+        is_summed = mechanism.measures == "all_leaves"
         return {
             "kept": [levels.index(level) + 1 for level in tree.origin.levels],
             "origin": _shape_facts(tree.origin),
             "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
             "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
-            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if summed else None,
+            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
         }
 
     @cached_property

@@ -160,8 +160,7 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        The mechanism must measure every level. Raises OdError if a level does not fit into memory, or a noisy value is
-        too large.
+        The mechanism must measure every level. Raises OdError if a level exceeds memory or a noisy value is too large.
         """
         totals = combined_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)

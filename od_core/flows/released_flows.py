@@ -109,15 +109,16 @@ QUANTITIES = ("trips", "within", "distance", "has_distance")
 
 
 def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
+    """Return the weights that a name of ``QUANTITIES`` stands for, as a function of the zones of pairs."""
     if name == "trips":
         return lambda origin, _: np.ones(len(origin))
     if name == "within":
         number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
         return lambda origin, destination: (number[origin] == destination).astype(np.float64)
-    between = ZoneDistances.of(tree).between
+    distance = ZoneDistances.of(tree).between
     if name == "distance":
-        return lambda origin, destination: np.nan_to_num(between(origin, destination))
-    return lambda origin, destination: (~np.isnan(between(origin, destination))).astype(np.float64)
+        return lambda origin, destination: np.nan_to_num(distance(origin, destination))
+    return lambda origin, destination: (~np.isnan(distance(origin, destination))).astype(np.float64)
 
 
 def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:

@@ -205,8 +205,7 @@ class Segments:
 
     Attributes:
         breakdowns: the breakdowns, at least one.
-        share: share of the budget of a level that all breakdowns have together, in equal parts. The totals have the
-            rest.
+        share: share of a level's budget that all breakdowns have together, in equal parts. The totals have the rest.
 
     Raises:
         OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.

@@ -179,10 +179,11 @@ class Expansion:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
         kept = int(np.count_nonzero(trips))
-        same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
-        whole = self.destination if self.splits_origin else self.origin
-        keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
-        return Nodes(self.level, *((divided, same) if self.splits_origin else (same, divided)), counts)
+        origin, destination, kept_trips = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
+        divided, other = (origin, destination) if self.splits_origin else (destination, origin)
+        others_of_parents = self.destination if self.splits_origin else self.origin
+        keep_nonzero(trips, self.offsets, self.first_child, others_of_parents, divided, other, kept_trips)
+        return Nodes(self.level, origin, destination, kept_trips)
 
 
 @dataclass(frozen=True, eq=False)
@@ -295,8 +296,7 @@ class FlowTree:
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then goes on with the rank
-        within it.
+        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then searches within it.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rest = rank

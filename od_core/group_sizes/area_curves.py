@@ -97,8 +97,7 @@ def least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Count
 def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
     """Write the steps of every row into ``first``, ``lengths`` and ``totals``.
 
-    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds of
-    the row.
+    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds.
     """
     end = 0
     for row in range(len(offsets) - 1):
@@ -119,8 +118,7 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
 def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
     """Return whether total / length is below other_total / other_length.
 
-    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products, which fit 64
-    bits.
+    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products of 64 bits.
     """
     if length == 1 and other_length == 1:
         return total < other_total
@@ -226,8 +224,7 @@ class Smoothed(NamedTuple):
 
     Attributes:
         means: posterior mean of the number of groups of size j or less, for j = 0 to K - 1; shape (areas, K).
-        chances, events: expected numbers per class of sizes and kind of event, summed over the areas; shape (classes,
-            4) each.
+        chances, events: expected numbers by class of sizes and kind of event, over all areas; shape (classes, 4).
     """
 
     means: Reals

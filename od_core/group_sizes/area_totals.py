@@ -138,10 +138,10 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
 
     def work(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
-            own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
+            target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
             _balance(
-                own,
+                target,
                 noisy[k][below],
                 prices.totals[k][below],
                 prices.children[k] if leaves else prices.children[k][below],
@@ -238,9 +238,9 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
     while True:
-        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # costs of adding and removing a unit
+        cost_of_adding, cost_of_removing = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # for one unit
         result = scipy.optimize.milp(
-            np.concatenate([more, less]).astype(np.float64),
+            np.concatenate([cost_of_adding, cost_of_removing]).astype(np.float64),
             integrality=np.ones(2 * len(flat)),
             bounds=scipy.optimize.Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
             constraints=scipy.optimize.LinearConstraint(conditions, 0, 0),
@@ -248,12 +248,12 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
         )
         if not result.success:
             raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
-        taken = np.rint(result.x).astype(np.int64)
-        change = taken[: len(flat)] - taken[len(flat) :]
-        if int(more @ taken[: len(flat)] + less @ taken[len(flat) :]) >= 0:
+        units = np.rint(result.x).astype(np.int64)
+        change = units[: len(flat)] - units[len(flat) :]
+        if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
-        if np.any(conditions @ taken) or np.any(flat + change < 0):
+        if np.any(conditions @ units) or np.any(flat + change < 0):
             raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 

@@ -92,10 +92,10 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
 
     The table has at most ``cut`` values on either side of its minimum. ``merged`` is scratch space.
     """
-    inner, own = len(first_child) - 1, noisy[node]
+    inner, x = len(first_child) - 1, noisy[node]
     begin, end = np.int64(0), total
     if node >= inner:  # a top area without children
-        least = min(max(own, 0), total)
+        least = min(max(x, 0), total)
     else:
         first, last = first_child[node], first_child[node + 1]
         if first < inner:
@@ -103,10 +103,10 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
             end = min(begin + size[first:last].sum(), total)
         # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. If the
         # children take all slopes up to s, their values have a sum k that grows with s, so k is found by bisection.
-        below, above = 2 * (own - end), 2 * (own - begin) + 1
+        below, above = 2 * (x - end), 2 * (x - begin) + 1
         while above - below > 1:
             price = below + (above - below) // 2
-            if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * own + 1:
+            if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * x + 1:
                 below = price
             else:
                 above = price
@@ -114,7 +114,7 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
             _taken(below, node, first_child, noisy, total, low, size, slopes),
             _taken(above, node, first_child, noisy, total, low, size, slopes),
         )
-        least = min(max(at_least, min(at_most, (2 * own - above) >> 1)), end)
+        least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
     if end <= begin:  # one value, or the children begin above the total, which the root detects
@@ -125,21 +125,21 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
     else:  # sort all slopes of the children from that of begin + 1 to that of end, including ties
         lowest = _price(begin, below, node, first_child, noisy, total, low, size, slopes)
         highest = _price(end, above, node, first_child, noisy, total, low, size, slopes)
-        found = 0
+        number_merged = 0
         for child in range(first, last):
             value = _value(lowest - 1, child, first_child, noisy, total, low, size, slopes)
             number = _value(highest, child, first_child, noisy, total, low, size, slopes) - value
             if child >= inner:
                 for k in range(value + 1, value + number + 1):
-                    merged[found + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
+                    merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
             else:
                 place = value - low[child]
-                merged[found : found + number] = slopes[child, place : place + number]
-            found += number
-        merged[:found].sort()
+                merged[number_merged : number_merged + number] = slopes[child, place : place + number]
+            number_merged += number
+        merged[:number_merged].sort()
         skipped = begin - _taken(lowest - 1, node, first_child, noisy, total, low, size, slopes)
     for i in range(end - begin):
-        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * own
+        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
 
 
 @kernel
@@ -295,8 +295,8 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
 
-    def tables(some: Counts) -> Any:
-        return root_tables(first_child, columns[some], cuts[some[0]], total)
+    def tables(chosen: Counts) -> Any:
+        return root_tables(first_child, columns[chosen], cuts[chosen[0]], total)
 
     def leaves(pairs: Counts) -> Any:
         return leaf_values(first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total)
@@ -312,14 +312,14 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
         if values is None:
             widened = np.array([column for column in ended if cuts[column] < total])
         else:
-            wanted = list(zip(which.tolist(), values.tolist(), strict=True))
-            asked = np.array(sorted({*wanted} - solved.keys()), dtype=np.int64).reshape(-1, 2)
-            pieces, at_cut = [asked[piece] for piece in _pieces(cuts[asked[:, 0]])], set[int]()
-            for pairs, (found, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
-                solved.update(zip(map(tuple, pairs.tolist()), found, strict=True))
+            of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
+            unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
+            pieces, at_cut = [unsolved[piece] for piece in _pieces(cuts[unsolved[:, 0]])], set[int]()
+            for pairs, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+                solved.update(zip(map(tuple, pairs.tolist()), histograms, strict=True))
                 at_cut.update(pairs[ends, 0].tolist())
             if not at_cut:
-                return np.array([solved[pair] for pair in wanted]).T
+                return np.array([solved[pair] for pair in of_columns]).T
             for pair in [pair for pair in solved if pair[0] in at_cut]:
                 del solved[pair]
             widened = np.array(sorted(at_cut), dtype=np.int64)

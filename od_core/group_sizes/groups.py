@@ -105,8 +105,7 @@ def _frame_fault(message: str) -> OdError:
 class GroupSizes:
     """The groups with their areas and sizes, ordered by area and, within an area, by size.
 
-    Which groups exist, and in which areas, is public. Groups without members are listed with size 0. The sizes are
-    confidential.
+    Which groups exist, and in which areas, is public. Groups without members have size 0. The sizes are confidential.
 
     Attributes:
         area: leaf area number of each group, ascending; shape (groups,).
@@ -246,10 +245,11 @@ class Grouping(ABC):
                 SELECT date, in_period, listed.code IS NULL AS unlisted, coalesce(listed.number, {unknown}) AS number
                 FROM records LEFT JOIN codes AS listed ON records.origin = listed.code)
         """  # noqa: S608  # our own SQL
-        wanted = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
-        found = sound_records(records, {"codes": listed}, placed, "unlisted OR NOT in_period", wanted, fault_threshold)
+        counting = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
+        faulty = "unlisted OR NOT in_period"
+        counts = sound_records(records, {"codes": listed}, placed, faulty, counting, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
-        sizes[found["place"].to_numpy()] = found["records"].to_numpy()
+        sizes[counts["place"].to_numpy()] = counts["records"].to_numpy()
         return GroupSizes.of(area, sizes)
 
 

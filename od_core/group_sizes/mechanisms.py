@@ -357,8 +357,7 @@ SHARED = 200
 """Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
 
 DENSE = 30
-"""Least ratio of a top area's number of groups to the top code at which cumulative counts have smaller errors than
-sorted sizes."""
+"""Least ratio of a top area's groups to the top code at which cumulative counts have smaller errors than sizes."""
 
 VISIBLE = 2
 """Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area is distinguished

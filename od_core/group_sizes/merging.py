@@ -3,8 +3,7 @@
 From the top down, the groups of an area are matched to those of its children, smallest with smallest. The two estimates
 of the size of a matched group are replaced by their average, weighted by the inverse variances. The weight of the
 average is the sum of the two weights. Sizes remain fractions down to the leaf areas, where they are rounded. All
-arithmetic is in integers: the sums of ``Runs.totals`` and ``Runs.weights`` are the numerator and the denominator of the
-average.
+arithmetic is in integers: ``Runs.totals`` and ``Runs.weights`` sum to the numerator and denominator of the average.
 
 The source leaves two points open:
 
@@ -129,23 +128,23 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     """
     fan_out = np.diff(first_child)
     area = children.areas
-    part, whole = size_keys(children.totals, children.weights)
+    fraction, whole_part = size_keys(children.totals, children.weights)
     of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
-    order = np.lexsort((part, whole, of_parent))  # stable: equal sizes in tree order
+    order = np.lexsort((fraction, whole_part, of_parent))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
-    tied[1:] = (np.diff(part[order]) == 0) & (np.diff(whole[order]) == 0)  # only read within one parent
+    tied[1:] = (np.diff(fraction[order]) == 0) & (np.diff(whole_part[order]) == 0)  # only read within one parent
     # Each run of a child ends in at most one piece. Every other piece is a child's share of a run of the parent.
     most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
     most = min(most, int(children.groups.sum()))
     pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
-    found = _match(
+    number = _match(
         (parents.first, parents.groups, parents.totals, parents.weights),
         children.first[first_child],
         (area[order], children.groups[order], children.totals[order], children.weights[order]),
         tied,
         pieces,
     )
-    return Runs.of_pieces(len(children.first) - 1, *(piece[:found] for piece in pieces))
+    return Runs.of_pieces(len(children.first) - 1, *(piece[:number] for piece in pieces))
 
 
 @kernel

@@ -108,8 +108,7 @@ MOST_CELLS = 1 << 28
 """Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
 
 TOP_CODE_LEVEL = 0
-"""Level of the step that measures the largest size to estimate the top code: the whole space, for which nothing else is
-measured."""
+"""Level of the step that measures the largest size, to estimate the top code: the whole space."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

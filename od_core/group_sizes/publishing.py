@@ -18,14 +18,7 @@ from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import (
-    MEASURED,
-    MISSED,
-    GroupSizePlan,
-    TopCodeEstimate,
-    margin,
-    plan_group_sizes,
-)
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, TopCodeEstimate, margin, plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable

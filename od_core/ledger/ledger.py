@@ -125,20 +125,20 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     The others are read for the message alone.
     """
     now, reserved = _areas(plan.facts()), in_series(RESERVED, key.release)
-    one = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
+    entry = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
     of_revision = (*reserved, f"%/r{key.revision}")
-    ends = entries.select(f"{one.format('min')} OR {one.format('max')}", *of_revision, *of_revision)
+    ends = entries.select(f"{entry.format('min')} OR {entry.format('max')}", *of_revision, *of_revision)
     if all(_areas(row["content"]["plan"]) == now for row in ends):
         return
     first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
     rows = entries.select(first, *reserved)
-    found = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
-    others = {other: then for other, then in sorted(found.items()) if then != now}
+    areas_of = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
+    others = {other: then for other, then in sorted(areas_of.items()) if then != now}
     changed = next((other for other in others if other.revision == key.revision), None)
     if changed is None:
         return
-    taken = {other.revision for other in others}
-    free = next(revision for revision in count(key.revision + 1) if revision not in taken)
+    used_revisions = {other.revision for other in others}
+    free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
@@ -403,8 +403,7 @@ class Ledger:
         already in state DRAWING, the earlier draw is lost, and the level is reserved once more.
 
         Raises:
-            OdError: the level is not reserved or is already measured. Or a draw was lost, and the cap does not allow
-                another one.
+            OdError: the level is not reserved or is already measured; or a draw was lost, and the cap allows no other.
         """
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)
@@ -615,9 +614,9 @@ class Ledger:
         with self._read() as entries:
             facts = declared_facts(entries, domain)
             parts = {period: charged_by(facts, period) for period in periods}
-            every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
-            found = balances(entries, domain, every, by_release=False)
-        left = {part: balance.left for balance in found for part in balance.of}
+            charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
+            of_caps = balances(entries, domain, charged_periods, by_release=False)
+        left = {part: balance.left for balance in of_caps for part in balance.of}
         return {period: min(left[part] for part in charged) for period, charged in parts.items()}
 
     def balances(self) -> list[Balance]:

@@ -220,8 +220,7 @@ def release_table(
     """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
 
     Raises:
-        OdError: the noise source draws no Laplace noise or none as wide as the plan's, or a function of this module
-            raised it.
+        OdError: the noise source draws no Laplace noise this wide, or a function of this module raised it.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -289,6 +288,7 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read(self, step: Step) -> NoisyVector:
+        """Return the noisy values of a measured step. Raises OdError if their file is absent or was changed."""
         state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             raise OdError(

@@ -144,8 +144,7 @@ def held_to_loss(
 def main() -> None:
     """Read one request from standard input, and write its answer to the file that is standard output.
 
-    The command-line arguments are the path of OpenDP's library and the number of the parent process, without which this
-    one ends.
+    The command-line arguments are the path of OpenDP's library, and the number of the process with which this one ends.
     """
     ctypes.CDLL(None).prctl(*_KILLED_WITH_PARENT)
     request = sys.stdin.buffer.read(REQUEST.size)

@@ -37,8 +37,7 @@ class Words(Protocol):
 class Keystream:
     """A stream of uniform words. Each stream has its own random key, which exists only inside this object.
 
-    Make a new stream in every call that draws. Then neither two threads nor two processes after a fork can use the same
-    stream.
+    Make a new stream in every call that draws, so that no two threads, or processes after a fork, use the same stream.
     """
 
     __slots__ = ("_encryptor",)
@@ -116,11 +115,11 @@ class _Table:
         self._distribution, self._first_bits, self._further_bits = distribution, first_bits, further_bits
         cells, seconds = _limbs(distribution, first_bits, further_bits)
         least = -(len(cells) // 2)
-        held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
-        starts = np.concatenate([[0], np.cumsum(held)])
+        boundaries_in_cell = np.bincount(cells, minlength=1 << first_bits)
+        starts = np.concatenate([[0], np.cumsum(boundaries_in_cell)])
         values = starts[:-1] + least
         guide = values.astype(np.int16)  # int16 overflows only in undecided cells, which the next line overwrites
-        guide[held > 0] = _UNDECIDED
+        guide[boundaries_in_cell > 0] = _UNDECIDED
         self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
         for array in (self._guide, self._starts, self._seconds):
             array.setflags(write=False)

@@ -77,8 +77,8 @@ class PrivacyDomain:
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         if self.unit.kind == "user_year":
-            some = Period(self.year).first if self.year else _SOME_DAY
-            self.periods_of_year(Period.around(some, self.elementary_period))
+            day = Period(self.year).first if self.year else _SOME_DAY
+            self.periods_of_year(Period.around(day, self.elementary_period))
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
 
@@ -194,6 +194,7 @@ def year_text(parts: tuple[Period, ...], year: str) -> str:
 
 
 def _parts(year: Period, elementary: Length) -> tuple[Period, ...]:
+    """Return the elementary periods of a year. Raises OdError unless there are several."""
     parts = year.parts(elementary)
     if len(parts) < 2:
         raise OdError(

@@ -59,8 +59,7 @@ class Guarantee:
         rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
         variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
             None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
-        aside: probability of the outcomes for which ``rho`` promises nothing; 0 unless a cap covers charges with a
-            delta.
+        aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
     """
 
     epsilon: Fraction
@@ -78,7 +77,7 @@ class Guarantee:
 
     @classmethod
     def of_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
-        """Return what releases promise together whose rho add up to ``rho``, with epsilon stated at ``delta``."""
+        """Return the joint promise of releases whose rhos sum to ``rho``, with epsilon stated at ``delta``."""
         return cls(epsilon_tight(rho, delta), delta, rho)
 
     @classmethod
@@ -165,6 +164,7 @@ class Guarantee:
         return self._times(periods, periods, periods)
 
     def _times(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
+        """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
         if self.rho is not None and self.delta > 0 and not self.aside:
             return Guarantee.of_rho(of_rho * self.rho, self.delta)
         delta = of_delta * self.delta

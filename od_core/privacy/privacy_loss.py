@@ -222,19 +222,19 @@ def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float
     guess, tries = start, 0
     before: tuple[float, float] | None = None
     while high != low + 1:
-        found = delta_at(guess)
-        if found <= delta:
+        delta_of_guess = delta_at(guess)
+        if delta_of_guess <= delta:
             low = guess
         else:
             high = guess
-        here = math.log(guess), math.log(found / delta)
+        here = math.log(guess), math.log(delta_of_guess / delta)
         if before is not None:
             slope = max((here[1] - before[1]) / (here[0] - before[0]), 1.0)
         before, tries = here, tries + 1
-        wanted = int(guess * math.exp(min(max(-here[1] / slope, -1.0), 1.0)))
+        proposal = int(guess * math.exp(min(max(-here[1] / slope, -1.0), 1.0)))
         if tries > 8:
-            wanted = (low + high) // 2 if high else 2 * low
-        guess = max(low + 1, min(wanted, high - 1) if high else wanted)
+            proposal = (low + high) // 2 if high else 2 * low
+        guess = max(low + 1, min(proposal, high - 1) if high else proposal)
     if low == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
     return low

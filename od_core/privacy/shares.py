@@ -28,8 +28,7 @@ RULES = ("uniform", "geography", "geometric")
 class MinimiseRule:
     """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
 
-    The plan of a release replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not
-    above 0.
+    A plan replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not above 0.
 
     Attributes:
         weights: name and weight of each quantity; see :class:`od_core.flows.optimal_shares.Quantity`.

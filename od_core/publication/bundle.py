@@ -104,8 +104,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     """Write all files of a folder to a zip file, and check it.
 
     In the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries are in
-    the order of names and all have the same time. The same files give the same bytes with the same version of the
-    compressor.
+    the order of names with the same time. The same files give the same bytes with the same compressor.
 
     Raises:
         OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the folder.
@@ -288,8 +287,7 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
     """Return whether every differing file of a public bundle is damaged. An intact one may belong to another bundle.
 
-    Only two intact files may differ: the checksums, and a data package that differs only in its entries for damaged
-    files.
+    Only two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
     """
     stated = stated_digests(public)
 
@@ -412,7 +410,7 @@ def write_bundle(
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     defined = {file.table.name: file.table for file in tables if file.table is not None}
-    named = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
+    file_names = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
     listed = [
         *tables,
         _words(REPORT, "The release in pictures and tables.", report),
@@ -424,11 +422,11 @@ def write_bundle(
         BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
-    given = {"contents": kind.contents, "certificate": certificate, "files": listed}
-    codebook = filled("codebook.md", **given, tables=named, notes=notes)
+    values = {"contents": kind.contents, "certificate": certificate, "files": listed}
+    codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
-    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **given)))
-    written: dict[str, Written] = {}
+    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
+    done: dict[str, Written] = {}
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
@@ -437,14 +435,14 @@ def write_bundle(
         return content
 
     for file, content in zip(listed, in_order(write, listed), strict=True):
-        written[file.name] = content
+        done[file.name] = content
         if tell is not None:
-            tell(len(written), len(listed), file.name)
+            tell(len(done), len(listed), file.name)
     refuse_holes(folder, tables)
-    package = json_text(filled_data("datapackage.json", **given, written=written))
-    written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+    package = json_text(filled_data("datapackage.json", **values, written=done))
+    done[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
-    checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
+    checksums = checksum_lines({name: content.digest for name, content in done.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
 

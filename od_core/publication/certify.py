@@ -220,6 +220,7 @@ def pure_sentences(
 
 
 def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, str]:
+    """Return the sentences of a guarantee by name, without those that the given clauses leave empty."""
     given = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
     example = {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}
     filled = filled_data("guarantee.yaml", **given, **example, **clauses)["sentences"]

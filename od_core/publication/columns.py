@@ -163,8 +163,7 @@ GROUPS_BY_AREA, GROUP_MEASUREMENTS = public_table("groups_by_area"), public_tabl
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
-    ``places`` names the places of a trip if the grid is a map, which has two dimensions per place: longitude, then
-    latitude.
+    ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
     """
     along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
     if places:

@@ -124,6 +124,7 @@ def _statements(path: Path) -> list[str]:
 
 
 def _arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return the arrays of an OpenMatrix file by path, as type, shape and bytes."""
     require("bundle")
     import openmatrix
 
@@ -209,6 +210,7 @@ def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
 
 
 def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) -> str | None:
+    """Return the fault of a file, in words; None if its rows are those of the tables of the bundle."""
     path = folder / file.name
     try:
         with shared.cursor() as connection:
@@ -220,33 +222,37 @@ def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) ->
 def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = None if file.table is None else [column.name for column in file.table.columns]
-    due = file.rows() if callable(file.rows) else file.rows
+    expected_rows = file.rows() if callable(file.rows) else file.rows
     read = _ROWS[path.suffix](path)
-    found, held = read if isinstance(read, tuple) else (read.schema.names, read)
-    if due is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
-        due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
+    columns, rows = read if isinstance(read, tuple) else (read.schema.names, read)
+    if expected_rows is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
+        expected_rows = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
-    if isinstance(due, str):
-        relation = connection.sql(due)
+    if isinstance(expected_rows, str):
+        relation = connection.sql(expected_rows)
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     names = names or [*types]
-    if found and names and found != names:
-        return f"has the columns {', '.join(found)} instead of {', '.join(names)}"
-    if isinstance(held, pa.Table) and not held.column_names:  # of no rows, so that their columns are unknown
-        held = "(SELECT 1 WHERE false)"
-    if isinstance(held, pa.Table | pa.RecordBatchReader):
-        connection.register("held", held)
-        held = "held"
+    if columns and names and columns != names:
+        return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
+    if isinstance(rows, pa.Table) and not rows.column_names:  # of no rows, so that their columns are unknown
+        rows = "(SELECT 1 WHERE false)"
+    if isinstance(rows, pa.Table | pa.RecordBatchReader):
+        connection.register("held", rows)
+        rows = "held"
     trips = next((name for name in _TRIPS if name in types), None)
-    there = _summary(connection, f"FROM {held}", types if found else {}, trips if found else None)
-    expected = _summary(connection, due, types, trips) if isinstance(due, str) else (due, None, None)
-    if due is None or there == expected or there[0] == expected[0] == 0:
+    present = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
+    wanted = (
+        _summary(connection, expected_rows, types, trips)
+        if isinstance(expected_rows, str)
+        else (expected_rows, None, None)
+    )
+    if expected_rows is None or present == wanted or present[0] == wanted[0] == 0:
         return None
-    if there[:2] == expected[:2]:
-        return f"has {there[0]:,} rows, but other values"
+    if present[:2] == wanted[:2]:
+        return f"has {present[0]:,} rows, but other values"
     has, lacks = (
         f"{rows:,} rows" + ("" if trips is None else f" and {total or 0:,} trips")
-        for rows, total, _ in (there, expected)
+        for rows, total, _ in (present, wanted)
     )
     return f"has {has} instead of {lacks}"
 

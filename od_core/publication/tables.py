@@ -86,9 +86,9 @@ def areas_table(geography: Geography) -> pa.Table:
     rows: list[dict[str, Any]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
         above = [None] if level == 0 else [geography.codes[level - 1][of] for of in geography.parents[level]]
-        own = {"geography": geography.digest, "level": level, "level_name": name}
+        common = {"geography": geography.digest, "level": level, "level_name": name}
         for position, (area, parent) in enumerate(zip(areas, above, strict=True)):
-            rows.append(own | {"area": area, "parent": parent, "position": position})
+            rows.append(common | {"area": area, "parent": parent, "position": position})
     fields = {name: pa.int64() if name in ("level", "position") else pa.string() for name in rows[0]}
     table = pa.Table.from_pylist(rows, schema=pa.schema(fields))
     if geography.names is not None:
@@ -110,13 +110,13 @@ def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     rows: list[dict[str, Any]] = []
     coarser = map(as_wkb, dissolved(geography)[:-1])
     of_areas = geography.names or geography.codes
-    named = names and geography.names is not None
+    has_names = names and geography.names is not None
     for level, shapes in [*enumerate([*coarser, geography.boundaries], start=1)][::-1]:
-        own = {"geography": geography.digest, "level_name": geography.level_names[level]}
+        common = {"geography": geography.digest, "level_name": geography.level_names[level]}
         for area, label, shape in zip(geography.codes[level], of_areas[level], shapes or (), strict=True):
             if shape is not None:
-                rows.append(own | {"area": area, "name": label or None, "geometry": shape})
-    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if named else []))]
+                rows.append(common | {"area": area, "name": label or None, "geometry": shape})
+    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if has_names else []))]
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})

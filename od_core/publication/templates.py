@@ -177,6 +177,7 @@ def _of_text(text: str) -> Template:
 
 
 def _filled_in(part: Any, values: dict[str, object]) -> Any:
+    """Return a part of the data of a YAML template with its values; see :func:`filled_data`."""
     if isinstance(part, str) and "{" in part:
         lines = (" ".join(line.split()) for line in _of_text(part).render(values).splitlines())
         return "\n".join(filter(None, lines))

@@ -137,6 +137,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
 
 
 def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
+    """Yield the units that a release could have instead, with a note on each."""
     if unit.kind == "trip":
         for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
             yield PrivacyUnit("user", unit.neighbours, "user", most), "needs a user id; further trips are not counted"
@@ -218,6 +219,7 @@ class _Noise:
 
     @classmethod
     def of(cls, plan: Plan) -> _Noise:
+        """Return the noise of the most detailed table of a plan."""
         if isinstance(plan, ReleasePlan) and not plan.has_threshold:
             variance = plan.step(plan.tree.depth).variance
             return cls(variance, math.sqrt(variance), plan.expected_errors[-1])

@@ -126,6 +126,7 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
 
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
+    """Return the paths that are named after releases, by key."""
     bundles = {}
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle

@@ -231,8 +231,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
     release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
-    stay, but no page leads to them. Only with its address, the site has a feed and a site map, which must state whole
-    addresses.
+    stay, but no page leads to them. A feed and a site map, which must state whole addresses, need the site's address.
 
     The releases in ``database``, and those of which only the zip file is there, are known to be published.
 
@@ -376,6 +375,7 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a file, and check that the copy is complete before it replaces an earlier one."""
     make_folder(target.parent)
 
     def write(place: Path) -> None:

@@ -127,6 +127,7 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
 
 
 def _fault(examine: Examination) -> str | None:
+    """Return what an examination finds, in one line; None if it finds nothing."""
     try:
         return "; ".join(examine()) or None
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding

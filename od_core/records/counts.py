@@ -132,18 +132,18 @@ class TripCounts:
         """
         level, side = expansion.level, 0 if expansion.splits_origin else 1
         sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
-        (split, _), (whole, areas) = sides[side], sides[1 - side]
-        at = tree.level_pair(level)
+        (divided, _), (undivided, areas) = sides[side], sides[1 - side]
+        levels = tree.level_pair(level)
         _add_counts(
             noise,
             self.rank,
             self.before,
             tree.first_rank(Pairs(level - 1, expansion.origin, expansion.destination)),
-            whole.zones_below(at[1 - side])[areas],
+            undivided.zones_below(levels[1 - side])[areas],
             expansion.offsets,
             expansion.first_child,
-            split.first_zone[at[side]],
-            split.ancestors(at[side]),
+            divided.first_zone[levels[side]],
+            divided.ancestors(levels[side]),
             FEW_PAIRS,
         )
 

@@ -57,13 +57,13 @@ class RecordColumns:
 
     def facts(self) -> dict[str, Any]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
-        named = asdict(replace(self, segments=()))
-        stated: dict[str, Any] = {
-            name: column if isinstance(column, str) else list(column) for name, column in named.items() if column
+        columns = asdict(replace(self, segments=()))
+        facts: dict[str, Any] = {
+            name: column if isinstance(column, str) else list(column) for name, column in columns.items() if column
         }
         if self.segments:
-            stated["segments"] = {source.breakdown: source.facts() for source in self.segments}
-        return stated
+            facts["segments"] = {source.breakdown: source.facts() for source in self.segments}
+        return facts
 
     @property
     def codes(self) -> dict[str, ColumnName]:
@@ -201,13 +201,13 @@ class RecordFormat:
             raise _fault(f"the option {given[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
-        for what, value, known in (
+        for fault, value, allowed in (
             ("there is no encoding", self.encoding, get_args(Encoding)),
             ("timestamps cannot be", self.timestamps, get_args(Timestamps)),
             ("outside_period cannot be", self.outside_period, get_args(OutsidePeriod)),
         ):
-            if value is not None and value not in known:
-                raise _fault(f"{what} {value!r} ({nearest_known(value, known)})")
+            if value is not None and value not in allowed:
+                raise _fault(f"{fault} {value!r} ({nearest_known(value, allowed)})")
         chosen = [column for column, _ in self.categories]
         if len(set(chosen)) < len(chosen):
             raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")

@@ -94,7 +94,8 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    of_text = [name for name in numbers if name in names and _is_text(frame[name])]
+    present = [name for name in numbers if name in names]
+    of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
     return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
 
 
@@ -122,7 +123,7 @@ def loaded_trips(
     _refuse_shared(names, segments, unit)
     always = ("origin", "destination", *segments, *(columns or {}))
     user = [] if unit.column is None else [unit.column]
-    frame, there, named = read_table(
+    frame, present, described = read_table(
         flows,
         [name for role, name in names.items() if role in always],
         [names["trips"], names["weight"], IN_PERIOD, *user],
@@ -130,19 +131,19 @@ def loaded_trips(
         named="the records",
         code="OD-TRIPS-COLUMN",
     )
-    check_unit_columns(unit, there, user=unit.column or "", weight=names["weight"], trips=names["trips"])
+    check_unit_columns(unit, present, user=unit.column or "", weight=names["weight"], trips=names["trips"])
     codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
     for role, column in codes.items():
         _refuse_no_text(column, is_zone=role not in segments)
-    is_flows = names["trips"] in there
+    is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
         read = (*(names[role] for role in codes), IN_PERIOD, *user)
         step = (
             'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
         )
-        refuse_unused([name for name in there if name not in read], named, f"{step} of trips of a row")
+        refuse_unused([name for name in present if name not in read], described, f"{step} of trips of a row")
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
-    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in there else pd.Series(True, frame.index)
+    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
     loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
     if is_flows:
         loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
@@ -238,10 +239,6 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     return counts
 
 
-def _is_text(column: pd.Series) -> bool:
-    return pd.api.types.infer_dtype(column, skipna=True) == "string"
-
-
 def _as_counts(column: pd.Series) -> pd.Series:
     """Return the numbers of a column of text, as :func:`od_core.records.load.as_count` reads a file.
 
@@ -292,6 +289,7 @@ def _read_file(
 
 
 def _field(name: str, kind: str, is_number: bool) -> str:
+    """Return the SQL that selects a column, read as a number or a truth value if it is text that must be one."""
     column = quoted_name(name)
     if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
         return column

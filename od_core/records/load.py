@@ -102,8 +102,7 @@ class RecordQuery(ABC):
         """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
 
         These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
-        its trips, weight and user, and for each breakdown the category as text. ``geography`` is that of origins and
-        stops.
+        its trips, weight and user, and each category as text. ``geography`` is that of origins and stops.
         """
         columns, areas = self._columns, {"destination": destinations}
         found = {

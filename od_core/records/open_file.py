@@ -275,8 +275,7 @@ class RecordFile:
     def csv_query(self) -> str:
         """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
 
-        DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how
-        others are read.
+        DuckDB would guess unstated options from a sample, so one record could change how others are read.
         """
         names = self.header()
         if not names:

@@ -73,24 +73,24 @@ class Breakdown:
                 f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MOST_CATEGORIES}",
                 "list at least two categories, and combine those that are rarely used",
             )
-        known: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
+        listed: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
         for category in self.categories:
-            what = f"category {category!r} of breakdown {self.name!r}"
+            category_text = f"category {category!r} of breakdown {self.name!r}"
             if not category.strip() or category != category.strip() or not category.isprintable():
                 raise _fault(
-                    f"{what} is empty, or begins or ends with a space, or has an invisible character",
+                    f"{category_text} is empty, or begins or ends with a space, or has an invisible character",
                     "correct the list of categories",
                 )
             if may_be_formula(category):
                 step = "choose another text, without a sign at its beginning or after a comma"
-                raise _fault(f"{what} could be run as a formula by a spreadsheet", step)
-            if (other := known.get(caseless(category))) is not None:
+                raise _fault(f"{category_text} could be run as a formula by a spreadsheet", step)
+            if (other := listed.get(caseless(category))) is not None:
                 raise _fault(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
-            known[caseless(category)] = category
+            listed[caseless(category)] = category
         if self.unknown is not None and self.unknown not in self.categories:
             near = nearest_known(self.unknown, self.categories)
             message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"

@@ -144,8 +144,7 @@ def count_in_spark(
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read, or is a stream or a view with random values; or Spark failed. No message contains a value of
-            a record.
+            cannot be read, or is a stream or a view with random values; or Spark failed. No message quotes a record.
     """
     count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **asked)
     check_sources(columns.segments, count.breakdowns)

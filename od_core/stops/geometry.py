@@ -283,19 +283,23 @@ def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False
     generator = np.random.default_rng(secrets.randbits(128))
-    return all(_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
+    return all(_weights_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
 
 
-def _agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
-    products, whole = np.ones(len(lower), dtype=np.int64), 1
+def _weights_agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
+    """Return whether the weights of the boxes sum to that of the grid, for random weights of cells modulo ``PRIME``.
+
+    The weight of a box is the product of those of its sides.
+    """
+    of_boxes, of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
         cuts = np.unique(np.concatenate([[0, size], begins, ends]))
-        below = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
-        weights = (below[np.searchsorted(cuts, ends)] - below[np.searchsorted(cuts, begins)]) % PRIME
-        products = products * weights % PRIME
-        whole = whole * int(below[-1]) % PRIME
-    return int(products.sum()) % PRIME == whole
+        before = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
+        weights = (before[np.searchsorted(cuts, ends)] - before[np.searchsorted(cuts, begins)]) % PRIME
+        of_boxes = of_boxes * weights % PRIME
+        of_grid = of_grid * int(before[-1]) % PRIME
+    return int(of_boxes.sum()) % PRIME == of_grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -545,8 +549,7 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
     """Write the answer to every query into ``answers``.
 
-    A block outside the query is skipped, and the sum of a block inside the query is added. In all other blocks, every
-    box is examined.
+    A block outside the query is skipped, and one inside it adds its sum. In other blocks, every box is examined.
     """
     for query in range(len(ranges)):
         total = 0.0

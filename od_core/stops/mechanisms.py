@@ -29,17 +29,7 @@ from od_core.noise.table import Keystream, at_precision, rational
 from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.geometry import (
-    Boxes,
-    Counts,
-    Grid,
-    Nodes,
-    Points,
-    Rows,
-    filled_cells,
-    joined,
-    part_of,
-)
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, filled_cells, joined, part_of
 
 _BITS_OF_WEIGHT = 20
 """Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
@@ -248,8 +238,7 @@ class FixedGrid(StopsMechanism, ABC):
 
 
 MAX_BOXES = 1 << 23
-"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
-tree grows."""
+"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes at least 56 bytes."""
 
 
 def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> None:

@@ -176,8 +176,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     """Return the number of trips in each field of one place's map.
 
-    The trips of each box are spread evenly over the box. The shape is (fields from west to east, fields from south to
-    north).
+    The trips of each box are spread evenly over the box. The axes go from west to east and from south to north.
     """
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]

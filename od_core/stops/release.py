@@ -298,8 +298,7 @@ def evaluate_stops(
         mean_relative_error (a ratio; [shaham2022stops, equation 3] states it in percent).
 
     Raises:
-        OdError: the points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
-            is invalid.
+        OdError: the points are not cells of the grid, there is no query, a floor is not above 0, or a query is invalid.
     """
     boxes, sizes = release.measured, release.plan.grid.sizes
     queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
@@ -324,8 +323,7 @@ def evaluate_stops(
 def headline_floors(trips: int) -> tuple[float, float]:
     """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
 
-    A floor is the lower limit of the divisor of an error. With lower ones, the mean error mostly reflects queries of
-    empty space.
+    A floor is the lower limit of the divisor of an error. With lower ones, empty space dominates the mean error.
     """
     return max(trips, 1) / 1000, 1.0
 
@@ -346,6 +344,7 @@ def true_answers(points: Points, ranges: Ranges) -> Counts:
 
 
 def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:
+    """Return points as 32-bit integers. Raises OdError unless they are cells of the grid."""
     cells = np.asarray(points)
     is_shaped = cells.ndim == 2 and cells.shape[1] == len(sizes) and np.issubdtype(cells.dtype, np.integer)
     if not is_shaped or (cells < 0).any() or (cells >= np.array(sizes)).any():

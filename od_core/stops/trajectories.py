@@ -121,8 +121,7 @@ class Trajectories:
 
         Args:
             coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
-            bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
-                cell.
+            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell.
 
         Raises:
             OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.

@@ -284,8 +284,7 @@ _LEAST_CELLS = 400
 """Smallest number of cells of a bin. Neighbouring octaves (doublings) of prior means with fewer cells share a bin."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
-"""Numbers of iterations of expectation-maximisation: first on all cells together, then on each bin, from that
-result."""
+"""Numbers of iterations of expectation-maximisation: first on all cells together, then, from there, on each bin."""
 
 _NO_MASS = 2.0**-60
 """Smaller probabilities are set to 0, because arithmetic on the smallest real numbers is slow."""

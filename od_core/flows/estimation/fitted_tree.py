@@ -73,9 +73,9 @@ class Estimates:
 
     def at(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
-        found = place >= 0
-        each = (values if len(values) else np.zeros(1) for values in vars(self).values())
-        return Estimates(*(np.where(found, values[place], 0.0) for values in each))
+        is_there = place >= 0
+        columns = (values if len(values) else np.zeros(1) for values in vars(self).values())
+        return Estimates(*(np.where(is_there, values[place], 0.0) for values in columns))
 
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
@@ -476,12 +476,12 @@ class FittedTree:
 
         ``inside`` has, for both sides, the number of selected zones before each zone, and of all at the end.
         """
-        whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
+        wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
-            meant, zones = np.diff(inside[side][first])[_side(level, side)], np.diff(first)[_side(level, side)]
-            whole, some = whole & (meant == zones), some & (meant > 0)
-        return whole, some
+            selected, zones = np.diff(inside[side][first])[_side(level, side)], np.diff(first)[_side(level, side)]
+            wholly, partly = wholly & (selected == zones), partly & (selected > 0)
+        return wholly, partly
 
     def estimates_at(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
@@ -499,16 +499,18 @@ class FittedTree:
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
         nearest = np.zeros(len(origin), dtype=np.int64)
-        for k in range(self.span(*levels)[0] + 1):
-            nodes, pair = self.levels[k].nodes, self.tree.level_pair(self.levels[k].nodes.level)
-            o, d = (
-                geography.ancestors_at(level, at)[areas] if at < level else areas
-                for geography, level, at, areas in zip(
-                    (self.tree.origin, self.tree.destination), levels, pair, (origin, destination), strict=True
+        for measured in self.levels[: self.span(*levels)[0] + 1]:
+            nodes, pair = measured.nodes, self.tree.level_pair(measured.nodes.level)
+            from_origin, to_destination = (
+                geography.ancestors_at(level, above)[areas] if above < level else areas
+                for geography, level, above, areas in (
+                    (self.tree.origin, levels[0], pair[0], origin),
+                    (self.tree.destination, levels[1], pair[1], destination),
                 )
             )
-            place = find_pairs(nodes.origin, nodes.destination, o, d, self.tree.destination.size(pair[1]))
-            nearest[place >= 0] = self.levels[k].bound[place[place >= 0]]
+            width = self.tree.destination.size(pair[1])
+            place = find_pairs(nodes.origin, nodes.destination, from_origin, to_destination, width)
+            nearest[place >= 0] = measured.bound[place[place >= 0]]
         return nearest
 
 
@@ -540,11 +542,11 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
     """
     if origin is origins and destination is destinations:  # each pair is found where it is
         return np.arange(len(origin))
-    known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
-    order = np.argsort(known, kind="stable")
-    known = np.append(known[order], -1)  # a pair after the last one is compared with -1
-    place = np.searchsorted(known[:-1], asked)
-    return np.where(known[place] == asked, np.append(order, -1)[place], -1)
+    codes, wanted_codes = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
+    order = np.argsort(codes, kind="stable")
+    codes = np.append(codes[order], -1)  # a pair after the last one is compared with -1
+    place = np.searchsorted(codes[:-1], wanted_codes)
+    return np.where(codes[place] == wanted_codes, np.append(order, -1)[place], -1)
 
 
 def _side(level: FittedLevel, side: int) -> Numbers:

@@ -158,12 +158,13 @@ class Intervals:
         """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.best_cells(*levels) for fit in self.fits]
-        every: tuple[Numbers, Numbers] = estimated[0][:2]
+        cells: tuple[Numbers, Numbers] = estimated[0][:2]
         if len(estimated) > 1:
-            places = np.divmod(np.unique(np.concatenate([_numbered(*cells[:2], width) for cells in estimated])), width)
-            every = places[0].astype(np.int32), places[1].astype(np.int32)
-        upper = upper_end(self._estimates(levels, estimated, *every), upper_bound)
-        given = find_pairs(*every, origin, destination, width)
+            numbers = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
+            origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
+            cells = origins.astype(np.int32), destinations.astype(np.int32)
+        upper = upper_end(self._estimates(levels, estimated, *cells), upper_bound)
+        given = find_pairs(*cells, origin, destination, width)
         upper[given[given >= 0]] = 0
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]
         estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
@@ -291,11 +292,6 @@ def _with_measured_totals(
     variance = np.maximum(shared[0, 0] + shared[1, 1] + 2 * shared[0, 1], 0)
     begun = Estimates.of_nodes(estimate[0] + estimate[1], variance)
     return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
-
-
-def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return one number for each cell of a level with ``width`` destinations; shape (cells,)."""
-    return origin.astype(np.int64) * width + destination
 
 
 def every_pair(
@@ -515,12 +511,12 @@ class Weighted:
 
     def ends(self, deviations: float) -> tuple[float, float]:
         """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes."""
-        alone, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
+        half_width, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
         low, high = (
-            each * unseen + sign * deviations * math.sqrt(self.variance + each * each * self.doubt)
-            for each, sign in ((self.lowest, -1), (self.highest, 1))
+            weight * unseen + sign * deviations * math.sqrt(self.variance + weight * weight * self.doubt)
+            for weight, sign in ((self.lowest, -1), (self.highest, 1))
         )
-        return self.estimate + max(self.least - alone, low), self.estimate + min(self.most + alone, high)
+        return self.estimate + max(self.least - half_width, low), self.estimate + min(self.most + half_width, high)
 
 
 def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:

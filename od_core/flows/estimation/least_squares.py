@@ -52,8 +52,7 @@ class MeasuredLevel:
             shape (divided nodes above + 1,).
         divided: Positions in ``nodes`` of the *divided* nodes, those with measured nodes below them.
         noisy: Noisy value x of each node; shape (nodes,).
-        noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for a level that was not
-            measured.
+        noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for an unmeasured level.
     """
 
     nodes: Pairs

@@ -111,8 +111,7 @@ def _wrong_length(message: str) -> OdError:
 class Measurement(NoisyCounts):
     """The noisy counts that were drawn for one planned step. They are public, and are never drawn again.
 
-    The vector of a step by segment has one value for each category of the first cell, then those of the second, and so
-    on.
+    The vector of a step by segment has one value for each category of the first cell, then of the second, and so on.
     """
 
     step: GaussianStep
@@ -233,8 +232,7 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by
     piece. The error is raised before the level is drawn, because a process that runs out of memory loses its draw. In a
     release in parts, the bands below the first need the memory of a few parts only, unless estimates learn from whole
-    levels. These are checked for each part before it is drawn, and as a whole when all parts are known, before they are
-    estimated.
+    levels. These are checked for each part before it is drawn, and as a whole when all parts are known.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
@@ -296,9 +294,9 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
 def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
-    own = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
+    counts = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
     return [
-        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in own]
+        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in counts]
         for k in range(len(breakdown.categories))
     ]
 
@@ -341,6 +339,7 @@ def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[
 
 
 def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
+    """Return the totals of each level that has several measurements of them: the weighted mean of these."""
     combined: list[NoisyCounts] = []
     for total in plan.totals:
         of_totals = next((m for m in measured if m.step.level == total.level), None)
@@ -348,8 +347,9 @@ def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tabl
             continue
         multiples = _weighted(of_totals.noisy.values(), total.weights[0])
         for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
-            own = (counts.noisy.values() for table in tables for counts in table if counts.step.level == total.level)
-            multiples += _weighted(sum(own, start=np.zeros_like(multiples)), weight)
+            at_level = (counts for table in tables for counts in table if counts.step.level == total.level)
+            of_breakdown = sum((counts.noisy.values() for counts in at_level), start=np.zeros_like(multiples))
+            multiples += _weighted(of_breakdown, weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)
         rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))

@@ -429,18 +429,18 @@ def descend_segments(
     Args:
         risen: The estimates of the kept nodes of these levels, for each category.
         trips: Refined trips of the nodes, for each level.
-        above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
-            categories).
+        above: Trips, in each category, of the nodes above the first level, or of the root; shape (nodes, categories).
     """
-    own = above
+    trips_above = above
     for k, totals in enumerate(trips):
         of_category = [levels[k] for levels in risen]
         runs = of_category[0].runs
         if runs is not None:
-            estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
+            of_categories = [_fixed_point(plan, category.noisy) + category.difference for category in of_category]
+            estimates = np.stack(of_categories, axis=1)
             variances = of_category[0].variance, of_category[0].largest
-            own = _projected(plan, estimates, *variances, totals, own, runs)
-    return own
+            trips_above = _projected(plan, estimates, *variances, totals, trips_above, runs)
+    return trips_above
 
 
 def _projected(

@@ -134,8 +134,10 @@ class Replicates:
         h = self._families.of(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
         if self._system is None:
             return _Fit(h - sums)
-        each = self._fitted.area_totals.items()
-        totals = {side: self._drawn(r, len(levels) + side, noise, 0, len(noisy)) for side, (noisy, noise) in each}
+        totals = {
+            side: self._drawn(r, len(levels) + side, noise, 0, len(noisy))
+            for side, (noisy, noise) in self._fitted.area_totals.items()
+        }
         m = self._system.multipliers(leaves, h, totals)
         return _Fit(h - sums + self._system.lacking(m), self._system.by_side(m))
 

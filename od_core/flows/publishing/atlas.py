@@ -198,13 +198,14 @@ def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
     last_position, has_lower = _last_kept(fit.levels, last)
     levels: list[dict[str, Any]] = []
     for position, level in enumerate(fit.levels[: last_position + 1]):
-        has_flags = position < last_position and len(level.divided) < len(level.nodes)
+        has_undivided = position < last_position and len(level.divided) < len(level.nodes)
+        is_divided = np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
         levels.append(
             {
                 "number": min(level.nodes.level, last),
                 "noise": None if math.isinf(level.noise) else level.noise,
                 "noisy": columns.add(level.noisy),
-                "divided": columns.add(_flags(level)) if has_flags else None,
+                "divided": columns.add(is_divided) if has_undivided else None,
                 "below": None,
             }
         )
@@ -218,11 +219,6 @@ def _last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
     """Return the position of the first level whose number is at least ``last``, and whether others are below it."""
     position = sum(level.nodes.level < last for level in levels)
     return position, position + 1 < len(levels)
-
-
-def _flags(level: FittedLevel) -> NDArray[np.int8]:
-    """Return 1 for each node of a level that is divided, and 0 for the others."""
-    return np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
 
 
 def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:

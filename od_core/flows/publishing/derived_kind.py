@@ -127,10 +127,7 @@ def derived_certificate(
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
     trips = int(flows.leaves.trips.sum())
-    guarantees = {
-        "one_period": _guarantee_for_one_period(releases),
-        "all_periods": _guarantee_for_all_periods(sources),
-    }
+    guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
     losses = {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
     account = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
@@ -301,9 +298,7 @@ def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[R
     for (_, end, earlier), (first, _, later) in pairwise(spans):
         if first < end:
             raise OdError(
-                code,
-                f"{earlier} and {later} cover the same days{reason}",
-                next_step="name one release for each period",
+                code, f"{earlier} and {later} cover the same days{reason}", next_step="name one release for each period"
             )
     return [key for *_, key in spans]
 

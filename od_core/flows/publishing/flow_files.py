@@ -57,8 +57,7 @@ written again if they are damaged, with the files of their own format.
 def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
 
-    Derived flows have no measurements, which the releases have. The content of a file is computed when the file is
-    written.
+    Derived flows have no measurements: the releases have them. A file's content is computed when it is written.
     """
     tables = FlowTables.of(release, certificate)
     files = _formats(tables, certificate)
@@ -117,6 +116,7 @@ def _parquet_file(
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
+    """Return the OpenMatrix file of a pair of levels, and of the categories that it has, too."""
     categories = [
         (matrix_name(breakdown, place), breakdown.name, category)
         for breakdown, _ in pairs_by_category(pair)
@@ -244,6 +244,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
 
 
 def _sheet_names(tables: FlowTables) -> list[str]:
+    """Return the name of the sheet of each pair of levels; numbers of levels if a name would be too long for Excel."""
     names = [pair.name.removeprefix("flows_") for pair in tables.pairs]
     if max(map(len, names)) <= _LONGEST_NAME:
         return names

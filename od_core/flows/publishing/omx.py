@@ -143,6 +143,7 @@ def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
 
 
 def _places(pair: LevelPair, flows: pd.DataFrame) -> Places:
+    """Return the rows and columns of the matrix in which some flows stand."""
     row, column = (
         positions(flows[name], side.codes[level])
         for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)

@@ -165,7 +165,8 @@ class Asked:
         return max(matching)
 
 
-def _names(certificate: Certificate) -> list[str]:
+def _table_names(certificate: Certificate) -> list[str]:
+    """Return the names of the tables of a release, of which those of segments are there only with breakdowns."""
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
@@ -183,11 +184,12 @@ def open_flows(place: Path, asked: Asked | None = None) -> Release:
 
 
 def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
+    """Return the certificate and the tables of a bundle's folder. Raises OdError if a file is missing or damaged."""
     if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = certificate_of(folder)
-    names = _names(certificate)
+    names = _table_names(certificate)
     leaves = next(level for level in reversed(certificate["levels"]) if "area_totals" not in level)
     _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
@@ -212,6 +214,7 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 
 
 def _from_database(file: Path, asked: Asked) -> tuple[Certificate, Tables]:
+    """Return the certificate and the tables of the requested release in a release database."""
     try:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
@@ -219,7 +222,7 @@ def _from_database(file: Path, asked: Asked) -> tuple[Certificate, Tables]:
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
             tables = {"areas": connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()}
-            for name in _names(certificate)[1:]:
+            for name in _table_names(certificate)[1:]:
                 query = f"SELECT * EXCLUDE release FROM {name} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names above
                 tables[name] = connection.execute(query, [key]).df()
             return certificate, tables
@@ -277,6 +280,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
+    """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     origin, destination = (
         published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in _SIDES

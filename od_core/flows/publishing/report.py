@@ -286,8 +286,7 @@ def _trips_by_category(
 ) -> tuple[list[str], _Whole]:
     """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
 
-    The shape is (3, categories, areas), for the trips and the ends of their intervals. Without intervals, the ends are
-    the trips.
+    The shape is (3, categories, areas): trips and the ends of their intervals, or without intervals the trips again.
     """
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")

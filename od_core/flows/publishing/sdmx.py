@@ -209,10 +209,10 @@ def _urn(place: str, identifier: str, item: str = "") -> str:
 def _area_list(side: str, geography: Geography) -> dict[str, Any]:
     """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
     is_named = geography.names is not None
-    named = "that of the area, and the description is the code" if is_named else "the code"
+    meaning = "that of the area, and the description is the code" if is_named else "the code"
     return {
         "name": "Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-        "description": f"Each identifier is the number of the area's level and its code; the name is {named}.",
+        "description": f"Each identifier is the number of the area's level and its code; the name is {meaning}.",
         "codes": [
             {"id": identifier, "name": label} | ({"description": code} if is_named else {})
             for level, labels in zip(_identifiers(geography), geography.labels, strict=True)
