@@ -34,7 +34,7 @@ _VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 
 
 def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
-    """Return what Dagster's function of this name returns, without the broken declarations of this package.
+    """Return the result of Dagster's function of this name, without the broken declarations of this package.
 
     The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out, and a
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
@@ -82,7 +82,7 @@ def unloadable(why: str | Exception) -> OdError:
 
 
 def _place(error: Exception) -> str:
-    """Return the last line of the project that an exception passed through, in words; else an empty text."""
+    """Return in words the last line of the project that an exception passed through; an empty text if there is none."""
     root = current_project().root.resolve()
     own = [
         line
@@ -108,7 +108,7 @@ def _stated(project: Project) -> dg.Definitions:
 
 
 def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
-    """Return what a function loads from the folder of declarations; if that fails, without the broken ones.
+    """Return the result of a loader of declarations; if it fails, load again without the broken declarations.
 
     Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
     """

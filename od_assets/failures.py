@@ -49,7 +49,7 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check, and for each reason that failed steps state; else one per failed step.
+    """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
 
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
     """

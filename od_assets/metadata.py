@@ -68,9 +68,9 @@ def same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> S
 
 
 def with_columns(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
-    """Return asset metadata with the schema and the lineage of a table that has these columns.
+    """Return asset metadata with the schema of a table of these columns, and with its lineage if it has ``sources``.
 
-    A column that ``sources`` leaves out has none. It is None for a table without lineage.
+    ``sources`` are the upstream columns by column; a column that it lacks has no lineage.
     """
     described = [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
     return with_schema(dg.TableSchema(described), sources)

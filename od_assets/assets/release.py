@@ -77,7 +77,7 @@ _STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
 def stated(
     series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
 ) -> dict[str, Any]:
-    """Return the definition of an asset but for what it depends on: what ``assets.yaml`` states and all assets share.
+    """Return the definition of an asset without its dependencies, from ``assets.yaml`` and what all assets share.
 
     Args:
         asset: name of the asset, in ``assets.yaml`` and, unless ``key`` is given, the last part of its key.

@@ -106,7 +106,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
     ] = False,
 ) -> None:
-    """Handle the options that stand before a command. The help text is that of ``app``."""
+    """Handle the options that are given before a command. The help text is that of ``app``."""
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ class Question:
 
     @property
     def option(self) -> str:
-        """The option as it is written on the command line."""
+        """Name of the option on the command line, such as ``--zones``."""
         return f"--{self.flag.replace('_', '-')}"
 
 
@@ -145,7 +145,7 @@ _WIDTH = 110
 
 
 def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
-    """Return YAML with one line per field. A section that is too long for a line has one line per field of its own."""
+    """Return YAML with one line per field. A section that does not fit on a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
         line = f"{' ' * indent}{name}: {_flow(value)}\n"

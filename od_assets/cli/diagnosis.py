@@ -459,7 +459,7 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
 
 
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
-    """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
+    """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
     source = series.records_path(period)
     refuse_absent(source)
     hold_to_marker(source, series.marker_path(period))

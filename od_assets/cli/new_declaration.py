@@ -282,7 +282,7 @@ def _zone_table(answers: Answers) -> pd.DataFrame:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Return lines to show, with the columns of the list of zones, or with what is wrong with its file."""
+    """Return lines to show: the columns of the list of zones, or the fault of its file."""
     name = (current_project().root / answers["zones"]).name
     try:
         table = _zone_table(answers)
@@ -361,7 +361,7 @@ def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
 
 
 def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError for the bounds given so far. Without that of a year, the unit of a period has the same bound."""
+    """Raise OdError if the bounds given so far are not valid. The bound of a year may be missing."""
     of_year: dict[str, Any] = {}
     if "max_trips_year" in answers:
         most = as_number(answers["max_trips_year"])

@@ -171,7 +171,7 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
 
 
 def _print_errors(plan: ReleasePlan) -> None:
-    """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
+    """Print the assumption behind the verdicts on flows, and a table of noise and expected errors by level."""
     if not plan.has_threshold:
         say("plan.intervals", "\n")
     exact = plan.to_frame()

@@ -66,22 +66,22 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     from od_core.publication.read_back import certificate_of, damaged, lost
     from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
 
-    def asked(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+    def matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         return [key for key in keys if release in (None, key.release) and period in (None, key.period)]
 
     bundles = published_bundles(releases)
     if release is not None:
-        key = max(asked({*bundles, *zipped_bundles(releases)}), default=None)
+        key = max(matching({*bundles, *zipped_bundles(releases)}), default=None)
     else:
-        key = max(asked(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
+        key = max(matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
     if key is None:
-        if missing := asked(missing_bundles(releases, database)):
+        if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
-        of, at = "" if release is None else f" of {release}", "" if period is None else f" for {period}"
+        wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
         raise OdError(
             "OD-RELEASE-ABSENT",
-            f"no release{of}{at} is published here",
+            f"no release{wanted} is published here",
             next_step="od-release status lists the releases" if release is None else run,
         )
     if key not in bundles:
@@ -141,7 +141,7 @@ def compare(
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return a release with its key and certificate. Raises OdError if it is absent or not a release of flows."""
+    """Return the key, the flows and the certificate of a published release."""
     from od_assets.resources.folders import Folders
     from od_core import Release
     from od_core.flows.derived_flows import DerivedFlows

@@ -72,13 +72,13 @@ def plan(
     if target:
         from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
 
-        found = target_plan(series, planned, target, table, runs)
+        for_targets = target_plan(series, planned, target, table, runs)
         if as_json:
-            print_json(found.facts())
+            print_json(for_targets.facts())
         else:
-            print_target_plan(found)
+            print_target_plan(for_targets)
         if to is not None:
-            write_declaration(found, to)
+            write_declaration(for_targets, to)
         return
     if page is not None:
         write_planning_page(series, planned, page)
@@ -204,21 +204,21 @@ def status(as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    found, faults = [], list[OdError]()
+    series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     for path, kind in types.items():
         name = path.parent.name
         try:
             if kind in RELEASES:
-                found.append(declared_in(path) if declared[name] == 1 else declaration(name))
+                series.append(declared_in(path) if declared[name] == 1 else declaration(name))
             else:
                 refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
     with ledger.one_look():
         states = ledger.states()
-        rows = period_status(found, ledger, states)
+        rows = period_status(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]

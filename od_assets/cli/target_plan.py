@@ -497,7 +497,7 @@ def _stated_budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
 
 
 def _least_epsilon_for(rho: Fraction, plan: ReleasePlan, found: TargetBudget) -> Fraction:
-    """Return the first epsilon that spends at least ``rho``, from that of ``rho`` upwards in steps of a thousandth."""
+    """Return the first epsilon that spends at least ``rho``, in steps of a thousandth from the epsilon of ``rho``."""
     exact = Budget(rho=rho, delta=plan.budget.delta, shares=found.shares)
     epsilon = Fraction(text_above(_with_found(plan, exact, found).spent.epsilon, _DIGITS))
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
@@ -514,7 +514,7 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
 
 
 def _text(number: Fraction) -> str:
-    """Return the decimal text of a number that has one of at most 12 digits, else the fraction."""
+    """Return a number as a decimal of at most 12 digits if it is equal to one, and otherwise as a fraction."""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
     return decimal if Fraction(decimal) == number else str(number)
 

@@ -103,7 +103,7 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return the evidence of the reserved plan; before, of the newest earlier release that has the same plan."""
+        """Return the evidence of the reserved plan; before, that of the newest earlier release with the same plan."""
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)

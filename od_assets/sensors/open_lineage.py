@@ -73,7 +73,7 @@ class Sender:
         return ""
 
     def close(self) -> None:
-        """Deliver what the transport still holds."""
+        """Send the events that the transport still holds, and close it."""
         self._client.close(timeout=5.0)
 
 
@@ -206,7 +206,7 @@ class _Translation:
         return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
 
     def _facets(self, key: dg.AssetKey) -> dict[str, Any]:
-        """Return what the definition says; nothing if the declaration has changed since, and has no such asset."""
+        """Return the facets of an asset's definition; none if the present declaration has no such asset."""
         if not self.graph.has(key):
             return {}
         node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset

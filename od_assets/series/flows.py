@@ -96,7 +96,7 @@ class SegmentSection(Section):
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """Return the declared categories, or those that the source gives and the one of unlisted records."""
+        """Return the declared categories; by default, those of the source and that of unlisted records."""
         if self.categories is not None:
             return tuple(self.categories)
         given = self.source(name).given or ()

@@ -105,7 +105,7 @@ class SeriesPeriods:
         return self._until(day if self.last is None else min(day, self.last.end))
 
     def declared(self) -> list[Period]:
-        """Return all periods, oldest first; of a series without an end, those that have ended."""
+        """Return all periods, oldest first; for a series without an end, those that have ended."""
         if self.last is None and self._length is not None:
             return self.ended()
         return self._until((self.last or self.first).end)

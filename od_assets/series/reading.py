@@ -151,7 +151,7 @@ class DeclaredSite(Declaration):
         return self
 
     def described(self) -> SiteDescription:
-        """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
+        """Return the description of the site. Raises OdError if a text or an address cannot be written."""
         from od_core.published.site import SiteDescription
 
         return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)

@@ -78,7 +78,7 @@ def _documents(text: str) -> list[Any]:
 
 
 def line_of(path: Path, field: Sequence[str]) -> int | None:
-    """Return the line of a field in a YAML file that can be parsed; that of its section if the field is not written.
+    """Return the number of the line of a field in a YAML file; of its section if the field is not written.
 
     Return None if the section is the whole file.
 

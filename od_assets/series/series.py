@@ -536,7 +536,7 @@ class Series(Declaration, Generic[P, G]):
 
     @abstractmethod
     def plan_without_cap(self, geography: G, period: str) -> P:
-        """Return what :meth:`plan` returns, also if the release exceeds the cap. Raises OdError if it is refused."""
+        """Return the plan, also if the release exceeds the cap. Raises OdError if the plan is refused."""
 
 
 class TableSeries(Series[P, G]):

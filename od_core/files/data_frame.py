@@ -83,7 +83,7 @@ def holds_numbers(column: pd.Series) -> bool:
 
 
 def exact_numbers(column: pd.Series) -> NDArray[Any]:
-    """Return a column of numbers without a missing one as an array of the same values.
+    """Return a column of numbers, none of which is missing, as an array with the same values.
 
     Decimals become integers if all are whole, else objects.
     """

@@ -67,7 +67,7 @@ def memory_database() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _memory_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the database of a process. A forked process opens its own: it lacks the threads of the one it inherits."""
+    """Return the in-memory database of this process. A forked process opens its own, since it inherits no threads."""
     import duckdb
 
     connection = duckdb.connect()

@@ -308,7 +308,7 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
 
 
 def verdict(width: float) -> str:
-    """Return what intervals of at most this half-width say of flows. The width is rounded up to two digits."""
+    """Return in words which flows an interval with this half-width tells from 0 and from each other."""
     digits = max(len(str(math.ceil(width))) - 2, 0)
     trips = math.ceil(width / 10**digits) * 10**digits
     return (

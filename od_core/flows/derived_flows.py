@@ -83,7 +83,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
 
 
 def not_of_flows(name: str, kind: str) -> OdError:
-    """Return the OdError for a release that nothing can be derived from, because of what it is."""
+    """Return the OdError for a release from which no flows can be derived; ``kind`` says what it is."""
     return OdError(
         "OD-DERIVED-KIND",
         f"{name} is {kind}; flows can be derived only from releases of flows",

@@ -307,7 +307,7 @@ class VarianceModel:
 
     @cached_property
     def free_levels(self) -> list[int]:
-        """Those of the levels that need a share. Any other level has nodes with one child, so it needs none."""
+        """Levels that need a share. The nodes of any other level have one child each, so it needs none."""
         return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
 
     def of_levels(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -339,7 +339,7 @@ class VarianceModel:
         return lambda shares: self._variance(quantity, shares, from_noise)
 
     def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
-        """Return the variance of a quantity; ``from_noise`` returns that of a table measured with some noise."""
+        """Return the variance of a quantity, given the function from the noise of a table to its variance there."""
         totals, categories = self._noise(quantity, shares)
         total = from_noise(totals)
         if quantity.breakdown is None or categories is None:

@@ -277,7 +277,7 @@ class ReleasePlan(Plan):
         return self._errors(self.totals)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
-        """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
+        """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find(self.breakdowns, breakdown).categories)
         pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
@@ -312,7 +312,7 @@ class ReleasePlan(Plan):
         return _half_widths(self._largest_variances(self.totals))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
-        """Return upper bounds of the same for one category of a breakdown. Raises OdError if it is not declared."""
+        """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
         categories, steps = len(find(self.breakdowns, breakdown).categories), self.segment_steps(breakdown)
         pairs = zip(self._largest_variances(self.totals), self._largest_variances(steps), strict=True)
         return _half_widths([segment_variance(v, w, categories) for v, w in pairs])
@@ -348,7 +348,7 @@ class ReleasePlan(Plan):
 
     @property
     def conversion(self) -> str:
-        """Name of the conversion from epsilon to rho: that of the budget or, by default, of the mechanism.
+        """Name of the conversion from epsilon to rho that the budget states; by default, that of the mechanism.
 
         ``exact`` is replaced by ``tight`` if it is not defined for this unit and this delta.
         """

@@ -136,7 +136,7 @@ class _Choices:
 
     @property
     def simple(self) -> str:
-        """Conversion from epsilon to rho that depends on nothing else; it is used if a reader moves the shares."""
+        """Conversion from epsilon to rho that does not depend on shares, for readers who change the shares."""
         declared = self.plan.budget.conversion or self.plan.mechanism.default_conversion
         return "bun_steinke" if declared == "bun_steinke" else "tight"
 
@@ -174,7 +174,7 @@ class _Choices:
         return trees
 
     def set_facts(self, tree: FlowTree) -> dict[str, Any]:
-        """Return the shapes of the areas of some levels, and what else depends on these levels alone."""
+        """Return the shapes of the areas of the levels of a tree, and other facts that depend on these levels alone."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
         is_summed = mechanism.measures == "all_leaves"
         return {
@@ -217,7 +217,7 @@ class _Choices:
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
     def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
-        """Return, for each set of levels, each unit, and without and with segments, what the declared shares give."""
+        """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
         facts = in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
         return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]

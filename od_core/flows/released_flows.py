@@ -241,7 +241,7 @@ class ReleasedFlows(ABC):
         return SegmentIntervals([part.segment_fit(segment) for part in self.parts])
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what ``compute`` returns, which is called once for each key and shared by all views of these flows."""
+        """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""
         if key not in self._computed:
             self._computed[key] = compute()
         kept: T = self._computed[key]

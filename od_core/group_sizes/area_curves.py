@@ -518,7 +518,7 @@ class NoisyAreas:
 
     @cached_property
     def _guess(self) -> Counts:
-        """Ascending sizes near the noisy ones, or the noisy cumulative counts as they are."""
+        """Noisy cumulative counts, or ascending sizes near the noisy ones, near which counts are likely."""
         if not self.of_sizes:
             return self.noisy
         return least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]

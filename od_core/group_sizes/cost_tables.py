@@ -343,16 +343,16 @@ def share_out(
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
-    often = np.bincount(which, minlength=len(tables))
+    times = np.bincount(which, minlength=len(tables))
     highs = lows + np.diff(offsets)
-    if int(often @ lows) > total:
+    if int(times @ lows) > total:
         return None, np.flatnonzero(lows > 0).tolist()
-    if int(often @ highs) < total:
+    if int(times @ highs) < total:
         return None, np.flatnonzero(highs < total).tolist()
     low, high = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
     while high - low > 1:  # find the largest price at which the root values sum to at most the total
         price = (low + high) // 2
-        low, high = (price, high) if often @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
+        low, high = (price, high) if times @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
     counts = _root_values(lows, slopes, offsets, low)
     values = counts[which]
     tied = np.flatnonzero((_root_values(lows, slopes, offsets, low + 1) > counts)[which])

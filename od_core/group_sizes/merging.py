@@ -58,8 +58,8 @@ class Runs:
         starts = np.ones(len(area), dtype=np.bool_)
         starts[1:] = (np.diff(area) != 0) | (np.diff(totals) != 0) | (np.diff(weights) != 0)
         places = np.flatnonzero(starts)
-        together = np.add.reduceat(groups, places) if len(places) else groups
-        return cls(_first(area[places], areas), together, totals[places], weights[places])
+        groups_of_runs = np.add.reduceat(groups, places) if len(places) else groups
+        return cls(_first(area[places], areas), groups_of_runs, totals[places], weights[places])
 
     @classmethod
     def of_histograms(cls, histograms: Counts) -> Runs:
@@ -81,8 +81,8 @@ def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Cou
     larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes have different
     keys. With larger weights, sizes less than 2^-52 apart can have equal keys.
     """
-    whole = totals // weights
-    return (totals - whole * weights) / weights, whole
+    integer_part = totals // weights
+    return (totals - integer_part * weights) / weights, integer_part
 
 
 def tables(frame: Frame, leaves: Runs) -> list[Counts]:

@@ -89,7 +89,7 @@ def charge_of(row: Mapping[str, Any]) -> Charge:
 
 @lru_cache(maxsize=1024)
 def _charge(rho: str, epsilon: str, delta: str) -> Charge:
-    """Return the charge that is written as three texts, which are the same in the entries of many releases."""
+    """Return the charge with given texts. Many releases have the same charge, so it is computed once."""
     return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 

@@ -248,7 +248,7 @@ class Ledger:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Open a context in which all methods that only read see the ledger as it is now. No entry may be added in it.
+        """Open a context in which all methods that only read see the ledger as it is now; no entry may be added.
 
         This saves time if much is read.
         """
@@ -591,8 +591,8 @@ class Ledger:
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
         with self._read() as entries:
-            found = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
-        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
+            rows = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
+        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.

@@ -195,7 +195,7 @@ class FsspecStore:
         """Do nothing, because all files are durable."""
 
     def _files(self, *, afresh: bool = False) -> Any:
-        """Return fsspec's file system of the folder; ``afresh`` without what it remembers of earlier requests."""
+        """Return fsspec's file system of the folder; with ``afresh``, without its cache of earlier listings."""
         import fsspec
         from fsspec.implementations.dirfs import DirFileSystem
         from fsspec.registry import known_implementations

@@ -117,7 +117,7 @@ class StagedFiles:
 
     @contextmanager
     def _described(self, name: str, facts: str) -> Iterator[None]:
-        """Store facts about what is written in this context. Earlier ones are removed first, so a crash leaves none."""
+        """Store facts about the file that this context writes. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
             path.unlink()

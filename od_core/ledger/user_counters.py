@@ -214,10 +214,10 @@ class UserCounters:
 
         Raises OdError if it is missing or changed, or the release was counted with another key.
         """
-        stated = self._stated(key)
+        fingerprint = self._stated(key)
         if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
             raise self._of_another_key(f"the counters of users of {key}")
-        if self.fingerprint(key) != stated:
+        if self.fingerprint(key) != fingerprint:
             raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
         return self._path(key)
 

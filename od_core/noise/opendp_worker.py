@@ -97,10 +97,10 @@ class OpenDP:
     def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
         """Return the bytes of the values of an OpenDP object, 8 bytes each."""
         pointer = self._call("data__object_as_slice", of)
-        found = _Slice.from_address(pointer.value or 0)
-        if found.length != length:
+        values = _Slice.from_address(pointer.value or 0)
+        if values.length != length:
             raise RuntimeError("OpenDP returned a different number of values than it received")
-        copied = ctypes.string_at(found.values, 8 * length)
+        copied = ctypes.string_at(values.values, 8 * length)
         self._call("data__slice_free", pointer)
         return copied
 

@@ -163,7 +163,7 @@ def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
 
 
 def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
-    """Return the rho of a year with so many periods if each is released once and spends the same."""
+    """Return the rho of a year of releases that all spend the same, one in each period."""
     return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
 
 

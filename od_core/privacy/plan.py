@@ -238,7 +238,7 @@ class Plan(ABC):
 
     @abstractmethod
     def verdicts(self) -> list[str]:
-        """Return sentences on what the noise allows to be read: one per measured level, or per noise distribution.
+        """Return sentences on which numbers can be read despite the noise, one per level or noise distribution.
 
         They follow from the plan alone, and hold for every input. Numbers are rounded to the weaker statement.
         """
@@ -257,7 +257,7 @@ class Plan(ABC):
 
     @cached_property
     def stored_facts(self) -> dict[str, Any]:
-        """The facts as they are read back from JSON, to be compared with those of many releases."""
+        """The facts after a round trip through JSON, to be compared with the facts of many releases."""
         facts: dict[str, Any] = json.loads(json.dumps(self.facts()))
         return facts
 
@@ -310,7 +310,7 @@ class PlannedRelease(ABC):
         return f"<table>{rows}</table>"
 
     def _summary(self) -> dict[str, str]:
-        """Return what the release is, what it promises, its levels and how to read it: texts by their names."""
+        """Return texts by name: the release, its promise, its levels, and the calls that read it."""
         what, levels, reading = self._described()
         guarantee, unit = "none, because its noise is not of this library", self.plan.unit
         if self.has_guarantee:
@@ -320,7 +320,7 @@ class PlannedRelease(ABC):
 
     @abstractmethod
     def _described(self) -> tuple[str, str, str]:
-        """Return in words what the release is, which levels it has, and the calls that read it."""
+        """Return three texts: what the release is, its levels, and the calls that read it."""
 
     @property
     def has_guarantee(self) -> bool:
@@ -404,7 +404,7 @@ class Uncounted:
 
     @property
     def sentence(self) -> str:
-        """Sentences for the certificate on what is published and what it costs."""
+        """Sentences for the certificate on the published number of uncounted trips and its cost."""
         return (
             "The number of trips that are not counted because of the contribution bounds is published with noise. Of"
             f" each user, at most {self.max_trips} trips of the release are considered. The promise includes this"

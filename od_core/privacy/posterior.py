@@ -70,7 +70,7 @@ class Guarantee:
 
     @classmethod
     def of(cls, spent: Spent) -> Guarantee:
-        """Return what a release promises that has spent a budget."""
+        """Return the guarantee of a release that spent this budget."""
         if spent.promise is not None:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
@@ -82,7 +82,7 @@ class Guarantee:
 
     @classmethod
     def of_cap(cls, cap: Cap, delta: Fraction) -> Guarantee:
-        """Return what all releases promise together that a cap allows.
+        """Return the joint guarantee of all releases that a cap allows.
 
         A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
         a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes

@@ -118,10 +118,10 @@ def rho_for_epsilon_exact(
     less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
     def delta_at(steps: int) -> float:
-        levels = zip(shares, cells, strict=True)
-        return delta_exact(
-            [shifted / (2 * steps * unit * share) for share, shifted in levels for _ in range(shifted)], less
-        )
+        variances: list[Fraction] = []
+        for share, differing in zip(shares, cells, strict=True):
+            variances += differing * [differing / (2 * steps * unit * share)]
+        return delta_exact(variances, less)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
     return _last_within(delta_at, delta, slope, int(tight / unit)) * unit

@@ -76,9 +76,9 @@ class Facts:
         """
         certificate = certificate_of(folder)
         key = ReleaseKey.parse(certificate["release"])
-        stated = stated_digests(folder)
+        digests = stated_digests(folder)
         for name in (CERTIFICATE, PACKAGE):
-            if not (folder / name).is_file() or file_digest(folder / name) != stated.get(name):
+            if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name):
                 raise damaged(key, f"{name} is missing or does not match {CHECKSUMS}")
         bundle_kind_of(certificate)  # refuses an unknown kind
         try:
@@ -107,7 +107,7 @@ class Facts:
 
     @property
     def kind(self) -> BundleKind[Any]:
-        """The kind of the bundle, which says what it has and how derived flows follow from others."""
+        """The kind of the bundle, which knows its files and how derived flows follow from others."""
         return bundle_kind_of(self.certificate)
 
     @property
@@ -161,7 +161,7 @@ class Facts:
 
     @property
     def guess_of_person(self) -> int:
-        """In how many of 100 cases the best guess about all trips of such a person is right, at most."""
+        """Number of cases in 100 in which the best guess about all trips of such a person is right, rounded up."""
         return 100 if self.person is None else of_100(self.person.best_guess())
 
     @cached_property
@@ -228,7 +228,7 @@ _TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": 
 
 
 def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
-    """Return what is promised for a privacy unit: by everything that the cap allows, by a year, and by the release.
+    """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
 
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
@@ -287,7 +287,7 @@ class Disclosure:
     changed: tuple[str, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Return what was written, ready for JSON."""
+        """Return the key, the folder and the files as a JSON-ready dictionary."""
         facts = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
         return facts | {"changed": [*self.changed]}
 

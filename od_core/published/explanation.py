@@ -263,7 +263,7 @@ class Explanation:
         return dict(filled_data("explanation.yaml", **given))
 
     def losses(self) -> list[dict[str, Any]]:
-        """Return what everything that may be published about a unit promises, and then less, down to this release."""
+        """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
         return [{"of": loss.of, **_promised(loss.guarantee)} for loss in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:

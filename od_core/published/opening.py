@@ -34,7 +34,7 @@ _ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 
 def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
-    """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
+    """Return the kind of bundle of a certificate: of releases or of derived flows. Raises OdError if it is unknown."""
     named_format = certificate.get("format")
     for kind in _ALL:
         if kind.format == named_format:

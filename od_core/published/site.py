@@ -95,7 +95,7 @@ class SiteDescription:
         return None if self.url is None else self.url.rstrip("/") + "/"
 
     def address(self, file: str, *, within: str = "") -> str:
-        """Return the address of a file of the site: whole if that of the site is known, and otherwise relative.
+        """Return the address of a file of the site: absolute if the site has an address, and otherwise relative.
 
         ``within`` is the folder of the file that states a relative address, with a slash at its end.
         """
@@ -337,11 +337,11 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
 
     Files that were copied to the site before, with the same checksums, are not examined again.
     """
-    stated, target = stated_digests(place), folder / str(key)
-    if not stated:
+    digests, target = stated_digests(place), folder / str(key)
+    if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*stated})):  # pages are made from these at every call
-        if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
+    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*digests})):  # pages are made from these at every call
+        if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)
     if not zipped.is_file():

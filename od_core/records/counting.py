@@ -234,7 +234,7 @@ class CountQuery:
 
     @property
     def _sizes(self) -> list[tuple[Breakdown, int]]:
-        """Each breakdown, and the number by which its positions are multiplied in the code of segments."""
+        """Each breakdown, and the factor of its positions in the code of segments."""
         numbers = [len(breakdown.categories) for breakdown in self.breakdowns]
         return [(breakdown, prod(numbers[at + 1 :])) for at, breakdown in enumerate(self.breakdowns)]
 
@@ -283,7 +283,7 @@ def _counted(
     *,
     advice: str = "",
 ) -> T:
-    """Count loaded records with DuckDB, and return what ``take`` makes of the counts, which it gets in order of rank.
+    """Count loaded records with DuckDB, and return the result of ``take``, which gets the counts in order of rank.
 
     ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
     that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
@@ -433,7 +433,7 @@ def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **asked: 
 def sound_records(
     records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
 ) -> pa.Table:
-    """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
+    """Return the result of a query on loaded records, unless too many are faulty. The result is confidential.
 
     ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
     a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and

@@ -362,7 +362,7 @@ def finish_count_files(
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same counts in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
+    """Yield counts, given in arrays of any length, in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
 
     If leaf pairs occur once for each code, an array may be shorter or longer, so that no leaf pair is in two arrays.
     """

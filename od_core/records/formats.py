@@ -100,7 +100,7 @@ _BY_PLACE = re.compile(r"\(column \d+: .*\)")
 
 
 def own_names(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns of a file, given those that it states.
+    """Return the names of the columns of a file, given the names in its header.
 
     Columns without a name, as of an index or of a delimiter at the end of each line, and columns with the same name are
     named by their place. They cannot be used. Their names are none by :func:`od_core.records.open_file.is_header`.

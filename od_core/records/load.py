@@ -39,7 +39,7 @@ from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
 def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return those of all columns that are not read and by which no rows are selected, in the same order."""
+    """Return those of all columns that are neither read nor used to select rows, in the same order."""
     names = list(there)
     used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
     return [name for name in names if name not in used]

@@ -167,7 +167,7 @@ class RecordFile:
         return OdError(code, f"{self.named} {message}", next_step=next_step, confidential_detail=detail)
 
     def unreadable(self, error: Exception) -> OdError:
-        """Return the OdError for a file that cannot be read, or for what the machine lacks to read it.
+        """Return the OdError for a file that cannot be read, because of a fault of the file or of the machine.
 
         The text of ``error`` becomes the confidential detail.
         """
@@ -471,8 +471,8 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
     (False, False)
     """
     values = [[row[place] or "" for row in rows] for place in range(len(first))]
-    seen = set().union(*values)
-    if not rows or not all(re.match(r"[^\W\d]", name) and name not in seen for name in first):
+    values_of_rows = set().union(*values)
+    if not rows or not all(re.match(r"[^\W\d]", name) and name not in values_of_rows for name in first):
         return False
     has_digit = re.compile(r"\d").search
     return any(not has_digit(name) and all(map(has_digit, column)) for name, column in zip(first, values, strict=True))

@@ -134,7 +134,7 @@ class ZoneList:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Path of the list, and that of the file of boundaries if there is one."""
+        """Paths of the list and, if there is one, of the file of boundaries."""
         return (self.file, *([self.boundaries[0]] if self.boundaries and self.boundaries[0] else []))
 
     @property

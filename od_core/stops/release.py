@@ -239,8 +239,8 @@ def estimated(
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
     width, values = plan.grid.values_per_box, noisy.values()
-    whole = len(values) > 0 and len(values) % width == 0
-    if not whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
+    is_whole = len(values) > 0 and len(values) % width == 0
+    if not is_whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         raise OdError(
             "OD-STOPS-BOXES",
             "the measurement is not a list of boxes of this grid",

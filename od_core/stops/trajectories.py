@@ -179,7 +179,7 @@ class Trajectories:
 def _given(
     values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True, one_row_a_trip: bool
 ) -> ArrayLike | pd.DataFrame:
-    """Return the named columns of a table or a file as a data frame, and an array as it is.
+    """Return the named columns of a table or a file as a data frame; an array is returned unchanged.
 
     ``numbers`` says whether columns of a CSV file are numbers instead of text. Raises OdError if the columns cannot be
     read, or if a row might be several trips.

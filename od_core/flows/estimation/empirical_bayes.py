@@ -162,7 +162,7 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
 def posterior_leaves(
     plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """Return what :func:`leaves_by_empirical_bayes` does, for all or some of the leaves.
+    """Return the estimates of :func:`leaves_by_empirical_bayes` for all or some of the leaves.
 
     ``rows`` and ``posterior`` are those of all leaves.
     """

@@ -279,8 +279,8 @@ def _with_measured_totals(
     shared = np.zeros((3, 3, estimate.shape[1]))  # covariances of the three parts
     for k, part in enumerate(parts):
         shared[k, k] = part.variance
-    for k, whole in enumerate(sums, start=1):
-        shared[0, k] = shared[k, 0] = (whole.variance - parts[0].variance - parts[k].variance) / 2
+    for k, total in enumerate(sums, start=1):
+        shared[0, k] = shared[k, 0] = (total.variance - parts[0].variance - parts[k].variance) / 2
     shared[1, 2] = shared[2, 1] = exchange
     for side, k in ((0, 1), (1, 2)):
         if (measured := fit.measured_totals(side, level)) is not None:
@@ -350,7 +350,7 @@ def dropped_bound(sums: Estimates) -> Integers:
 
 
 def upper_end(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
-    """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
+    """Return the upper bounds of sums; ``end`` is the function from an estimate and its variance to an upper bound."""
     upper = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     if sums.most.any():
         together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
@@ -505,7 +505,7 @@ class Weighted:
         return self.least < 0 or self.most > 0
 
     def unmeasured(self, deviations: float) -> tuple[float, float]:
-        """Return what dropped nodes add at least and at most: each of them, and all of them together."""
+        """Return lower and upper bounds of the trips of dropped nodes: of each node, and of all together."""
         unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
         return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
 
@@ -568,7 +568,7 @@ def fieller(
 
 
 def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:
-    """Return what dropped nodes add at least and at most, and the least and greatest weight below them, with 0."""
+    """Return lower and upper bounds of the trips of dropped nodes, and the least and greatest weight below, with 0."""
     nodes, trips = [], []
     wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
     for level in fit.levels[:-1]:

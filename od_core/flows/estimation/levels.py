@@ -329,7 +329,7 @@ def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
 
 
 def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
-    """Return what the totals of each level are estimated from, top level first.
+    """Return the noisy totals from which each level is estimated, top level first.
 
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
     and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.

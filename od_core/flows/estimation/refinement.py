@@ -609,7 +609,7 @@ def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, m
 
 @kernel
 def _choices(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
-    """Return the children and the categories of a family that have trips."""
+    """Return the positions of the children, and of the categories, that have trips in a family."""
     return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 

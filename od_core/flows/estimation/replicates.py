@@ -149,7 +149,7 @@ class Replicates:
         return self._leaf.noise * (moved[0][origin] + moved[1][destination])
 
     def _added(self, fit: _Fit, first: int, last: int) -> Reals:
-        """Return what a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
+        """Return the numbers that a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
         begin, end = np.searchsorted(self._leaf.offsets, [first, last])
         siblings = np.diff(self._leaf.offsets[begin : end + 1])
         equal = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance

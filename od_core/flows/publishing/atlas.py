@@ -191,7 +191,7 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
 
 
 def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
-    """Return the levels of a fitted tree down to the level number ``last``.
+    """Return the facts of a fitted tree for the page: its levels down to the level number ``last``.
 
     If that level was not measured, the next measured level replaces it, because it has the same nodes.
     """

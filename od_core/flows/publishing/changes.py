@@ -28,7 +28,7 @@ Reals = NDArray[np.float64]
 
 
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
-    """Return sentences on what else than travel may have made changes, each after a space; none if nothing is known.
+    """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
 
     It is the bound of a user's trips in a year, by the kind of ``unit``, and different rules of estimation, by the
     certificates of the releases ``before`` and ``after``.
@@ -43,7 +43,7 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:
-    """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
+    """Return the name of the rule by which a release was estimated: the chosen one, or else the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:

@@ -51,7 +51,7 @@ class Source:
     certificate: Certificate
 
     def facts(self) -> dict[str, Any]:
-        """Return what the certificate of derived flows states of this release."""
+        """Return the facts of this release that the certificate of derived flows states."""
         spent = dict(self.certificate["spent"])
         return {
             "release": str(self.key),
@@ -184,7 +184,7 @@ def _promise_text(guarantee: Guarantee) -> str:
 
 
 def _loss_facts(guarantee: Guarantee) -> dict[str, Any]:
-    """Return what the exact privacy loss of a guarantee follows from: its rho and, if known, its variances."""
+    """Return the facts of a guarantee from which its exact privacy loss is computed: rho and, if known, variances."""
     variances = {"variances": [*map(str, guarantee.variances)]} if guarantee.variances else {}
     return {"rho_exact": str(guarantee.rho), **variances}
 

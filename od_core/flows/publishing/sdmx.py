@@ -150,7 +150,7 @@ def write_structure(template: str, tables: FlowTables, certificate: Certificate,
 
 
 def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
-    """Return what every message on the structure of a series states.
+    """Return the facts that every message on the structure of a series states.
 
     These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
     that the flows have. The message is dated with the time of the measurement.
