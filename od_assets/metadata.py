@@ -255,7 +255,7 @@ def _above(value: Fraction) -> float:
 def _narrow(summary: pd.DataFrame) -> pd.DataFrame:
     """Return a table of levels that fits into the UI: one column for the level, and rounded numbers."""
     if "origin_level" in summary:
-        named = summary["origin_level"] + " x " + summary["destination_level"]
-        summary = summary.drop(columns=["origin_level", "destination_level"]).assign(level=named)
+        levels = summary["origin_level"] + " x " + summary["destination_level"]
+        summary = summary.drop(columns=["origin_level", "destination_level"]).assign(level=levels)
     summary = summary.rename(columns={"public_pairs": "pairs", "noise_standard_deviation": "noise_sd"})
     return summary.round(1)

@@ -95,12 +95,12 @@ def project_at(root: Path) -> Project | None:
 
     Raises OdError if its package cannot be found.
     """
-    stated = _dg_settings(root).get("project")
-    if not isinstance(stated, dict) or "root_module" not in stated:
+    settings = _dg_settings(root).get("project")
+    if not isinstance(settings, dict) or "root_module" not in settings:
         return None
-    package = str(stated["root_module"])
-    defs = _module_folder(root, str(stated.get("defs_module", f"{package}.defs")))
-    return Project(root, defs, str(stated.get("code_location_target_module", f"{package}.definitions")))
+    package = str(settings["root_module"])
+    defs = _module_folder(root, str(settings.get("defs_module", f"{package}.defs")))
+    return Project(root, defs, str(settings.get("code_location_target_module", f"{package}.definitions")))
 
 
 def _dg_settings(root: Path) -> dict[str, Any]:

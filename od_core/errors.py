@@ -44,8 +44,8 @@ def one_line(text: str) -> str:
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    found = "|".join(map(_found, sorted(_HIDDEN, key=len, reverse=True)))
-    return re.sub(found, lambda match: _HIDDEN[match[0]], text) if found else text
+    hidden = "|".join(map(_found, sorted(_HIDDEN, key=len, reverse=True)))
+    return re.sub(hidden, lambda match: _HIDDEN[match[0]], text) if hidden else text
 
 
 def public_address(address: str) -> str:
@@ -234,7 +234,7 @@ def nearest_known(name: object, known: tuple[str, ...]) -> str:
 
 def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
     """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
-    in_any_case = {one.casefold(): one for one in known}
+    in_any_case = {known_name.casefold(): known_name for known_name in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
 

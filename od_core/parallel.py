@@ -140,7 +140,7 @@ def finished_first() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in INTERRUPTS}
-    asked: list[int] = []
+    signals: list[int] = []
 
     def restore() -> None:
         for number, handler in before.items():
@@ -148,7 +148,7 @@ def finished_first() -> Iterator[None]:
                 signal.signal(number, handler)
 
     def wait(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
         restore()
 
     for number, handler in before.items():
@@ -158,5 +158,5 @@ def finished_first() -> Iterator[None]:
         yield
     finally:
         restore()
-        if asked:
-            signal.raise_signal(asked[0])
+        if signals:
+            signal.raise_signal(signals[0])

@@ -287,11 +287,11 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         )
 
     zones = columns_of([series.name, "geography"], series.placing_columns)
-    same, intervals = same_columns(flows.key, columns), _noisy_columns(series)
+    of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
     sources = {
-        **same,
-        ORIGIN.name: [*same[ORIGIN.name], *zones],
-        DESTINATION.name: [*same[DESTINATION.name], *zones],
+        **of_flows,
+        ORIGIN.name: [*of_flows[ORIGIN.name], *zones],
+        DESTINATION.name: [*of_flows[DESTINATION.name], *zones],
         LOWER.name: intervals,
         UPPER.name: intervals,
     }
@@ -303,18 +303,19 @@ def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    own, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
-    if isinstance(own["partitions_def"], dg.TimeWindowPartitionsDefinition):
+    definition, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
+    if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
-    @dg.asset(**own, deps=[dg.AssetDep(bundle, partition_mapping=before)])
+    @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
-            found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
-        sources = [source["release"] for source in found.certificate["sources"]]
-        context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
-        metadata = published_metadata(found.certificate, found.folder)
-        trips = int(found.flows.leaves.trips.sum())
-        return made(file_digest(found.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
+            published = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
+        sources = [source["release"] for source in published.certificate["sources"]]
+        key, folder = published.key, published.folder
+        context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")
+        metadata = published_metadata(published.certificate, published.folder)
+        trips = int(published.flows.leaves.trips.sum())
+        return made(file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
     return assisted

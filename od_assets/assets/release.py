@@ -187,10 +187,10 @@ def bundle_asset(
             f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
             f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
-        shown = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
         if isinstance(release, Release):
-            shown |= flow_tables(release, facts, release_context)
-        return made(file_digest(folder / CERTIFICATE), **shown)
+            metadata |= flow_tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **metadata)
 
     if series.freshness is None:
         return bundle

@@ -44,7 +44,7 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "unit": series.unit,
         "key": confidential.key(),
         "fault_threshold": series.fault_threshold,
@@ -52,7 +52,7 @@ def count(work: FlowWork, folder: str) -> None:
         "counters": work.counters,
     }
     if series.engine is None:
-        count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **asked)
+        count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **options)
         return
     from od_core.spark.counting import count_in_spark
 
@@ -66,7 +66,7 @@ def count(work: FlowWork, folder: str) -> None:
         folder,
         record_format=series.record_format,
         time_zone=series.periods.time_zone,
-        **asked,
+        **options,
     )
 
 
@@ -98,8 +98,8 @@ def refine(work: FlowWork, _: str) -> None:
         for level in dict.fromkeys(step.level for step in steps[band.number]):
             staged.save_estimate(level, refined_pieces(band, parts, level), refined=True)
     for breakdown in plan.breakdowns:
-        own = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
-        staged.save_segments(breakdown, own)
+        pieces = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
+        staged.save_segments(breakdown, pieces)
     parts.store.remove(ATTEMPTS)
 
 
@@ -199,12 +199,12 @@ def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
     """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
-    said = time.monotonic()
+    last_time = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _SECONDS_BETWEEN:
-            said = time.monotonic()
+        nonlocal last_time
+        if time.monotonic() - last_time >= _SECONDS_BETWEEN:
+            last_time = time.monotonic()
             say(f"{number} of {parts}: {name}")
 
     return tell

@@ -49,7 +49,8 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
     for code in _codes(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
-    for column, breakdown in ((loaded_column(one.name), one) for one in breakdowns if one.unknown is None):
+    for breakdown in (declared for declared in breakdowns if declared.unknown is None):
+        column = loaded_column(breakdown.name)
         listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
         faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}

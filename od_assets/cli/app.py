@@ -55,8 +55,8 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
         asked: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
     """
     texts: dict[str, Any] = {}
-    for names, stated in STATED.items():
-        texts |= stated if names == "*" or name in names.split(", ") else {}
+    for names, texts_of_names in STATED.items():
+        texts |= texts_of_names if names == "*" or name in names.split(", ") else {}
     arguments, keywords, options = [], [], []
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():

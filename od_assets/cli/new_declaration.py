@@ -174,16 +174,16 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     unused = unused_columns(records.schema, records.columns, records.form)
     if unused:
         counts = columns_like_counts(records.source, unused, records.form)
-        found = (
+        reason = (
             f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
         )
     elif has_single_pairs(records.source, records.columns, records.form):
-        found = "no pair of origin and destination appears twice, as in a table of flows"
+        reason = "no pair of origin and destination appears twice, as in a table of flows"
     else:
         return None, []
     return OdError(
         "OD-TRIPS-ROWS",
-        f"{records.source.name}: nothing says whether a row is one trip; {found}",
+        f"{records.source.name}: nothing says whether a row is one trip; {reason}",
         next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
     ), unused
 
@@ -232,7 +232,7 @@ def newest_file(records: str) -> Path | None:
         with suppress(OdError):  # the name holds no period
             periods = {Period(text) for text in match.groups()} if match else set()
             if len(periods) <= 1:
-                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+                files[next((first_period.first for first_period in periods), datetime.date.min)] = Path(name)
     return files[max(files)] if files else None
 
 
@@ -252,18 +252,18 @@ def _similar(records: str) -> list[str]:
             names = [path.name for path in entries if path.is_dir() or part == last]
         except OSError:  # a folder without permission, or a name that is too long
             names = []
-        there = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
-        if part in there:  # a folder of a period
-            folder /= names[there.index(part)]
+        candidates = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
+        if part in candidates:  # a folder of a period
+            folder /= names[candidates.index(part)]
             continue
-        return [name for name in dict.fromkeys(there) if _are_similar(name, part)][:3]
+        return [name for name in dict.fromkeys(candidates) if _are_similar(name, part)][:3]
     return []
 
 
 def _are_similar(*names: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
-    one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
-    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= 0.75
+    first, second = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
+    return Path(first).stem == Path(second).stem or difflib.SequenceMatcher(None, first, second).ratio() >= 0.75
 
 
 S = TypeVar("S", bound=Section)
@@ -300,10 +300,10 @@ def further_columns(answers: Answers, fields: Fields) -> list[str]:
         zones, columns = _declared(answers, fields), map(str, _zone_table(answers).columns)
     except OdError:
         return []
-    named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
+    used = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
     if zones.parents is not None:
-        named |= {zones.parents.area, zones.parents.parent}
-    return [column for column in columns if column not in named]
+        used |= {zones.parents.area, zones.parents.parent}
+    return [column for column in columns if column not in used]
 
 
 def absent_levels(answers: Answers, fields: Fields) -> list[str]:
@@ -627,20 +627,20 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
         for path in warehouse:
             _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
-        found = declaration(name)
-        geography, period = found.read_geography(), planned_period(found, None)
-        enough = _usual_cap(found, found.plan_without_cap(geography, period), answers["epsilon"])
+        series = declaration(name)
+        geography, period = series.read_geography(), planned_period(series, None)
+        enough = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = enough | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(places[1], yaml_block(data_set))
-        found = declaration(name)
+        series = declaration(name)
         try:
-            found.plan(geography, period)
+            series.plan(geography, period)
         except BudgetExceeded as error:
             step = f"leave --cap out, for a cap of {enough['rho']}, or give a larger --cap or a smaller --epsilon"
             raise error.changed(next_step=step) from None
-        Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
-        refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
+        Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
+        refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
     return [*places, *warehouse], geography.area_counts
 
 

@@ -59,7 +59,8 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
 @cache
 def sentences() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
-    texts = {f"{group}.{name}": text for group, named in _TEXTS["sentences"].items() for name, text in named.items()}
+    groups = _TEXTS["sentences"].items()
+    texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
     filters = {"above": text_above, "below": text_below, "rounded": rounded}
@@ -98,8 +99,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same columns. Numbers are aligned right, and the first column is never wrapped."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(rows[0] if rows else ()):
-        given = [row[column] for row in rows if row[column] is not None]
-        numeric = bool(given) and all(_NUMBER.fullmatch(_text(value)) for value in given)
+        values = [row[column] for row in rows if row[column] is not None]
+        numeric = bool(values) and all(_NUMBER.fullmatch(_text(value)) for value in values)
         side: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
     for row in rows:
@@ -112,7 +113,7 @@ def print_table(name: str, rows: Iterable[Any]) -> None:
     table = dict(_TEXTS["tables"][name])
     title = table.pop("title")
     columns = {heading: sentences().compile_expression(expression) for heading, expression in table.items()}
-    print_rows(title, [{heading: shown(row=row) for heading, shown in columns.items()} for row in rows])
+    print_rows(title, [{heading: expression(row=row) for heading, expression in columns.items()} for row in rows])
 
 
 def _text(value: object) -> str:
@@ -211,8 +212,8 @@ def print_outcome(outcome: Outcome) -> None:
     for other in facts["unpublished"]:
         console.print(text("run.unpublished", **other), soft_wrap=True)
     levels = kind.summary(release)
-    shown = levels.assign(**levels.select_dtypes("float").map(rounded))
-    print_frame(f"{kind.contents.capitalize()} by level", shown)
+    in_text = levels.assign(**levels.select_dtypes("float").map(rounded))
+    print_frame(f"{kind.contents.capitalize()} by level", in_text)
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
@@ -241,8 +242,8 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
     print_guarantee(found.certificate["guarantee"])
     console.print()
     used = [
-        stated | {"trips": int(release.leaves.trips.sum())}
-        for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
+        source | {"trips": int(release.leaves.trips.sum())}
+        for source, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
     ]
     print_table(table, used)
     leaves = found.flows.leaves
@@ -270,5 +271,5 @@ def print_explanation(found: Explanation) -> None:
     print_table("choices", choices)
     say("explain.choices")
     for note in dict.fromkeys(choice.note for choice in choices if choice.note):
-        named = " / ".join(choice.choice for choice in choices if choice.note == note)
-        console.print(f"- {named}: {note}.")
+        choices_named = " / ".join(choice.choice for choice in choices if choice.note == note)
+        console.print(f"- {choices_named}: {note}.")

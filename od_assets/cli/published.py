@@ -108,14 +108,14 @@ def compare(
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.publication.columns import CONFIDENCE
 
-    (first, old, stated), (second, new, stated_after) = map(_flows_named, (before, after))
+    (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
     if first == second:
         raise OdError(
             "OD-COMPARE-SAME",
             f"both releases are {first}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
-    tree, note = new.plan.tree, cautions(new.plan.unit.kind, stated, stated_after)
+    tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     destination = destination_level or level or old.plan.tree.destination.levels[0]
     changed = changes(old, new, origin, destination, segment)
@@ -263,20 +263,20 @@ def site(
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
 
-    given = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
+    values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
-    described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
+    described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
     folders = Folders()
-    written = write_site(folders.releases, to or declared.place, described, folders.database)
+    result = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
-        facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
-        facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}
-        facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
+        facts = {"folder": str(result.folder), "series": result.series, "releases": result.releases}
+        facts |= {"changed": result.changed, "left_out": list(map(str, result.left_out))}
+        facts |= {"faults": {str(key): fault for key, fault in result.left_out.items()}}
         print_json(facts)
     else:
-        say("site.written", releases=written.releases, series=written.series, files=len(written.changed))
-        console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
-    written.refuse_left_out()
+        say("site.written", releases=result.releases, series=result.series, files=len(result.changed))
+        console.print(f"First page: {result.folder / HOME}", soft_wrap=True)
+    result.refuse_left_out()
 
 
 def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:
@@ -291,15 +291,15 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
 
     bundle = Folders().bundle_named(release)
     place = current_project().var / "disclosure" if folder is None else folder
-    written = write_disclosure(bundle, place, within=folder is None)
+    result = write_disclosure(bundle, place, within=folder is None)
     if as_json:
-        print_json(written.facts())
+        print_json(result.facts())
         return
     width = max(map(len, DESCRIPTIONS))
     for name, description in DESCRIPTIONS.items():
         console.print(f"{name:<{width}}  {description}", soft_wrap=True)
-    console.print(f"{len(written.changed)} of {len(DESCRIPTIONS)} files were written; the others were there already.")
-    console.print(f"Folder: {written.folder}", soft_wrap=True)
+    console.print(f"{len(result.changed)} of {len(DESCRIPTIONS)} files were written; the others were there already.")
+    console.print(f"Folder: {result.folder}", soft_wrap=True)
     console.print(f"Fields that say {TO_COMPLETE!r} are yours. Complete copies: the command replaces these files.")
 
 
@@ -329,8 +329,8 @@ def explain(release: str, as_json: bool = False) -> None:
     from od_core.published.explanation import explain_release
 
     folders = Folders()
-    found = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
+    explanation = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
     if as_json:
-        print_json(found.to_facts())
+        print_json(explanation.to_facts())
     else:
-        print_explanation(found)
+        print_explanation(explanation)

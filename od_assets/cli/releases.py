@@ -31,8 +31,8 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
     answers = answered(given, fields)
     files, area_counts = initialize(name, answers, fields)
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
-    written = "\n".join(map(str, files))
-    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
+    file_names = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)
     plan(name)
 
 

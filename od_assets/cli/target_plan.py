@@ -192,16 +192,16 @@ class Forecast:
 
     def facts(self) -> dict[str, Any]:
         """Return the forecast as a JSON-ready dictionary."""
-        stated = {name: fact for name, fact in vars(self).items() if name != "errors"}
-        return stated | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
+        facts_of_fields = {name: fact for name, fact in vars(self).items() if name != "errors"}
+        return facts_of_fields | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
-        declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
+        declared, is_total = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
         place = [name for name in _PLACE if name in self.errors]
-        by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
-        by_size = _by(self.errors[declared & ~whole], "size_class")
-        against = _by(self.errors[whole], "epsilon")
+        by_level = self.errors[declared & is_total][[*place, *COLUMNS[4:]]]
+        by_size = _by(self.errors[declared & ~is_total], "size_class")
+        against = _by(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
@@ -240,18 +240,18 @@ def forecast_of(
         facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
-    made = [made_at(plan, declared, is_declared=True)]
+    frames = [made_at(plan, declared, is_declared=True)]
     for epsilon in epsilons or EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            made.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
+            frames.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
             if epsilons or error.code != TOO_WIDE:
                 raise
             left_out.append(epsilon)
-    errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
+    errors = pd.concat(frames).sort_values("epsilon", kind="stable", ignore_index=True)
     if plan.segments is not None:
         source += f" {text('table.segments')}"
     if left_out:
@@ -393,7 +393,7 @@ def target_plan(
 
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
-    spent, found = planned.plan.spent, planned.found
+    spent, budget = planned.plan.spent, planned.found
     charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
     say("target.budget", spent=spent, charge=charge, cap=planned.cap)
     if planned.fits:
@@ -410,16 +410,16 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_table("targets", found.costs)
+    print_table("targets", budget.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
-    shown = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
-    print_frame("Levels", pd.DataFrame(shown))
-    if any(0 < share <= 1.001 * LEAST for share in found.shares):
+    columns = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
+    print_frame("Levels", pd.DataFrame(columns))
+    if any(0 < share <= 1.001 * LEAST for share in budget.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
-    say("target.simulated", runs=found.runs, chance=f"{100 * CHANCE:g}")
+    say("target.simulated", runs=budget.runs, chance=f"{100 * CHANCE:g}")
     if planned.fits:
         console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
     else:
@@ -439,13 +439,13 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
             next_step=_REMEDY,
         )
     text = declaration_file(planned.release).read_text(encoding="utf-8")
-    written = with_fields(text, planned.fields)
-    if written is None:
+    changed_text = with_fields(text, planned.fields)
+    if changed_text is None:
         raise OdError(
             "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
         )
     with written_as(path.name, "choose another path"):
-        write_text(path, written)
+        write_text(path, changed_text)
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
@@ -457,20 +457,20 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
     expected = _loaded(text)
     for place, (name, value) in enumerate(fields.items()):
         pairs = _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
-        known = {key.value: (key, node) for key, node in pairs}
-        if place == 0 and name not in known:
+        node_of = {key.value: (key, node) for key, node in pairs}
+        if place == 0 and name not in node_of:
             return None
-        key, node = known.get(name, known[next(iter(fields))])
+        key, node = node_of.get(name, node_of[next(iter(fields))])
         indent, start = key.start_mark.column, key.start_mark.index
-        written = yaml_block({name: value}, indent).strip()
+        replacement = yaml_block({name: value}, indent).strip()
         if isinstance(value, dict):
-            written = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
-        if name in known:
+            replacement = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
+        if name in node_of:
             while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
                 node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-            text = f"{text[:start]}{written}{text[node.end_mark.index :]}"
+            text = f"{text[:start]}{replacement}{text[node.end_mark.index :]}"
         else:
-            text = f"{text[:start]}{written}\n{' ' * indent}{text[start:]}"
+            text = f"{text[:start]}{replacement}\n{' ' * indent}{text[start:]}"
         expected["attributes"][name] = value
     return text if _loaded(text) == expected else None
 

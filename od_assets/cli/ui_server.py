@@ -98,8 +98,8 @@ def _refusal(asked: HTTPConnection, token: str, cookie: str) -> Response | None:
         return None
     if asked.scope["type"] == "http" and is_the_token(asked.query_params.get("token", "")):
         # The same page without the token in the address, which sets the cookie.
-        there = str(asked.url.remove_query_params("token"))
-        answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+        address = str(asked.url.remove_query_params("token"))
+        answer = RedirectResponse(address, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
         answer.set_cookie(cookie, token, httponly=True, samesite="strict")
         return answer
     return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
@@ -183,8 +183,8 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         OdError: the address or the port cannot be used; a host is not a valid name; or the token in the
             environment is too short or has other characters than letters, digits, - and _.
     """
-    given = os.environ.pop(TOKEN, None)  # runs do not need it
-    if given is not None and not re.fullmatch(r"[\w-]{32,}", given, re.ASCII):
+    stated_token = os.environ.pop(TOKEN, None)  # runs do not need it
+    if stated_token is not None and not re.fullmatch(r"[\w-]{32,}", stated_token, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
             f"{TOKEN} must consist of at least 32 letters, digits, - or _",
@@ -197,7 +197,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
                 f"{host!r} is not a host name",
                 next_step="give it without scheme, port and wildcard, such as od.example.org",
             )
-    token = given or secrets.token_urlsafe(32)
+    token = stated_token or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(address, port))
         port = listening.getsockname()[1]
@@ -216,7 +216,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:
             threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
-        query = "" if given else f"?token={token}"
+        query = "" if stated_token else f"?token={token}"
         print(f"The Dagster UI runs until this command ends: http://localhost:{port}/{query}", flush=True)
         server.run(sockets=[listening])
         if server.started and daemon is not None and daemon.poll() is not None:
@@ -235,12 +235,12 @@ def _published() -> set[str]:
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
     """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
-    held = OdError(
+    refusal = OdError(
         "OD-UI-RUNNING",
         f"od-release ui runs already for {home.parent}",
         next_step="open the address that it printed, or end it first",
     )
-    return locked(home / "ui.lock", held, seconds=0)
+    return locked(home / "ui.lock", refusal, seconds=0)
 
 
 def _listening(address: str, port: int) -> socket.socket:

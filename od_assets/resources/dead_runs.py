@@ -122,8 +122,8 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
     if _PARTITION_TAG in run.tags:
-        partition, every = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
-        marks[PERIOD_TAG] = partition if every is None else period_of(partition, every).text
+        partition, length = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
+        marks[PERIOD_TAG] = partition if length is None else period_of(partition, length).text
     if marks:
         instance.add_run_tags(run.run_id, marks)
 

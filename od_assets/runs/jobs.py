@@ -231,5 +231,5 @@ def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
     run_progress = one_of_all(entry)
     if run_progress is not None:
-        done, _, what = run_progress
-        progress.update(task, completed=done, description=printable(what))
+        done, _, release = run_progress
+        progress.update(task, completed=done, description=printable(release))

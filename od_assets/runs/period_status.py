@@ -37,13 +37,13 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
         return
-    found = [arrival(series, ended) for ended in reversed(series.periods.ended())]
-    if found[0].waits is None or found[0].changed is not None:
+    arrivals = [arrival(series, ended) for ended in reversed(series.periods.ended())]
+    if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
-    newest = next((ended.key.period for ended in found if ended.changed is not None), None)
+    newest = next((ended.key.period for ended in arrivals if ended.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
     has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
-    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {found[0].waits}; {has}", next_step=step)
+    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {has}", next_step=step)
 
 
 def planned_period(series: Series[Any, Any], period: str | None) -> str:
@@ -69,19 +69,19 @@ def period_status(
     """
     ended = {series.name: series.periods.ended() for series in declared}
     domains = {series.domain.name: series.domain for series in declared}
-    left: dict[str, Mapping[str, Fraction]] = {}
+    rho_left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
-        periods = {period.text for each in declared if each.domain.name == name for period in ended[each.name]}
+        periods = {period.text for series in declared if series.domain.name == name for period in ended[series.name]}
         try:
-            left[name] = ledger.remaining(name, periods)
+            rho_left[name] = ledger.remaining(name, periods)
         except OdError:  # the first release declares the domain in the ledger
-            left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
+            rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
         planned, domain_name = _plans(series), series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
-            row = release_status(key, states.get(str(key)), left[domain_name][period.text])
+            row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)

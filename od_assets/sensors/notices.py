@@ -155,25 +155,27 @@ def _published(record: Any) -> Published:
 
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
-    run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
+    run, materialization = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (
         run is not None
-        and run.tags.get(RELEASE_TAG) == made.asset_key.path[0]
-        and "release" in made.metadata
-        and _DATA_VERSION in (made.tags or {})
-        and made.partition is not None
+        and run.tags.get(RELEASE_TAG) == materialization.asset_key.path[0]
+        and "release" in materialization.metadata
+        and _DATA_VERSION in (materialization.tags or {})
+        and materialization.partition is not None
     )
 
 
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether the period had no bundle before, or a different one."""
-    made = record.asset_materialization
+    materialization = record.asset_materialization
     earlier = dg.AssetRecordsFilter(
-        asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id
+        asset_key=materialization.asset_key,
+        asset_partitions=[materialization.partition],
+        before_storage_id=record.storage_id,
     )
-    found = instance.fetch_materializations(earlier, limit=100).records
-    before: Any = next((record.asset_materialization for record in found if _is_of_a_release(instance, record)), None)
-    return before is None or before.tags[_DATA_VERSION] != made.tags[_DATA_VERSION]
+    records = instance.fetch_materializations(earlier, limit=100).records
+    before: Any = next((record.asset_materialization for record in records if _is_of_a_release(instance, record)), None)
+    return before is None or before.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION]
 
 
 _SECONDS = 20.0

@@ -120,14 +120,14 @@ class _Translation:
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:
         """Return the event of a state of the run, or of a step of it."""
-        written = self.written[step] if step else []
+        keys = self.written[step] if step else []
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",
             eventType=state,
             run=self._run(step),
             job=self._job(step),
-            inputs=self._inputs(step, written, done=state is RunState.COMPLETE) if step else [],
-            outputs=[self._output(key) for key in written if key in self.made] if state is RunState.COMPLETE else [],
+            inputs=self._inputs(step, keys, done=state is RunState.COMPLETE) if step else [],
+            outputs=[self._output(key) for key in keys if key in self.made] if state is RunState.COMPLETE else [],
             producer=f"urn:od-release:{version('od-release')}",
         )
 

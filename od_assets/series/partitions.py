@@ -53,9 +53,9 @@ class SeriesPeriods:
     time_zone: str | None
 
     def __post_init__(self) -> None:
-        known = (*LENGTHS, SINGLE)
-        if self.every not in known:
-            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, known)})")
+        lengths = (*LENGTHS, SINGLE)
+        if self.every not in lengths:
+            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, lengths)})")
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for period in filter(None, (self.first, self.last)):

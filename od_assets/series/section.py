@@ -208,10 +208,10 @@ def with_environment(value: Any) -> Any:
 
 def _variable(template: re.Match[str]) -> str:
     """Return the value of the environment variable that a template names, and hide it in messages."""
-    found = _VARIABLE.fullmatch(template[0])
-    if found is None:
+    match = _VARIABLE.fullmatch(template[0])
+    if match is None:
         raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")
-    name = found[1] or found[2]
+    name = match[1] or match[2]
     if name not in os.environ:
         raise ValueError(f"the environment variable {name} is not set")
     hide(os.environ[name], f"{{{{ env.{name} }}}}")
@@ -254,18 +254,18 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
     """
     faults = [(list(map(str, fault["loc"])) or [""], fault) for fault in error.errors()]  # "" for the whole document
     same_field = [(names, fault) for names, fault in faults if names[0] == faults[0][0][0]]
-    deepest = max(same_field, key=lambda found: len(found[0]))
-    names, first = next((found for found in faults if found[1]["type"] == "extra_forbidden"), deepest)
-    path, known = [], tuple[str, ...]()
+    deepest = max(same_field, key=lambda number: len(number[0]))
+    names, first = next((number for number in faults if number[1]["type"] == "extra_forbidden"), deepest)
+    path, fields = [], tuple[str, ...]()
     for name in names:
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        known = tuple(annotations_of(section))
+        fields = tuple(annotations_of(section))
         section = _part_of(section, name)
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
-    hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
-    found = None if line is None else line(path)
-    place = "" if found is None else f" (line {found})"
+    hint = f" ({nearest_known(path[-1], fields)})" if first["type"] == "extra_forbidden" else ""
+    number = None if line is None else line(path)
+    place = "" if number is None else f" (line {number})"
     return f"{'.'.join(path)}{place}: {first['msg'].removeprefix('Value error, ')}{hint}"

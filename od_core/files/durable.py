@@ -264,12 +264,12 @@ class _Sink(io.RawIOBase):
 
     def write(self, content: Any) -> int:
         self.raise_failure()
-        rest = memoryview(content).cast("B")
-        size = len(rest)
-        self.digest.update(rest)
+        remaining = memoryview(content).cast("B")
+        size = len(remaining)
+        self.digest.update(remaining)
         try:
-            while rest:  # one call may write only a part
-                rest = rest[os.write(self._descriptor, rest) :]
+            while remaining:  # one call may write only a part
+                remaining = remaining[os.write(self._descriptor, remaining) :]
         except OSError as failure:
             self._failure = failure
             raise

@@ -112,15 +112,15 @@ def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
     for level in range(geography.depth - 1, -1, -1):
         parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
         ordered = np.sort(parents * width + shape) % width  # sorted shapes of each area's children
-        known: dict[bytes, int] = {}
+        number_of: dict[bytes, int] = {}
         runs = pairwise(first_child.tolist())
-        above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
-        if len(known) > most:
+        above = np.array([number_of.setdefault(ordered[first:end].tobytes(), len(number_of)) for first, end in runs])
+        if len(number_of) > most:
             by_size = np.lexsort((np.diff(first_child), geography.zones_below(level)))
             above[by_size] = np.arange(len(above)) * most // len(above)
         sizes = np.bincount(above)
-        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
-        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
+        in_common = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
+        pairs.insert(0, in_common.reshape(-1, width).astype(np.float64))
         areas.insert(0, sizes.astype(np.float64))
         of_areas.insert(0, above)
         shape = above

@@ -73,7 +73,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
         }
     first, expected = next(iter(facts.items()), ("", {}))
     for fact, value in expected.items():
-        if unlike := [name for name, own in facts.items() if own[fact] != value]:
+        if unlike := [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]:
             raise OdError(
                 "OD-DERIVED-OTHER",
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
@@ -161,13 +161,13 @@ def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
         return np.add.reduceat(values[order], starts)
 
     trips = total(all_leaves.trips)
-    there = trips != 0
-    first = order[starts][there]
+    has_trips = trips != 0
+    first = order[starts][has_trips]
     segments = {
-        breakdown.name: total(np.concatenate([release.segments[breakdown.name] for release in releases]))[there]
+        breakdown.name: total(np.concatenate([release.segments[breakdown.name] for release in releases]))[has_trips]
         for breakdown in releases[0].breakdowns
     }
-    return Nodes(tree.depth, all_leaves.origin[first], all_leaves.destination[first], trips[there]), segments
+    return Nodes(tree.depth, all_leaves.origin[first], all_leaves.destination[first], trips[has_trips]), segments
 
 
 MOST = 12
@@ -260,5 +260,5 @@ def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = Non
         earlier = learned(before, rule, earlier)
     levels = last.fitted_levels()
     trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
-    there = trips > 0
-    return Nodes(last.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+    has_trips = trips > 0
+    return Nodes(last.tree.depth, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])

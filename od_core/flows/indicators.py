@@ -119,8 +119,8 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Int
     tree, size = flows.tree, flows.tree.origin.size(level)
     origin, destination, trips = tree.sums_at(flows.leaves, level, level)
     within, begun, ended = np.zeros((3, size), dtype=np.int64)
-    own = origin == destination
-    within[origin[own]] = trips[own]
+    is_within = origin == destination
+    within[origin[is_within]] = trips[is_within]
     np.add.at(begun, origin, trips)
     np.add.at(ended, destination, trips)
     return within, begun, ended
@@ -191,8 +191,8 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = _ratios(total, trips, covariance, farthest)
     unseen = dropped_bound(trips)
-    seen = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
-    part = np.divide(seen, seen + unseen, out=np.ones(len(low)), where=unseen > 0)
+    lower = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
+    part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
     return _outwards(low * part, high * part + farthest * (1 - part), _METRE)
 
 
@@ -204,9 +204,9 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
 
 def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of part / whole, from 0 to ``most``: these two where the ratio is unknown."""
-    low, high, known = fieller(part, whole, covariance, DEVIATIONS)
-    known &= whole.estimate > 0
-    return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)
+    low, high, is_known = fieller(part, whole, covariance, DEVIATIONS)
+    is_known &= whole.estimate > 0
+    return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
 
 
 def distance_bands(

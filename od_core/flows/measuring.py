@@ -56,9 +56,9 @@ def measure_levels(
             noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
             measured.append(Measurement(queries[0], above, noisy))
             continue
-        own = measure_level(plan, queries, above, trips, noise, measurements)
-        measured += own
-        nodes = None if is_refined else next_parents(plan, own, nodes)
+        level_measured = measure_level(plan, queries, above, trips, noise, measurements)
+        measured += level_measured
+        nodes = None if is_refined else next_parents(plan, level_measured, nodes)
     return measured, nodes
 
 
@@ -108,9 +108,9 @@ def run_level(
             yield noisy
 
     kept = measurements.once(step, draw)
-    whole = [nodes for nodes in estimates if nodes is not None]
-    if whole and len(whole) == len(estimates):
-        return kept, Nodes.joined(step.level, whole)
+    all_nodes = [nodes for nodes in estimates if nodes is not None]
+    if all_nodes and len(all_nodes) == len(estimates):
+        return kept, Nodes.joined(step.level, all_nodes)
     return kept, estimate(plan, step, parents, kept)
 
 

@@ -26,6 +26,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import permutations
 from typing import Literal
 
 import numpy as np
@@ -119,8 +120,8 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
     largest = losses(start).max()
 
     def accuracy(logarithms: Reals) -> Reals:
-        found: Reals = -np.log(losses(np.exp(logarithms)) / largest)
-        return found
+        accuracies: Reals = -np.log(losses(np.exp(logarithms)) / largest)
+        return accuracies
 
     def shares_of(logarithms: Reals) -> Reals:
         shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
@@ -155,33 +156,34 @@ def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
 def _rounded(shares: Reals, grain: int) -> Integers:
     """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
     least = round(LEAST * grain)
-    whole = np.maximum(np.floor(shares * grain), least).astype(np.int64)
-    while (missing := grain - whole.sum()) != 0:
-        rest = shares * grain - whole
-        whole[np.argmax(rest) if missing > 0 else np.argmin(np.where(whole > least, rest, np.inf))] += np.sign(missing)
-    return whole
+    grains = np.maximum(np.floor(shares * grain), least).astype(np.int64)
+    while (missing := grain - grains.sum()) != 0:
+        remainders = shares * grain - grains
+        removable = np.where(grains > least, remainders, np.inf)
+        grains[np.argmax(remainders) if missing > 0 else np.argmin(removable)] += np.sign(missing)
+    return grains
 
 
-def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
+def _polished(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
     """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller.
 
     The result does not depend on the last digits of the solver's result.
     """
-    best = losses(whole / grain)[0]
-    moves = [(position, other) for position in range(len(whole)) for other in range(len(whole)) if position != other]
+    best = losses(units / grain)[0]
+    moves = list(permutations(range(len(units)), 2))
     is_better = True
     while is_better:
         is_better = False
         for position, other in moves:
-            moved = whole.copy()
+            moved = units.copy()
             moved[position] -= 1
             moved[other] += 1
             if moved[position] < round(LEAST * grain):
                 continue
             loss = losses(moved / grain)[0]
             if loss < best * (1 - 1e-12):
-                whole, best, is_better = moved, loss, True
-    return whole
+                units, best, is_better = moved, loss, True
+    return units
 
 
 def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
@@ -368,21 +370,21 @@ class VarianceModel:
         See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
-        whole = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
+        total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
-        own: dict[int, float] = {}
+        variance_of_level: dict[int, float] = {}
         for level, breakdown, sensitivity, part in self._queries:  # the totals of a level before its categories
-            variance = sensitivity * whole / (2 * of_levels[level] * part)
+            variance = sensitivity * total / (2 * of_levels[level] * part)
             if breakdown is None:
                 precision[level] = 1 / variance
             elif level in precision:
                 precision[level] += 1 / (len(breakdown.categories) * variance)
             if breakdown is not None and breakdown == quantity.breakdown:
-                own[level] = variance
+                variance_of_level[level] = variance
         totals = tuple((level, 1 / value) for level, value in precision.items())
         if quantity.breakdown is None:
             return totals, None
-        return totals, tuple(({0: UNMEASURED * max(own.values())} | own).items())
+        return totals, tuple(({0: UNMEASURED * max(variance_of_level.values())} | variance_of_level).items())
 
     @cached_property
     def _queries(self) -> list[tuple[int, Breakdown | None, int, float]]:

@@ -518,11 +518,11 @@ def refine_bands(
         work.save("all_rows", _ALL, vars(rows))
     for band in bands:
         for task, above in zip(band.tasks, band.parts, strict=True):
-            work.save("above", task, {name: own[above] for name, own in trips.items()})
+            work.save("above", task, {name: values[above] for name, values in trips.items()})
         on_all(workers, descend_part, work, band.tasks)
         if band is not last:
             parts = [work.load("last", task) for task in band.tasks]
-            trips = {name: np.concatenate([own[:0], *(last[name] for last in parts)]) for name, own in trips.items()}
+            trips = {name: np.concatenate([of[:0], *(part[name] for part in parts)]) for name, of in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
         posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
@@ -648,7 +648,7 @@ def descend_part(work: Work, part: Part) -> None:
 
     levels = risen(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
-    work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
+    work.save("refined", part, {str(level.nodes.level): of for level, of in zip(levels, trips[1:], strict=True)})
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
         categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]

@@ -78,8 +78,8 @@ class Bands:
     part_trips: int = PART_TRIPS
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
-        if not whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
+        are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
+        if not are_whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
             raise _refused("cuts are levels below the root, each once, from the top")
         if self.part_trips < 1:
             raise _refused("part_trips is a number of trips, at least 1")
@@ -194,8 +194,8 @@ class ReleasePlan(Plan):
         """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth),)
-        given = self.segments, self.area_totals, share_of_table(self.uncounted)
-        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *given)
+        options = self.segments, self.area_totals, share_of_table(self.uncounted)
+        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 
     @property
     def charged_steps(self) -> tuple[Step, ...]:
@@ -221,10 +221,10 @@ class ReleasePlan(Plan):
             return self.steps
         combined = []
         for total in (step for step in self.steps if not step.by_segment):
-            own = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
+            of_breakdowns = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
             combined.append(
                 CombinedTotals.of(
-                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in own]
+                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in of_breakdowns]
                 )
             )
         return tuple(combined)
@@ -338,13 +338,13 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return []
-        own = [(step, "", self.half_widths[step.level]) for step in self.totals]
+        rows = [(step, "", self.half_widths[step.level]) for step in self.totals]
         for breakdown in self.breakdowns:
             widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
-            own += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
+            rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
         variances = [self.area_total_variance(step) for step in self.area_total_steps]
-        own += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
-        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in own]
+        rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
+        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in rows]
 
     @property
     def conversion(self) -> str:
@@ -358,9 +358,9 @@ class ReleasePlan(Plan):
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
             return super().spent_on(draws)
-        each = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
-        every_period = each[-1] if self.uncounted is not None else Fraction(0)
-        return Spent(each, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
+        rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
+        every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
+        return Spent(rhos, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
 
     @property
     def unmeasured_levels(self) -> list[int]:

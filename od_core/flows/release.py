@@ -321,11 +321,11 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
-        kept = measurements.once(first, partial(measure_present, first, trips, noise))
-        leaves, measurement = present_leaves(plan, first, kept)
+        noisy = measurements.once(first, partial(measure_present, first, trips, noise))
+        leaves, measurement = present_leaves(plan, first, noisy)
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
-    alone = plan.mechanism.measures == "all_leaves"
-    root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
+    leaves_alone = plan.mechanism.measures == "all_leaves"
+    root = above_the_leaves(plan) if leaves_alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)

@@ -141,8 +141,8 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
     if not listed.is_unique:
         raise _fault("a pair of zones has two weights")
-    known = pd.Series(_finite(table["weight"].to_numpy()), listed)
-    return lambda origin, destination: known.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
+    weights = pd.Series(_finite(table["weight"].to_numpy()), listed)
+    return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
@@ -150,10 +150,10 @@ def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]]
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
     def weight(origin: Numbers, destination: Numbers) -> Reals:
-        found = np.asarray(function(origins[origin], destinations[destination]))
-        if found.shape not in ((), origin.shape):
-            raise _fault(f"the function of weights returned the shape {found.shape} for {len(origin)} pairs of zones")
-        return np.broadcast_to(_finite(found), origin.shape)
+        weights = np.asarray(function(origins[origin], destinations[destination]))
+        if weights.shape not in ((), origin.shape):
+            raise _fault(f"the function of weights returned the shape {weights.shape} for {len(origin)} pairs of zones")
+        return np.broadcast_to(_finite(weights), origin.shape)
 
     return weight
 
@@ -244,8 +244,8 @@ class ReleasedFlows(ABC):
         """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""
         if key not in self._computed:
             self._computed[key] = compute()
-        kept: T = self._computed[key]
-        return kept
+        result: T = self._computed[key]
+        return result
 
     @cached_property
     def _computed(self) -> dict[Hashable, Any]:

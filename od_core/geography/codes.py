@@ -246,8 +246,8 @@ def first_repeated(codes: Sequence[str]) -> str | None:
 
 def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    found = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
-    numbers: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
+    places = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
+    numbers: NDArray[np.int32] = places.fill_null(-1).to_numpy().astype(np.int32)
     return numbers
 
 
@@ -258,10 +258,10 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     """
     code = text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
-    given = iter(text_codes(areas["parent"][has_parent], "parent"))
+    given_parents = iter(text_codes(areas["parent"][has_parent], "parent"))
     parent_of: dict[str, str] = {}
     for area, listed in zip(code, has_parent, strict=True):
-        parent = next(given) if listed else WHOLE_SPACE
+        parent = next(given_parents) if listed else WHOLE_SPACE
         if area == WHOLE_SPACE:
             if listed:
                 message = f"the whole space {area!r} lies within another area"
@@ -274,8 +274,8 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     if (twice := first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
         raise geography_fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
     check_case(list(parent_of), "area")
-    known = {WHOLE_SPACE, *parent_of}
-    orphan = next((area for area, parent in parent_of.items() if parent not in known), None)
+    all_areas = {WHOLE_SPACE, *parent_of}
+    orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)
     if orphan is not None:
         detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
         raise geography_fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
@@ -359,8 +359,8 @@ def named_areas(
                 if not isinstance(name, str) and not pd.isna(name):
                     message = f"column {column!r} contains a name that is not text; read the column as text"
                     raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
-                given = " ".join(name.split()) if isinstance(name, str) else ""
-                if given and name_of.setdefault(code, given) != given:
+                one_line = " ".join(name.split()) if isinstance(name, str) else ""
+                if one_line and name_of.setdefault(code, one_line) != one_line:
                     raise geography_fault(
                         "OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}"
                     )

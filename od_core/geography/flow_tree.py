@@ -39,14 +39,14 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
 
     ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
     """
-    kept = 0
+    number = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
             if trips[child] != 0:
-                divided_out[kept] = first_child[parent] + (child - offsets[parent])
-                whole_out[kept] = whole[parent]
-                trips_out[kept] = trips[child]
-                kept += 1
+                divided_out[number] = first_child[parent] + (child - offsets[parent])
+                whole_out[number] = whole[parent]
+                trips_out[number] = trips[child]
+                number += 1
 
 
 @kernel
@@ -299,16 +299,16 @@ class FlowTree:
         It inverts :meth:`first_rank`: each step finds the child that contains the rank, then searches within it.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
-        rest = rank
+        rank_within = rank
         for level in range(1, self.depth + 1):
             side, geography, at = self._split(level)
             other, other_level = self._sides(level)[1 - side]
-            split, whole = (origin, destination)[side], (origin, destination)[1 - side]
-            width = other.zones_below(other_level)[whole].astype(np.int64)
-            first_zone = geography.first_zone[at - 1][split]
-            child = geography.ancestors(at)[first_zone + rest // width]
-            rest = rest - width * (geography.first_zone[at][child] - first_zone)
-            origin, destination = (whole, child) if side else (child, whole)
+            divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
+            width = other.zones_below(other_level)[undivided].astype(np.int64)
+            first_zone = geography.first_zone[at - 1][divided]
+            child = geography.ancestors(at)[first_zone + rank_within // width]
+            rank_within = rank_within - width * (geography.first_zone[at][child] - first_zone)
+            origin, destination = (undivided, child) if side else (child, undivided)
         return Pairs(self.depth, origin, destination)
 
     def public_nodes(self, level: int) -> Pairs:
@@ -362,10 +362,10 @@ class FlowTree:
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
         side, geography, level = self._split(children.level)
-        split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
-        divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
+        above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
+        below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
         runs = np.empty(len(parents) + 1, dtype=np.int64)
-        runs_of_children(split, whole, geography.parents[level], divided, same, runs)
+        runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
@@ -384,8 +384,8 @@ class FlowTree:
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the result of :meth:`values_at` for the trips of leaf nodes, without pairs that have no trips."""
         origin, destination, trips = self.values_at(leaves, leaves.trips, origin_level, destination_level)
-        there = trips != 0
-        return origin[there], destination[there], trips[there]
+        has_trips = trips != 0
+        return origin[has_trips], destination[has_trips], trips[has_trips]
 
     def values_at(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int

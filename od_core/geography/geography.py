@@ -109,10 +109,10 @@ def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
     """
     outlines = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
     points, ring = shapely.get_coordinates(outlines, return_index=True)
-    same = ring[1:] == ring[:-1]
+    repeats = ring[1:] == ring[:-1]
     far = abs(np.diff(points[:, 0])) > _HALF_AROUND
     along_pole = (abs(points[1:, 1]) == _POLE) & (points[1:, 1] == points[:-1, 1])
-    if (same & far & ~along_pole).any():
+    if (repeats & far & ~along_pole).any():
         raise _boundaries_fault("a boundary crosses the date line and is not cut there")
 
 
@@ -400,11 +400,11 @@ class Geography:
             check_case(codes, name)
         for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
             if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
-                area, (one, other) = two[0], sorted(two[1:])
+                area, (parent, other_parent) = two[0], sorted(two[1:])
                 raise geography_fault(
                     "OD-GEOGRAPHY-TWO-PARENTS",
                     f"an area of level {name!r} lies in two areas of level {above!r}",
-                    f"{name} {area!r} lies in {one!r} and {other!r}",
+                    f"{name} {area!r} lies in {parent!r} and {other_parent!r}",
                 )
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
@@ -483,10 +483,10 @@ class Geography:
     def level_number(self, name: str) -> int:
         """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
-            near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
+            near, all_names = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; the levels are {known}",
+                f"there is no level {name!r}{near}; the levels are {all_names}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)
@@ -560,11 +560,11 @@ class Geography:
         zones = self._paths()
         if self.names is not None:
             named_levels = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
-            named = {
+            names_of_levels = {
                 name_column(column): np.array(names, object)[self.ancestors(level)]
                 for column, names, level in named_levels
             }
-            zones = zones.assign(**named)
+            zones = zones.assign(**names_of_levels)
         if self.boundaries is not None:
             zones = zones.assign(**{BOUNDARY: [(boundary or b"").hex() for boundary in self.boundaries]})
         if self.coordinates is None:

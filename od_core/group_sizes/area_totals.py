@@ -279,8 +279,8 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     leaves = len(frame.groups)
     last = [None] * len(frame.levels)
     last[-1] = scipy.sparse.kron(scipy.sparse.eye_array(leaves), np.ones((1, sizes)))
-    more = scipy.sparse.block_array([*blocks, last], format="csc")
-    return scipy.sparse.hstack([more, -more], format="csc")
+    conditions = scipy.sparse.block_array([*blocks, last], format="csc")
+    return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
 def _solver_fault(code: str, message: str) -> OdError:
@@ -412,16 +412,16 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """
     children, sizes = y.shape
     buckets = 4 * _STEPS
-    left = rows.sum()
+    units_missing = rows.sum()
     rounds = 0
-    while left > 0:
-        held = np.zeros(buckets + 1, dtype=np.int64)
+    while units_missing > 0:
+        cells_in_bucket = np.zeros(buckets + 1, dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
                 for j in range(sizes):
                     if columns[j] > 0:
-                        held[_bucket(y[child, j] - shared[child, j]) + 1] += 1
-        starts = np.cumsum(held)
+                        cells_in_bucket[_bucket(y[child, j] - shared[child, j]) + 1] += 1
+        starts = np.cumsum(cells_in_bucket)
         cells = np.empty(starts[-1], dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
@@ -434,11 +434,11 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
             child, j = cell // sizes, cell % sizes
             lacked = min(rows[child], columns[j])
             if lacked > 0:
-                given = lacked if rounds > 1 else 1
-                shared[child, j] += given
-                rows[child] -= given
-                columns[j] -= given
-                left -= given
+                units = lacked if rounds > 1 else 1
+                shared[child, j] += units
+                rows[child] -= units
+                columns[j] -= units
+                units_missing -= units
         rounds += 1
 
 

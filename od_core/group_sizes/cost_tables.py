@@ -54,15 +54,15 @@ def _value(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 @kernel
 def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
-    first, last, taken = first_child[node], first_child[node + 1], np.int64(0)
+    first, last, number = first_child[node], first_child[node + 1], np.int64(0)
     if first >= len(first_child) - 1:  # leaves, in a loop of its own that is compiled to vector instructions
         shift = (price + 1) >> 1
         for child in range(np.uint64(first), np.uint64(last)):
-            taken += min(max(noisy[child] + shift, 0), total)
+            number += min(max(noisy[child] + shift, 0), total)
     else:
         for child in range(first, last):
-            taken += low[child] + np.searchsorted(slopes[child, : size[child]], price, side="right")
-    return taken
+            number += low[child] + np.searchsorted(slopes[child, : size[child]], price, side="right")
+    return number
 
 
 @kernel
@@ -160,14 +160,14 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
     """
     low, size, slopes, merged = _empty_tables(first_child, columns.shape[1], cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
-    found = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
+    values = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
     for column in range(len(columns)):
         noisy = columns[column]
         for node in range(len(low) - 1, -1, -1):
             _fill(node, cut, first_child, noisy, total, low, size, slopes, merged)
         lows[column], sizes[column] = low[0], size[0]
-        found[column, : size[0]] = slopes[0, : size[0]]
-    return lows, sizes, found
+        values[column, : size[0]] = slopes[0, : size[0]]
+    return lows, sizes, values
 
 
 @kernel
@@ -203,11 +203,11 @@ def _share(values, node, first_child, noisy, total, low, size, slopes):  # type:
     The smallest slopes are taken first, and equal slopes in the order of the children.
     """
     price = _price(values[node], 0, node, first_child, noisy, total, low, size, slopes)
-    left = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
+    remaining = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
     for child in range(first_child[node], first_child[node + 1]):
         values[child] = _value(price - 1, child, first_child, noisy, total, low, size, slopes)
-        if left > 0 and _value(price, child, first_child, noisy, total, low, size, slopes) > values[child]:
-            values[child], left = values[child] + 1, left - 1
+        if remaining > 0 and _value(price, child, first_child, noisy, total, low, size, slopes) > values[child]:
+            values[child], remaining = values[child] + 1, remaining - 1
 
 
 CUT_IN_SCALES = 16
@@ -240,7 +240,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
     totals = frame.totals(1)
     for top in range(len(totals)):
         rows, first_child = tree_below(frame, top)
-        columns, which = distinct_columns([values[some] for values, some in zip(noisy, rows, strict=True)])
+        columns, which = distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
         leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
     return frame.every_level(leaves)
 
@@ -329,7 +329,7 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
 def _pieces(cuts: Counts) -> list[NDArray[np.int64]]:
     """Return the positions of the given cuts, in pieces of at most ``_PIECE`` positions with the same cut."""
     by_cut = [np.flatnonzero(cuts == cut) for cut in np.unique(cuts)]
-    return [same[first : first + _PIECE] for same in by_cut for first in range(0, len(same), _PIECE)]
+    return [of_one_cut[first : first + _PIECE] for of_one_cut in by_cut for first in range(0, len(of_one_cut), _PIECE)]
 
 
 def share_out(

@@ -296,7 +296,8 @@ class ListedGroups(Grouping):
             raise OdError("OD-GROUPS-COLUMN", f"{self.file.name} has no column {missing[0]!r}", next_step=step)
         try:
             columns = {"group": self.group, "area": self.area}
-            groups = pd.DataFrame({name: text_codes(table[mine], mine) for name, mine in columns.items()}, dtype="str")
+            codes = {name: text_codes(table[own_name], own_name) for name, own_name in columns.items()}
+            groups = pd.DataFrame(codes, dtype="str")
             check_case(list(groups["group"]), self.group)
             GroupSizes.from_frame(groups.assign(size=0), geography)
         except OdError as error:

@@ -113,7 +113,7 @@ class MergedLevels(GroupSizeMechanism):
         levels = frame.levels[-1:] if self.leaves_alone else frame.levels
         check_noisy(frame, self.query, levels, noisy)
         measured = zip(levels, noisy, strict=True)
-        return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in measured]))
+        return tables(frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured]))
 
 
 def posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
@@ -171,8 +171,8 @@ class Cumulative(MergedLevels):
     query: ClassVar[Query] = "cumulative"
 
     def __post_init__(self) -> None:
-        known, step = get_args(Regression), "choose least_absolute or least_squares"
-        refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
+        regressions, step = get_args(Regression), "choose least_absolute or least_squares"
+        refuse_unknown("regression", self.regression, regressions, code="OD-GROUPS-REGRESSION", next_step=step)
 
 
 def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:

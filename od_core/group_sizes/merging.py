@@ -159,7 +159,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
     first, groups, totals, weights = parents
     area, left, child_totals, child_weights = children
     piece_area, piece_groups, piece_totals, piece_weights = pieces
-    found = 0
+    pieces_made = 0
     for parent in range(len(first) - 1):
         begin = end = child_runs[parent]
         unmatched_below = np.int64(0)  # remaining groups in runs begin:end, the smallest size that has any
@@ -177,13 +177,13 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
                     if shares[k] > 0:
                         at = begin + k
                         left[at] -= shares[k]
-                        piece_area[found], piece_groups[found] = area[at], shares[k]
-                        piece_totals[found] = totals[run] + child_totals[at]
-                        piece_weights[found] = weights[run] + child_weights[at]
-                        found += 1
+                        piece_area[pieces_made], piece_groups[pieces_made] = area[at], shares[k]
+                        piece_totals[pieces_made] = totals[run] + child_totals[at]
+                        piece_weights[pieces_made] = weights[run] + child_weights[at]
+                        pieces_made += 1
                 unmatched -= matched
                 unmatched_below -= matched
-    return found
+    return pieces_made
 
 
 @kernel
@@ -196,13 +196,13 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     if matched == total:
         return left.copy()
     shares, remainders = np.empty_like(left), np.empty_like(left)
-    rest = matched
+    unshared = matched
     for k in range(len(left)):
         shares[k] = matched * left[k] // total
         remainders[k] = matched * left[k] - shares[k] * total
-        rest -= shares[k]
-    if rest > 0:
-        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable: ties in tree order
+        unshared -= shares[k]
+    if unshared > 0:
+        for k in np.argsort(-remainders, kind="mergesort")[:unshared]:  # stable: ties in tree order
             shares[k] += 1
     return shares
 
@@ -219,15 +219,15 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
             next_step="release parts of the geography separately, or choose a smaller top code",
         )
     widths = [frame.widths(query, level) for level in levels]
-    expected = [(int(own.sum()),) if query == "sizes" else (len(own), int(own[0])) for own in widths]
+    expected = [(int(width.sum()),) if query == "sizes" else (len(width), int(width[0])) for width in widths]
     if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
         raise OdError(
             "OD-GROUPS-SHAPE",
             "the noisy values do not have the shape of what the mechanism measures",
             next_step="give 64-bit whole numbers, with one array per measured level, top first",
         )
-    for own, values in zip(widths, noisy, strict=True):
-        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(own.max(initial=1)) >= 1 << 60:
+    for width, values in zip(widths, noisy, strict=True):
+        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(width.max(initial=1)) >= 1 << 60:
             raise OdError(
                 "OD-GROUPS-OVERFLOW",
                 "the noisy values are too large for 64-bit sums",

@@ -139,14 +139,14 @@ class GroupSizePlan(Plan):
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
         """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
-        rest, drawn_first = self.budget.pure_epsilon("group-size tables"), []
+        epsilon_left, drawn_first = self.budget.pure_epsilon("group-size tables"), []
         if self.top_code_estimate is not None:
-            share = self.top_code_estimate.share * rest
-            rest -= share
+            share = self.top_code_estimate.share * epsilon_left
+            epsilon_left -= share
             drawn_first.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
         sensitivity = SENSITIVITY[self.mechanism.query] * self.unit.differing_units
         levels = self.frame.levels[-1:] if self.mechanism.leaves_alone else self.frame.levels
-        return (*drawn_first, *(_step(level, sensitivity, rest / len(levels)) for level in levels))
+        return (*drawn_first, *(_step(level, sensitivity, epsilon_left / len(levels)) for level in levels))
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:

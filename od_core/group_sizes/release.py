@@ -204,15 +204,15 @@ def _checked_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
     """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
     if sizes is None:
         return listed_sizes(top_code)
-    given = np.atleast_1d(np.asarray(sizes))
-    valid = given.ndim == 1 and np.issubdtype(given.dtype, np.integer) and len(given) > 0
-    if not valid or given[0] < 0 or given[-1] >= top_code or (np.diff(given) <= 0).any():
+    array = np.atleast_1d(np.asarray(sizes))
+    valid = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
+    if not valid or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
         raise OdError(
             "OD-GROUPS-SIZES",
             f"sizes must be ascending whole numbers from 0 to {top_code - 1:,}: all groups have at most the top code",
             next_step="correct the sizes",
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def release_group_sizes(

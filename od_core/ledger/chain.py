@@ -201,10 +201,10 @@ class Entries:
         if last == 0 and not self._indexes_hold():
             raise broken()
         for number, entry in enumerate(self.rows(last), start=last + 1):
-            stated = entry.pop("hash")
-            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+            stated_hash = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated_hash:
                 raise broken()
-            last, previous = number, stated
+            last, previous = number, stated_hash
             kinds.add(entry["kind"])
         if kinds - KINDS:
             raise OdError(

@@ -37,12 +37,12 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     Raises OdError if another run does not release the lock in this time.
     """
     make_folder(folder)
-    held = OdError(
+    refusal = OdError(
         "OD-RELEASE-LOCKED",
         f"another release has been running for more than {seconds:.0f} seconds",
         next_step="wait until it ends, then run this one again",
     )
-    with locked(folder / LOCK_NAME, held, seconds=seconds):
+    with locked(folder / LOCK_NAME, refusal, seconds=seconds):
         yield
 
 
@@ -178,9 +178,9 @@ def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int
                 end = len(joined) - len(joined) % _HASHED
                 yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
                 waiting[column] = [joined[end:]]
-    yield from ((column, left) for column in waiting if len(left := _joined(waiting[column])))
+    yield from ((column, remaining) for column in waiting if len(remaining := _joined(waiting[column])))
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return np.ascontiguousarray(whole, dtype="<i8")
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return np.ascontiguousarray(joined, dtype="<i8")

@@ -467,10 +467,10 @@ class Ledger:
         Content is not read. For one release, :meth:`level_kinds`, :meth:`charges` and :meth:`is_published` read less.
         """
         with self._read() as entries:
-            found = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
-        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in found}
+            groups = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
+        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
         rho, public = dict.fromkeys(kinds, Fraction(0)), set()
-        for row in found:
+        for row in groups:
             name, kind = row["release"], row["kind"]
             if kind == PUBLISHED:
                 public.add(name)
@@ -478,7 +478,7 @@ class Ledger:
             kinds[name][row["level"]] = kind
             if kind == RESERVED:
                 rho[name] += charge_of(row).as_rho
-        return {name: ReleaseState(list(of.values()), rho[name], name in public) for name, of in kinds.items()}
+        return {name: ReleaseState(list(states.values()), rho[name], name in public) for name, states in kinds.items()}
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
@@ -646,5 +646,5 @@ def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
 
 def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
     """Return the sensitivity and the noise parameters from the content of a RESERVED entry, by name."""
-    named = ("sensitivity_squared", "sensitivity", "variance", "scale")
-    return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
+    parameters = ("sensitivity_squared", "sensitivity", "variance", "scale")
+    return {name: fact for name, fact in facts.items() if name in parameters or name.startswith("scale_of_")}

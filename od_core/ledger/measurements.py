@@ -205,8 +205,8 @@ def draw_release(
         counters.hold_to_input(counted)
     backend = backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
-    return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+    release, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
+    return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
 
 
 def release_table(
@@ -394,16 +394,16 @@ class NoisyVector:
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
         """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""
         groups = self._groups()
-        rest = np.empty(0, dtype=np.int64)
+        waiting = np.empty(0, dtype=np.int64)
         for size in sizes:
             parts, missing = [], size
-            while missing > len(rest):
-                if len(rest):
-                    parts.append(rest)
-                missing -= len(rest)
-                rest = next(groups)
-            parts.append(rest[:missing])
-            rest = rest[missing:]
+            while missing > len(waiting):
+                if len(waiting):
+                    parts.append(waiting)
+                missing -= len(waiting)
+                waiting = next(groups)
+            parts.append(waiting[:missing])
+            waiting = waiting[missing:]
             # Most requested arrays lie in one row group and are not copied.
             piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
             piece.flags.writeable = False

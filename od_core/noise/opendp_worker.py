@@ -76,8 +76,8 @@ class OpenDP:
 
     def loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
         """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map."""
-        one, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
-        loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
+        distance, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
+        loss = self._call("core__measurement_map", measurement, self._object(distance, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
 
     def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
@@ -85,14 +85,14 @@ class OpenDP:
         zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
         drawn = self._bytes(noise, count)
-        for each in (zeros, noise):
-            self._call("data__object_free", each)
+        for handle in (zeros, noise):
+            self._call("data__object_free", handle)
         return drawn
 
     def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
         """Copy a C array or number into an OpenDP object, and return the object."""
-        given = _Slice(ctypes.addressof(values), length)
-        return self._call("data__slice_as_object", ctypes.byref(given), kind)
+        slice_of_values = _Slice(ctypes.addressof(values), length)
+        return self._call("data__slice_as_object", ctypes.byref(slice_of_values), kind)
 
     def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
         """Return the bytes of the values of an OpenDP object, 8 bytes each."""

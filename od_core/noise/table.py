@@ -327,8 +327,8 @@ def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int |
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]
         # The last boundary is above 2^bits - 1, so it is not proven to be at most the word: one is always found.
-        found = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
-        return found - len(tails) if boundaries[found] >= word + 1 else None
+        position = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
+        return position - len(tails) if boundaries[position] >= word + 1 else None
 
 
 def _surely_floors(balls: list[arb]) -> list[int] | None:

@@ -70,8 +70,8 @@ class Budget:
         if not 0 <= exact_delta < 1:
             raise wrong_budget("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
-            known, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
-            refuse_unknown("conversion", conversion, known, code="OD-BUDGET-CONVERSION", next_step=step)
+            conversions, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
+            refuse_unknown("conversion", conversion, conversions, code="OD-BUDGET-CONVERSION", next_step=step)
         object.__setattr__(self, "epsilon", promise if rho is None else None)
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
@@ -212,8 +212,8 @@ class Charge:
     delta: Fraction = _NONE
 
     def __post_init__(self) -> None:
-        one = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
-        if not one or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
+        is_one_kind = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
+        if not is_one_kind or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
             raise OdError(
                 "OD-CHARGE", "a charge must be rho, epsilon, or epsilon and delta", next_step="correct the charge"
             )
@@ -303,10 +303,10 @@ class Cap:
                     next_step="use a mechanism that is charged in rho, or declare the cap in epsilon and delta",
                 )
             return self.rho
-        left = self.delta - delta_spent
-        if self.epsilon is None or left <= 0:
+        delta_left = self.delta - delta_spent
+        if self.epsilon is None or delta_left <= 0:
             return _NONE
-        return rho_for_epsilon(self.epsilon, left, "tight")
+        return rho_for_epsilon(self.epsilon, delta_left, "tight")
 
     def facts(self) -> dict[str, str]:
         """Return the cap as JSON-ready exact text, which :meth:`from_facts` reads."""

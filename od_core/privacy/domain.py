@@ -72,8 +72,8 @@ class PrivacyDomain:
             )
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
-        what, step = "elementary period", "correct the privacy domain"
-        refuse_unknown(what, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
+        field, step = "elementary period", "correct the privacy domain"
+        refuse_unknown(field, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         if self.unit.kind == "user_year":
@@ -147,10 +147,10 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
         max_trips: m, the largest number of a user's counted trips in one period.
         max_trips_year: M, the largest number of a user's counted trips in the year; at least m.
     """
-    periods, rest = divmod(max_trips_year, max_trips)
+    periods, remaining_trips = divmod(max_trips_year, max_trips)
     costly = sorted(spent, reverse=True)
     last = sum(costly[periods : periods + 1], start=Fraction(0))
-    return sum(costly[:periods], start=Fraction(0)) + Fraction(rest, max_trips) ** 2 * last
+    return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
 
 
 def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:

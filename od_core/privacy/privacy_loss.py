@@ -197,10 +197,10 @@ def _distribution(variance: float, step: float) -> _Distribution:
 def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
     """Return the distribution of the sum of two independent variables, with a tail of 2^-64 cut off on each side."""
     masses = np.convolve(one.masses, other.masses)
-    left = int(np.searchsorted(np.cumsum(masses), _TAIL))
-    right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
-    kept = masses[left : len(masses) - right]
-    return _Distribution(one.first + other.first + left, kept, one.lost + other.lost + 2 * _TAIL)
+    cut_left = int(np.searchsorted(np.cumsum(masses), _TAIL))
+    cut_right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
+    central = masses[cut_left : len(masses) - cut_right]
+    return _Distribution(one.first + other.first + cut_left, central, one.lost + other.lost + 2 * _TAIL)
 
 
 def _times(distribution: _Distribution, times: int) -> _Distribution:

@@ -44,11 +44,11 @@ class MinimiseRule:
     @classmethod
     def of(cls, rule: Mapping[str, Any]) -> MinimiseRule:
         """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
-        stated = rule.get("minimise")
-        if list(rule) != ["minimise"] or not isinstance(stated, (Mapping, list, tuple)):
+        quantities = rule.get("minimise")
+        if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
             raise wrong_budget("OD-BUDGET-SHARES", message)
-        weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
+        weights = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
         return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
 

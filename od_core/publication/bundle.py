@@ -70,16 +70,16 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     if lines is None:
         yield CHECKSUMS, "is missing or cannot be read"
         return
-    stated = stated_digests(folder)
-    if len(stated) < len(lines):
+    digests = stated_digests(folder)
+    if len(digests) < len(lines):
         yield CHECKSUMS, "is damaged"
     present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
-    for name in sorted({*present, *stated}):
+    for name in sorted({*present, *digests}):
         if name not in present:
             yield name, "is missing"
-        elif name not in stated:
+        elif name not in digests:
             yield name, "does not belong to the bundle"
-        elif not (folder / name).is_file() or file_digest(folder / name) != stated[name]:
+        elif not (folder / name).is_file() or file_digest(folder / name) != digests[name]:
             yield name, "does not match its checksum"
 
 
@@ -134,7 +134,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
     A file is compared with its checksum in the folder's ``SHA256SUMS`` or, without one, with the file in the folder.
     """
-    stated = stated_digests(folder)
+    digests = stated_digests(folder)
     try:
         with ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
@@ -142,7 +142,7 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
             faults = [f"{name} is missing from it" for name in sorted(expected.keys() - entries.keys())]
             faults += [f"{name} does not belong in it" for name in sorted(entries.keys() - expected.keys())]
             for name in sorted(entries.keys() & expected.keys()):
-                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name])):
+                if _digest(archive, name) != (digests.get(expected[name].name) or file_digest(expected[name])):
                     faults.append(f"{name} differs from the file in the folder")
             if list(entries) != list(expected) or any(entry.date_time != _NO_TIME for entry in entries.values()):
                 faults = faults or ["its files have a different order or different times"]
@@ -289,11 +289,11 @@ def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
 
     Only two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
     """
-    stated = stated_digests(public)
+    digests = stated_digests(public)
 
     def is_damaged(name: str) -> bool:
         file = public / name
-        contradicts = not file.is_file() or (name in stated and file_digest(file) != stated[name])
+        contradicts = not file.is_file() or (name in digests and file_digest(file) != digests[name])
         return (made / name).exists() and (contradicts or not opens(file) or _lacks_rows(made / name, file))
 
     damaged = set(filter(is_damaged, changed))
@@ -369,8 +369,8 @@ def bundle_faults(folder: Path) -> Iterator[str]:
     """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
-    there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
-    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in there if not opens(file))
+    sound = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
+    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in sound if not opens(file))
     if _content(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
@@ -381,8 +381,8 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
-            named = certificate["ledger"]
-            entries[str(certificate["release"])] = EntryName(int(named["entry"]), str(named["hash"]))
+            entry = certificate["ledger"]
+            entries[str(certificate["release"])] = EntryName(int(entry["entry"]), str(entry["hash"]))
     return entries
 
 

@@ -150,14 +150,14 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
-    previous, stated = None, dict[str, Any]()
+    previous, facts = None, dict[str, Any]()
     if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
         newest = max(earlier)
         folder = releases / newest.folder
         try:
-            found: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-            if found["format"] == kind.format:
-                previous, stated = (newest, kind.open(folder)), found
+            certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+            if certificate["format"] == kind.format:
+                previous, facts = (newest, kind.open(folder)), certificate
         except (OdError, OSError, ValueError, KeyError, TypeError):
             raise OdError(
                 "OD-PREVIOUS-ABSENT",
@@ -165,7 +165,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)
+    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, facts)
 
 
 TRIPS_OF_A_PERSON = 40
@@ -221,9 +221,9 @@ def pure_sentences(
 
 def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, str]:
     """Return the sentences of a guarantee by name, without those that the given clauses leave empty."""
-    given = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
+    values = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
     example = {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}
-    filled = filled_data("guarantee.yaml", **given, **example, **clauses)["sentences"]
+    filled = filled_data("guarantee.yaml", **values, **example, **clauses)["sentences"]
     return {name: text for name, text in filled.items() if text}
 
 

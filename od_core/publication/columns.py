@@ -133,7 +133,7 @@ def public_table(key: str, *, interval: bool = False, distance: bool = False, **
     listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
     key_columns = tuple(_text(name, **facts) for name in definition["key"])
     columns = []
-    for column in (_column(given, **facts) for given in listed):
+    for column in (_column(definition_of_column, **facts) for definition_of_column in listed):
         columns.append(column)
         if interval and definition.get("bounds") and column.name not in key_columns:
             columns += map(column.bound, _ENDS)

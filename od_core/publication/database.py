@@ -40,7 +40,7 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
             comments = ((column, text) for column, text in described.columns.items() if column in present)
             texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
-            connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in texts.items()))
+            connection.execute("; ".join(f"COMMENT ON {what} IS {quoted_text(text)}" for what, text in texts.items()))
 
 
 FORMAT = 1
@@ -262,11 +262,11 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
 def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
     """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
-    both = (
+    counts = (
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
         f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
     )
-    query = f"SELECT * EXCLUDE copies FROM ({both}) GROUP BY ALL HAVING sum(copies) <> 0 LIMIT 1"  # noqa: S608
+    query = f"SELECT * EXCLUDE copies FROM ({counts}) GROUP BY ALL HAVING sum(copies) <> 0 LIMIT 1"  # noqa: S608
     differing = connection.execute(query, [str(key)]).fetchall()
     connection.unregister("new_rows")
     return bool(differing)
@@ -275,8 +275,8 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
     """Add rows of a release to a table."""
     connection.register("new_rows", rows)
-    named = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
-    connection.execute(f"INSERT INTO {table} BY NAME {named}")
+    query = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
+    connection.execute(f"INSERT INTO {table} BY NAME {query}")
     connection.unregister("new_rows")
 
 

@@ -197,12 +197,12 @@ def is_read_whole(file: BundleFile) -> bool:
 
 def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
     """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`holes`."""
-    if found := dict(holes(folder, files)):
-        for name in found:
+    if faults := dict(holes(folder, files)):
+        for name in faults:
             refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
             "OD-BUNDLE-INCOMPLETE",
-            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, found.items()))}",
+            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, faults.items()))}",
             next_step="nothing was published: report this as a defect of od-release, and run the release again with a"
             " version that mends it, which draws no new noise",
             spent=STAYS_CHARGED,
@@ -301,7 +301,7 @@ def _read_matrices(path: Path) -> pa.RecordBatchReader:
         for name, values in matrices.items():
             listed = ~np.isnan(values) & (matrices["trips"] != 0) if values.dtype.kind == "f" else values != 0
             cells = np.nonzero(listed)
-            sides = [one.take(pa.array(cell)) for one, cell in zip(codes, cells, strict=True)]
+            sides = [codes_of_side.take(pa.array(cell)) for codes_of_side, cell in zip(codes, cells, strict=True)]
             yield pa.record_batch([pa.repeat(name, len(cells[0])), *sides, values[cells].astype(np.float64)], names)
             yield pa.record_batch([[name], [""], [""], [float(values.size)]], names)
 

@@ -34,8 +34,8 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
-        stated: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
+        certificate: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        return certificate, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 

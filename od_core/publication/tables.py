@@ -45,8 +45,8 @@ def public_files(
     """
 
     def arrow() -> pa.Table:
-        made = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
-        return made.replace_schema_metadata(None)
+        table = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
+        return table.replace_schema_metadata(None)
 
     return [
         BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow().to_pandas(), file), table),
@@ -85,7 +85,7 @@ def areas_table(geography: Geography) -> pa.Table:
     """
     rows: list[dict[str, Any]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
-        above = [None] if level == 0 else [geography.codes[level - 1][of] for of in geography.parents[level]]
+        above = [None] if level == 0 else [geography.codes[level - 1][number] for number in geography.parents[level]]
         common = {"geography": geography.digest, "level": level, "level_name": name}
         for position, (area, parent) in enumerate(zip(areas, above, strict=True)):
             rows.append(common | {"area": area, "parent": parent, "position": position})

@@ -132,8 +132,8 @@ def filled_markup(name: str, /, **values: object) -> Markup:
 
 def data_address(picture: Markup) -> str:
     """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
-    alone = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
+    document = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
 
 
 def sentence(text: str) -> str:
@@ -189,7 +189,7 @@ def _filled_in(part: Any, values: dict[str, object]) -> Any:
         return part
     filled: dict[str, Any] = {}
     for name, item in part.items():
-        found = _filled_in(item, values | filled)
-        if found is not None or not isinstance(item, _Fact):
-            filled[name] = found
+        value = _filled_in(item, values | filled)
+        if value is not None or not isinstance(item, _Fact):
+            filled[name] = value
     return filled

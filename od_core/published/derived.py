@@ -76,8 +76,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
     make_folder(releases)
-    held = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
-    with locked(releases / f".{name}.lock", held, seconds=_LOCK_SECONDS):
+    busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
+    with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         certificate, folder = derived_certificate(kind, key, flows, sources), releases / key.folder
         is_new = not folder.exists()

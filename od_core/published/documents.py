@@ -167,8 +167,8 @@ class Facts:
     @cached_property
     def said(self) -> dict[str, str]:
         """The sentences that several documents state, by name."""
-        given = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
-        return dict(filled_data("disclosure/sentences.yaml", **given))
+        values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        return dict(filled_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
@@ -449,6 +449,6 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             for resource in package["resources"]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
-            given = {"certificate": certificate, "package": package, "tables": tables}
-            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **given)
+            values = {"certificate": certificate, "package": package, "tables": tables}
+            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **values)
             return contract

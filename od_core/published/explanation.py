@@ -172,32 +172,32 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
 
 def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
     """Return the plan of a release with the same public facts, but another unit and budget."""
-    given: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
+    options: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
     if isinstance(plan, GroupSizePlan):
         frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
-        given |= {"mechanism": plan.mechanism, "top_code": top_code}
-        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **given)
+        options |= {"mechanism": plan.mechanism, "top_code": top_code}
+        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **options)
     if isinstance(plan, StopsPlan):
-        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **given)
+        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **options)
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    given |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
-    given |= {"bands": plan.bands, "segments": plan.segments}
-    given["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
-    given["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
+    options |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
+    options |= {"bands": plan.bands, "segments": plan.segments}
+    options["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
+    options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
     shares = budget.shares
     if isinstance(shares, tuple) and shares[0] != "geometric":
         # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
         by_rule = replace(budget, shares=None)
-        listed = plan_release(plan.tree.origin, budget=by_rule, **given)
+        listed = plan_release(plan.tree.origin, budget=by_rule, **options)
         levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
         if levels == len(shares) + 1:
             shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
         elif levels == len(shares) - 1:
             shares = tuple(share / sum(shares[1:]) for share in shares[1:])
-    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **given)
+    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **options)
 
 
 @dataclass(frozen=True)
@@ -259,8 +259,8 @@ class Explanation:
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
-        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.yaml", **given))
+        values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.yaml", **values))
 
     def losses(self) -> list[dict[str, Any]]:
         """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
@@ -287,8 +287,8 @@ class Explanation:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
-        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.json", explanation=self, **given))
+        values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.json", explanation=self, **values))
 
 
 def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explanation:
@@ -317,9 +317,9 @@ def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     of_release = [(facts.key, facts.certificate.get("ledger"))]
     releases = [(ReleaseKey.parse(source["release"]), None) for source in facts.sources] or of_release
     try:
-        for key, stated in releases:
+        for key, stated_entry in releases:
             entry = ledger.record(key).entry
-            if stated is not None and (entry.number, entry.hash) != (stated["entry"], stated["hash"]):
+            if stated_entry is not None and (entry.number, entry.hash) != (stated_entry["entry"], stated_entry["hash"]):
                 return None
         balances = [ledger.balance(facts.certificate["data_set"], key.period) for key, _ in releases]
     except OdError:  # it is the ledger of another project

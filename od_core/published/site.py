@@ -308,8 +308,8 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
     series = [of_series[0] for of_series in _by_series(releases).values()]
-    given = {"site": site, "base": site.base or "", "series": series, "releases": releases}
-    return _json(filled_data("site/catalog.json", **given))
+    values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
+    return _json(filled_data("site/catalog.json", **values))
 
 
 def croissant(site: SiteDescription, release: SiteRelease) -> str:
@@ -368,9 +368,9 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
             yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
-    zipped, there = zip_beside(release.place), zip_beside(target)
-    if not _same(zipped, there):
-        _copy(zipped, there)
+    zipped, target_zip = zip_beside(release.place), zip_beside(target)
+    if not _same(zipped, target_zip):
+        _copy(zipped, target_zip)
         yield f"{release.folder}.zip"
 
 

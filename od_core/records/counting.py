@@ -266,9 +266,9 @@ class Tally:
 def refuse_bad_counts(rows: int, *found: int | None) -> None:
     """Raise OdError if a count is invalid, or the sum of all is too large, as the SQL ``bad_counts`` finds."""
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
-    for what, row in zip(kinds, found, strict=True):
+    for kind, row in zip(kinds, found, strict=True):
         if row is not None:
-            raise faults.bad_count(what, row=None if row < 0 else row, rows=rows)
+            raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
 
 
 _BATCH = 1 << 17
@@ -440,11 +440,11 @@ def sound_records(
     ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
     records cannot be read.
     """
-    both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
+    tables = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
     numbers = "SELECT count(*), count(*) FILTER (WHERE"
     with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
         for name, table in lists.items():
             connection.register(name, table)
-        counted, faulty_rows = connection.execute(f"{both} {numbers} {faulty}) FROM placed").fetchall()[0]
+        counted, faulty_rows = connection.execute(f"{tables} {numbers} {faulty}) FROM placed").fetchall()[0]
         faults.refuse_too_many_faults(faulty_rows, counted, fault_threshold)
-        return connection.sql(f"{both} {wanted}").to_arrow_table()
+        return connection.sql(f"{tables} {wanted}").to_arrow_table()

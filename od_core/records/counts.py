@@ -373,9 +373,9 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
             rows = _concatenated(waiting)
             rank = rows[0]
             ends = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))
-            *cut, rest = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
+            *cut, remainder = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
             yield from cut
-            waiting = [rest]
+            waiting = [remainder]
     if any(len(rank) for rank, *_ in waiting):
         yield _concatenated(waiting)
 

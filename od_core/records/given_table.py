@@ -156,15 +156,15 @@ def loaded_trips(
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
     """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
-    taken = {
+    reserved = {
         IN_PERIOD: ("that marks the records of the period", "name another column"),
         unit.column: ("of user ids", "name another column, or give the breakdown another name"),
     }
     for role in segments:
         shared = role if unit.column == role else names[role]
-        if shared in taken:
-            what, step = taken[shared]
-            message = f"column {shared!r} is both the column of breakdown {role!r} and that {what}"
+        if shared in reserved:
+            use, step = reserved[shared]
+            message = f"column {shared!r} is both the column of breakdown {role!r} and that {use}"
             raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
 
 
@@ -226,13 +226,13 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     if missing.any():
         raise fault(faults.MISSING, int(np.argmax(missing)))
     values = exact_numbers(column)
-    for faulty, what in (
+    for faulty, reason in (
         (values != values, faults.MISSING),
         (values < 0, faults.NEGATIVE),
         (values > faults.MAX_COUNT, faults.TOO_LARGE),
     ):
         if faulty.any():
-            raise fault(what, int(np.argmax(faulty)))
+            raise fault(reason, int(np.argmax(faulty)))
     counts = values.astype(np.int64)
     if (faulty := counts != values).any():
         raise fault(faults.FRACTION, int(np.argmax(faulty)))

@@ -176,18 +176,18 @@ class RecordFile:
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
         if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
             return other
-        said, form = str(error), self.form
+        text, form = str(error), self.form
         texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
         message = f"cannot be read as {texts.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
         step = "correct the file of records"
-        if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
+        if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
             message, step = f"{message}: it is truncated or damaged", "download the file again"
-        elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
+        elif isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
             message += ": it contains bytes that are invalid in this encoding"
             step = self._other_encoding() if "encoding" in form.takes else step
         elif self.container in ("csv", "lines"):
-            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
-        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=said)
+            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in text), "")
+        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=text)
 
     def _other_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
@@ -233,19 +233,19 @@ class RecordFile:
         read; and ``GZIP_ERRORS``.
         """
         self.form.refuse_options_of_text(self.source)
-        found, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
+        container, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
         expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
-        if found != expected:
-            message = f"is not {expected}" if found is None else f"is {found}"
-            step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
-            if self.form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
+        if container != expected:
+            message = f"is not {expected}" if container is None else f"is {container}"
+            step = "correct its name, or the reader in the declaration" if container is None else what_to_do(container)
+            if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
         if self.container not in ("csv", "lines"):
             return
         with open_bytes(self.source) as text:
             first = text.read(3)
-        mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
+        mark = next((meaning for mark, meaning in _TEXT_MARKS.items() if first.startswith(mark)), None)
         encoding = self.form.text_encoding
         if mark == encoding or (mark is None and encoding != "utf-16"):
             return
@@ -286,7 +286,7 @@ class RecordFile:
 
     def lines_query(self) -> str:
         """Return a query for the fields of every line. One with more or fewer makes the file unreadable, as in CSV."""
-        whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
+        options = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
         place = {name: f"fields[{number}]" for number, name in enumerate(self.form.fields, start=1)}
         joined = {name: " || ".join(place[part] for part in parts) for name, parts in self.form.joined}
         columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
@@ -296,7 +296,7 @@ class RecordFile:
                     END AS fields
                 FROM (
                     SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
-                    FROM ({self._read_csv("'line': 'VARCHAR'", whole)}))
+                    FROM ({self._read_csv("'line': 'VARCHAR'", options)}))
                 WHERE len(fields) > 0)
         """  # noqa: S608  # names of the published layout, and a query of our own
 
@@ -315,7 +315,7 @@ class RecordFile:
         with pq.ParquetFile(self.source) as file:
             names, stored = own_names(file.schema_arrow.names), list(file.schema)
         relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quoted_name, names))})")
-        without_zone = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
+        without_zone = tuple(column.path for column in stored if column.path in names and _lacks_zone(column))
         if not without_zone or self.form.timestamps is None:
             return relation, without_zone
         if self.form.timestamps == "utc":
@@ -326,10 +326,10 @@ class RecordFile:
     def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
         connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
-        found = connection.sql(
+        tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
         ).fetchall()
-        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
+        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables_found}
         if self.form.table not in tables:
             tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
             raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
@@ -394,8 +394,8 @@ class OpenFile(RecordFile):
         places = [str(place) for place, column in enumerate(self.header(), start=1) if column.lower() in requested]
         if len(places) < 2:
             return None
-        what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
-        return self.fault("OD-FILE-UNREADABLE", what, next_step="give each column that is used a name of its own")
+        fault = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
+        return self.fault("OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own")
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
@@ -440,8 +440,8 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:
     """Return whether a Parquet column holds timestamps that do not state whether they are instants or local times."""
-    stated: dict[str, Any] = json.loads(column.logical_type.to_json())
-    return column.physical_type == "INT96" or (stated["Type"] == "Timestamp" and bool(stated["is_from_converted_type"]))
+    kind: dict[str, Any] = json.loads(column.logical_type.to_json())
+    return column.physical_type == "INT96" or (kind["Type"] == "Timestamp" and bool(kind["is_from_converted_type"]))
 
 
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:

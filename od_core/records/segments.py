@@ -98,8 +98,8 @@ class Breakdown:
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""
-        what = f"category of {self.name}"
-        refuse_unknown(what, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
+        kind = f"category of {self.name}"
+        refuse_unknown(kind, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
         return self.categories.index(category)
 
     def facts(self) -> dict[str, Any]:
@@ -223,8 +223,8 @@ class SegmentSource:
         if not isinstance(self.column, str) or not self.column:
             raise self._fault("name no column", "name the column of the file that they are read from")
         if self.derive not in get_args(Derivation):
-            known = nearest_known(self.derive, get_args(Derivation))
-            raise self._fault(f"cannot be derived as {self.derive!r} ({known})", "correct derive")
+            suggestion = nearest_known(self.derive, get_args(Derivation))
+            raise self._fault(f"cannot be derived as {self.derive!r} ({suggestion})", "correct derive")
         self._check_lookup()
         self._check_bands()
 
@@ -256,11 +256,11 @@ class SegmentSource:
         is_chosen = bool(self.lookup or self.bands)
         for category in self.given if is_chosen else breakdown.categories:
             if is_chosen and category not in breakdown.categories:
-                known = nearest_known(category, breakdown.categories)
-                raise self._fault(f"include {category!r}, which is not in its list ({known})", "correct one of them")
+                near = nearest_known(category, breakdown.categories)
+                raise self._fault(f"include {category!r}, which is not in its list ({near})", "correct one of them")
             if not is_chosen and category not in (*self.given, breakdown.unknown):
-                known = nearest_known(category, self.given)
-                raise self._fault(f"list {category!r}, which {self.derive} never gives ({known})", "correct the list")
+                near = nearest_known(category, self.given)
+                raise self._fault(f"list {category!r}, which {self.derive} never gives ({near})", "correct the list")
 
     def _check_lookup(self) -> None:
         texts = [text for text, _ in self.lookup]
@@ -268,8 +268,8 @@ class SegmentSource:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
                 raise self._fault("have a lookup of other values than texts", "write texts, such as '1': car")
             if text not in _FIXED.get(self.derive, (text,)):
-                known = nearest_known(text, _FIXED[self.derive])
-                raise self._fault(f"look up {text!r}, which {self.derive} never gives ({known})", "correct lookup")
+                suggestion = nearest_known(text, _FIXED[self.derive])
+                raise self._fault(f"look up {text!r}, which {self.derive} never gives ({suggestion})", "correct lookup")
         if len(set(texts)) < len(texts):
             raise self._fault("have a lookup that states a text twice", "state each text once")
         if self.lookup and self.derive == "number":

@@ -193,8 +193,8 @@ def count_in_spark(
 
 def _asked(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
     """Return the result of a query that reads relations by their names. Spark puts views in place of the braces."""
-    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
-    return session.sql(f"WITH {named} {text}", None, **relations)
+    tables = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
+    return session.sql(f"WITH {tables} {text}", None, **relations)
 
 
 _Batches = Iterator[pa.RecordBatch]

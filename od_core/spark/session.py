@@ -102,9 +102,9 @@ def _scratch(folder: Path) -> Iterator[Path]:
     Folders of killed processes, whose locks are free, are also removed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or already removed
-            shutil.rmtree(left, ignore_errors=True)
+    for left_behind in folder.glob(f"{_SCRATCH}*"):
+        with suppress(OdError, FileNotFoundError), exclusive(left_behind, seconds=0):  # in use, or already removed
+            shutil.rmtree(left_behind, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with exclusive(new):

@@ -48,8 +48,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         is_tuple = isinstance(self.sizes, tuple) and len(self.sizes) > 0
-        whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
-        if not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
+        are_whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+        if not are_whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
             raise OdError(
                 "OD-STOPS-GRID",
                 "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension",
@@ -100,7 +100,7 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
     """
     words = keys(points, grid)
     if len(words) == 1:
-        found, trips = np.unique(words[0], return_counts=True)
+        cells, trips = np.unique(words[0], return_counts=True)
         first = None
     else:
         order = np.lexsort(words[::-1])
@@ -114,7 +114,7 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
         rows[:, :-1] = points[first]
         return rows
     for dimension in reversed(range(grid.dimensions)):
-        found, rows[:, dimension] = np.divmod(found, grid.sizes[dimension])
+        cells, rows[:, dimension] = np.divmod(cells, grid.sizes[dimension])
     return rows
 
 
@@ -163,8 +163,8 @@ class MapGrid:
         numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
         if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
             raise _map_fault("in a map, west must be below east, and south below north")
-        whole = isinstance(self.side, int) and not isinstance(self.side, bool)
-        if not whole or not 1 <= self.side <= MAX_SIDE:
+        is_whole = isinstance(self.side, int) and not isinstance(self.side, bool)
+        if not is_whole or not 1 <= self.side <= MAX_SIDE:
             raise _map_fault("each side of the map must have a whole number of cells from 1 to 2^31")
         if len(self.places) < 2 or len(set(self.places)) < len(self.places):
             raise _map_fault("a trip needs at least two places with different names")
@@ -254,8 +254,8 @@ class Boxes:
     noisy: Counts
 
     def __post_init__(self) -> None:
-        same = self.lower.ndim == 2 and self.lower.shape == self.upper.shape and len(self.noisy) == len(self.lower)
-        if not same or (self.lower < 0).any() or (self.lower > self.upper).any():
+        is_shaped = self.lower.ndim == 2 and self.lower.shape == self.upper.shape and len(self.noisy) == len(self.lower)
+        if not is_shaped or (self.lower < 0).any() or (self.lower > self.upper).any():
             raise OdError("OD-STOPS-BOXES", "a box ends before it begins", next_step="report this defect")
 
     def __len__(self) -> int:
@@ -427,23 +427,23 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
             extends beyond the space.
     """
     try:
-        given = np.asarray(ranges)
+        array = np.asarray(ranges)
     except ValueError:  # rows of different lengths
         raise _misshapen(sizes) from None
-    if given.shape[:1] == (0,):
+    if array.shape[:1] == (0,):
         return np.empty((0, len(sizes), 2), dtype=np.int64)
-    if given.shape[1:] != (len(sizes), 2):
+    if array.shape[1:] != (len(sizes), 2):
         raise _misshapen(sizes)
-    if not np.issubdtype(given.dtype, np.integer):
+    if not np.issubdtype(array.dtype, np.integer):
         raise query_fault("the cells of a query must be whole numbers")
-    first, last = given[:, :, 0], given[:, :, 1]
+    first, last = array[:, :, 0], array[:, :, 1]
     if (first > last).any():
         raise query_fault("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
         raise query_fault(
             f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
         )
-    return np.ascontiguousarray(given, dtype=np.int64)
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def _misshapen(sizes: Sequence[int]) -> OdError:
@@ -520,9 +520,9 @@ class BoxIndex:
         boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
 
         def answered(first: int) -> Reals:
-            some = ranges[first : first + _PIECE]
-            totals = np.empty(len(some))
-            _answer(*boxes, some, totals)
+            ranges_of_piece = ranges[first : first + _PIECE]
+            totals = np.empty(len(ranges_of_piece))
+            _answer(*boxes, ranges_of_piece, totals)
             return totals
 
         return np.concatenate([np.empty(0), *in_order(answered, range(0, len(ranges), _PIECE))])

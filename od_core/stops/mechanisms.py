@@ -165,12 +165,12 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
     """
     exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
-        whole = np.ceil(exact)
+        rounded = np.ceil(exact)
     elif rounding == "down":
-        whole = np.floor(exact)
+        rounded = np.floor(exact)
     else:
-        whole = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
-    parts: Counts = np.where(noisy > 1, np.clip(whole, 1, length), 1).astype(np.int64)
+        rounded = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
+    parts: Counts = np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
     return parts
 
 
@@ -365,8 +365,8 @@ def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
 
     ``parts`` has the number of parts of each node. The parts of the first node come first; shape (sum of parts,).
     """
-    of = np.repeat(parts, parts)
-    return (number_of_part(parts) * length // of).astype(np.int32)
+    count = np.repeat(parts, parts)
+    return (number_of_part(parts) * length // count).astype(np.int32)
 
 
 def number_of_part(parts: Counts) -> Counts:
@@ -494,8 +494,9 @@ def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int3
     from the operating system and is used in this call only. The result depends on the trips only through the noisy
     numbers of parts.
     """
-    of, part = np.repeat(parts, parts), number_of_part(parts)
-    low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # first cells at or after the ends
+    count, part = np.repeat(parts, parts), number_of_part(parts)
+    # The first cells at or after both ends of the range in which a part may begin.
+    low, high = (-(-((2 * part + side) * length) // (2 * count)) for side in (-1, 1))
     words = (Keystream().words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)
@@ -544,13 +545,13 @@ class DAFEntropy(StopsMechanism):
         the number of different first cells of the boxes in dimension 1.
         """
         shares = [ROOT_SHARE * epsilon]
-        left = epsilon
+        remaining = epsilon
         for depth, length in enumerate(grid.sizes):
             counting, choosing = self.costs(depth, shares[depth])
-            left -= counting + (choosing if length > 1 else 0)
+            remaining -= counting + (choosing if length > 1 else 0)
             if depth == 0:
-                shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
-        return sensitivity / left
+                shares += shares_below(remaining, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+        return sensitivity / remaining
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
@@ -578,8 +579,8 @@ class DAFEntropy(StopsMechanism):
                 shares += shares_below(path.left, int(parts[0]), grid.dimensions)
         else:
             leaves.append((nodes, *path.measured(nodes.trips, path.left)))
-        kept, noisy, paths = zip(*leaves, strict=True)
-        return Drawn(joined(kept, noisy), paths)
+        boxes, noisy, paths = zip(*leaves, strict=True)
+        return Drawn(joined(boxes, noisy), paths)
 
     def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
@@ -767,9 +768,9 @@ def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
     """
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
-    each = np.arange(len(nodes))
-    begins[::2] = nodes.lower[each, widest]
-    begins[1::2] = begins[::2] + sides[each, widest] // 2
+    numbers = np.arange(len(nodes))
+    begins[::2] = nodes.lower[numbers, widest]
+    begins[1::2] = begins[::2] + sides[numbers, widest] // 2
     return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
 
 
@@ -802,13 +803,13 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
         rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
         a, complement = (-rate).exp(), -(-rate).expm1()
         fading = (-rate * decay).exp()  # a^decay
-        more, power = 2 * rate, arb(1)
+        cost, power = 2 * rate, arb(1)
         for _ in range(_TERMS):
             power *= fading
-            more += (power * complement / (1 + a - power)).log1p()
+            cost += (power * complement / (1 + a - power)).log1p()
         # ln(1 + y) <= y, and 1 + a - a^x >= 1: the rest is at most a geometric series
-        more += power * fading * complement / -(-rate * decay).expm1()
-        total = more if sensitivity == 1 else more + rate
+        cost += power * fading * complement / -(-rate * decay).expm1()
+        total = cost if sensitivity == 1 else cost + rate
         units = (total.upper() * 2**_RESULT_BITS).ceil().upper()
         return Fraction(int(units.unique_fmpz()), 2**_RESULT_BITS)
 

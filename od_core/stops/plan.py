@@ -104,8 +104,8 @@ def plan_stops(
     unit.refuse_weights("trips with stops")
     budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
-    given = grid.grid if isinstance(grid, MapGrid) else grid
-    space = given if isinstance(given, Grid) else Grid(given)
+    plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
+    space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)
     used = MECHANISMS.make(mechanism)
     used.refuse(space)
     return StopsPlan(space, unit, budget, used, on_map, acceptance)

@@ -97,11 +97,11 @@ class Trajectories:
             OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid;
                 or nothing states what a row is.
         """
-        given = _given(points, columns, one_row_a_trip=one_row_a_trip)
-        table = _table(given, grid)
-        if isinstance(given, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
-            whole = np.rint(table)
-            table = whole.astype(np.int64) if (whole == table).all() else table  # numbers of a CSV file are floats
+        values = _given(points, columns, one_row_a_trip=one_row_a_trip)
+        table = _table(values, grid)
+        if isinstance(values, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
+            rounded = np.rint(table)
+            table = rounded.astype(np.int64) if (rounded == table).all() else table  # numbers of a CSV file are floats
         if not np.issubdtype(table.dtype, np.integer):
             raise _fault("OD-STOPS-CELL", "a cell is missing or is not a whole number")
         _refuse_off_grid(table, grid)
@@ -197,9 +197,9 @@ def _given(
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
         raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
-    asked = list(columns) if numbers else ()
+    needed = list(columns) if numbers else ()
     given = cast("TableOrFile", values)
-    table = read_table(given, columns, numbers=asked, named="the trips", code="OD-STOPS-DIMENSIONS")
+    table = read_table(given, columns, numbers=needed, named="the trips", code="OD-STOPS-DIMENSIONS")
     if not one_row_a_trip:
         unused = [name for name in table.columns if name not in columns]
         refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")
@@ -346,7 +346,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
     listed = pa.table({"code": pa.array(places.codes, pa.string()), "number": np.arange(len(places.cells))})
     placed = f"SELECT in_period, {numbers} FROM records {joins}"  # noqa: S608  # checked names
-    wanted = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
-    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", wanted, fault_threshold)
+    query = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
+    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", query, fault_threshold)
     cells = [places.cells[table[stage].to_numpy()] for stage in stages]
     return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

@@ -149,13 +149,13 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
     def count(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        _add_to_histogram(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        _add_to_histogram(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    for more in in_order(count, leaf.expanded(plan)):
-        counts += more
+    for counts_of_piece in in_order(count, leaf.expanded(plan)):
+        counts += counts_of_piece
     return counts
 
 
@@ -172,10 +172,10 @@ def posterior_leaves(
     def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
         trips = np.empty_like(noisy)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
         posterior_tables = posterior.bin_of, posterior.mean, posterior.deviation
         _share_out(
-            *given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *posterior_tables, least, lump, trips
+            *of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *posterior_tables, least, lump, trips
         )
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
@@ -208,14 +208,14 @@ def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # 
     They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
     themselves, or equally if all of these are 0.
     """
-    whole = 0.0
+    total_of_rows = 0.0
     for i in range(size):
         # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
         row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
         mean[i] = row
-        whole += row
+        total_of_rows += row
     for i in range(size):
-        mean[i] = total * (mean[i] / whole) if whole > 0.0 else total / float(size)
+        mean[i] = total * (mean[i] / total_of_rows) if total_of_rows > 0.0 else total / float(size)
 
 
 @kernel
@@ -413,8 +413,8 @@ def _moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
     If x is impossible under this distribution, because no cell of the bin has it, the mean is x itself.
     """
     n, weight = np.arange(len(prior)), prior * by_x
-    whole = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
+    total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
     mean = np.maximum(low + np.arange(len(by_x), dtype=np.float64), 0.0)
-    np.divide(np.cumsum(n * weight, axis=1)[:, -1], whole, out=mean, where=whole > 0.0)
+    np.divide(np.cumsum(n * weight, axis=1)[:, -1], total, out=mean, where=total > 0.0)
     squares = np.cumsum(np.square(n - mean[:, np.newaxis]) * weight, axis=1)[:, -1]
-    return mean, np.sqrt(np.divide(squares, whole, out=np.zeros_like(whole), where=whole > 0.0))
+    return mean, np.sqrt(np.divide(squares, total, out=np.zeros_like(total), where=total > 0.0))

@@ -73,9 +73,9 @@ class Estimates:
 
     def at(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
-        is_there = place >= 0
+        present = place >= 0
         columns = (values if len(values) else np.zeros(1) for values in vars(self).values())
-        return Estimates(*(np.where(is_there, values[place], 0.0) for values in columns))
+        return Estimates(*(np.where(present, values[place], 0.0) for values in columns))
 
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
@@ -236,19 +236,19 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
 
     The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
     """
-    kept = np.zeros(len(level.nodes), dtype=np.bool_)
-    kept[level.divided] = True
+    is_kept = np.zeros(len(level.nodes), dtype=np.bool_)
+    is_kept[level.divided] = True
     near = np.zeros(len(level.nodes))
     if len(level.offsets) > 1:
         first, siblings = level.offsets[:-1], np.diff(level.offsets)
-        dropped = np.maximum.reduceat(np.where(kept, -np.inf, level.noisy), first)
+        dropped = np.maximum.reduceat(np.where(is_kept, -np.inf, level.noisy), first)
         if_none = np.minimum.reduceat(level.noisy, first) - 1
         threshold = np.repeat(np.where(np.isinf(dropped), if_none, dropped), siblings)
         around = max(1.0, np.ceil(level.noise**0.5 / 2))
         for width, part in ((around, 4 / 3), (2 * around, -1 / 6)):
             near += part * ((threshold - width < level.noisy) & (level.noisy <= threshold + width))
         near *= level.noise / (2 * around)
-    return np.where(kept, 0.0, level.noisy) + near, np.where(kept, 0.0, level.noise) + near**2
+    return np.where(is_kept, 0.0, level.noisy) + near, np.where(is_kept, 0.0, level.noise) + near**2
 
 
 @dataclass(frozen=True)

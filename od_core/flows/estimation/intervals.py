@@ -195,8 +195,8 @@ class Intervals:
         sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
         by_group = [
             [
-                (origin, destination, each.at(np.arange(k, groups * len(origin), groups)))
-                for origin, destination, each in sums
+                (origin, destination, estimates.at(np.arange(k, groups * len(origin), groups)))
+                for origin, destination, estimates in sums
             ]
             for k in range(groups)
         ]
@@ -215,8 +215,8 @@ class Intervals:
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
-        each = zip(self.fits, estimated, strict=True)
-        return added([_at(fit, levels, cells, origin, destination) for fit, cells in each])
+        of_releases = zip(self.fits, estimated, strict=True)
+        return added([_at(fit, levels, cells, origin, destination) for fit, cells in of_releases])
 
 
 def _at(fit: FittedTree, levels: tuple[int, int], cells: Cells, origin: Numbers, destination: Numbers) -> Estimates:
@@ -306,9 +306,9 @@ def every_pair(
     pairs = tree.origin.size(origin_level) * width
     if pairs * math.prod(trips.shape[1:]) > MOST_LISTED:
         return origin, destination, trips
-    every, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
+    numbers, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
     listed[origin.astype(np.int64) * width + destination] = trips
-    return (every // width).astype(np.int32), (every % width).astype(np.int32), listed
+    return (numbers // width).astype(np.int32), (numbers % width).astype(np.int32), listed
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
@@ -379,17 +379,17 @@ class SegmentFit:
         """Return the estimates of the given cells of a pair of levels in each category."""
         levels = origin_level, destination_level
         origins, destinations, total = self._totals.cells(*levels)
-        own = [category.cells(*levels)[2] for category in self.categories]
+        of_categories = [category.cells(*levels)[2] for category in self.categories]
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
         return [
             category.estimates_at(levels, origin, destination, place, estimates)
-            for category, estimates in zip(self.categories, _segments(total, own), strict=True)
+            for category, estimates in zip(self.categories, _segments(total, of_categories), strict=True)
         ]
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
-        own = [category.sum_between(origins, destinations) for category in self.categories]
-        return _segments(self._totals.sum_between(origins, destinations), own)
+        of_categories = [category.sum_between(origins, destinations) for category in self.categories]
+        return _segments(self._totals.sum_between(origins, destinations), of_categories)
 
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
@@ -441,8 +441,8 @@ def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
     """
     estimates, variance = _combined(total, own)
     return [
-        Estimates(estimate, variance, one.most, total.unseen, total.doubt, one.unmeasured)
-        for estimate, one in zip(estimates, own, strict=True)
+        Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
+        for estimate, category in zip(estimates, own, strict=True)
     ]
 
 
@@ -459,9 +459,9 @@ def _combined(
 def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
     """Return the fits of each category with upper bounds for the category: at most the bounds of the totals."""
     bounded: list[list[FittedLevel]] = [[] for _ in fits]
-    for total, *own in zip(totals, *fits, strict=True):
-        estimates, variance = _combined(total, own)
-        for levels, level, estimate in zip(bounded, own, estimates, strict=True):
+    for total, *of_categories in zip(totals, *fits, strict=True):
+        estimates, variance = _combined(total, of_categories)
+        for levels, level, estimate in zip(bounded, of_categories, estimates, strict=True):
             levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
     return bounded
 

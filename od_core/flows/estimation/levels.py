@@ -121,8 +121,8 @@ def zones_of(plan: ReleasePlan, step: AreaTotalStep) -> Pairs:
     """Return the cells of a step of area totals: each zone of its side, with the whole space of the other side."""
     geography = (plan.tree.origin, plan.tree.destination)[step.side]
     zones = np.arange(geography.size(geography.depth), dtype=np.int32)
-    whole = np.zeros_like(zones)
-    return Pairs(step.level, *((whole, zones) if step.side else (zones, whole)))
+    everywhere = np.zeros_like(zones)
+    return Pairs(step.level, *((everywhere, zones) if step.side else (zones, everywhere)))
 
 
 def disorder() -> OdError:
@@ -238,8 +238,8 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
     learns, estimator = plan.mechanism.learns_from_levels or plan.area_totals is not None, plan.mechanism.estimator
-    whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
-    if not whole or parents is None:
+    must_be_whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
+    if not must_be_whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
     of_leaves = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)

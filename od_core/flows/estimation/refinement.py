@@ -345,8 +345,8 @@ def whole_weights(variance: Reals, largest_variance: float) -> Integers:
 
 def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
     """Return ``nodes`` of one level with their trips, without the nodes of 0 trips."""
-    kept = trips > 0
-    return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
+    has_trips = trips > 0
+    return Nodes(nodes.level, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])
 
 
 def fraction_bits(plan: ReleasePlan) -> int:

@@ -65,8 +65,8 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
     Raises:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
-    if found := _first_fault(noisy, totals, offsets):
-        raise _refused(found)
+    if fault := _first_fault(noisy, totals, offsets):
+        raise _refused(fault)
 
 
 @kernel
@@ -136,12 +136,12 @@ def _project_euclidean(noisy, totals, offsets, projected):  # type: ignore[no-un
             high = max(high, noisy[i])
         mean_excess = -((total - noisy_sum) // children)  # ceil((sum x - c) / b), a lower bound of k
         threshold = least_threshold(noisy, first, last, high, total, mean_excess)
-        left = total
+        missing = total
         for i in range(first, last):
             projected[i] = max(noisy[i] - threshold, 0)
-            left -= projected[i]
-        if left > 0:
-            _give(noisy, first, last, threshold, high, left, projected)
+            missing -= projected[i]
+        if missing > 0:
+            _give(noisy, first, last, threshold, high, missing, projected)
 
 
 @kernel
@@ -317,9 +317,9 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
         if excess == 0:
             break
         if noisy[i] == at:
-            given = min(gives, excess)
-            projected[i] -= given
-            excess -= given
+            taken_from_cell = min(gives, excess)
+            projected[i] -= taken_from_cell
+            excess -= taken_from_cell
 
 
 @kernel
@@ -332,20 +332,20 @@ def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def] 
     """
     most, starts = len(w) + 1, shift < np.inf
     while True:
-        own, whole, left = 0.0, 0.0, 0
+        sum_of_w, sum_of_deviations, above_zero = 0.0, 0.0, 0
         for i in range(len(w)):
             if w[i] + shift * deviation[i] > 0.0:
-                own += w[i]
-                whole += deviation[i]
-                left += 1
-        if starts and left == 0:
+                sum_of_w += w[i]
+                sum_of_deviations += deviation[i]
+                above_zero += 1
+        if starts and above_zero == 0:
             shift, starts = np.inf, False
             continue
-        if left >= most or left == 0:
+        if above_zero >= most or above_zero == 0:
             return shift
         if not starts:
-            most = left
-        shift, starts = (total - own) / whole, False
+            most = above_zero
+        shift, starts = (total - sum_of_w) / sum_of_deviations, False
 
 
 @kernel

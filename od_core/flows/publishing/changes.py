@@ -35,8 +35,8 @@ def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str
     """
     rules: list[str] = []
     if before and after:
-        mechanisms = [stated["mechanism"]["name"] for stated in (before, after)]
-        rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
+        mechanisms = [published["mechanism"]["name"] for published in (before, after)]
+        rules = [_rule(before), _rule(after)] if mechanisms[0] == mechanisms[1] else mechanisms
         rules = rules if rules[0] != rules[1] else []
     sentences = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
     return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
@@ -140,8 +140,8 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
         raise _other_areas(f"the {side} levels are {', '.join(before.levels)} and {', '.join(after.levels)}")
     for level, name in enumerate(before.levels, start=1):
         first, second = _parents(before, level), _parents(after, level)
-        for one, other, where in ((first, second, "first"), (second, first, "second")):
-            if missing := sorted(one.keys() - other.keys()):
+        for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):
+            if missing := sorted(areas.keys() - other_areas.keys()):
                 raise _other_areas(f"of {side} level {name!r} {_named(missing)} only in the {where} release")
         if moved := sorted(area for area, parent in first.items() if second[area] != parent):
             raise _other_areas(f"of {side} level {name!r} {_named(moved)} in other areas of the level above")
@@ -151,7 +151,7 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
 def _parents(geography: Geography, level: int) -> dict[str, str]:
     """Return a mapping from the code of each area of a level to the code of the area that contains it."""
     above = geography.codes[level - 1]
-    return {area: above[of] for area, of in zip(geography.codes[level], geography.parents[level], strict=True)}
+    return {area: above[parent] for area, parent in zip(geography.codes[level], geography.parents[level], strict=True)}
 
 
 def _named(areas: list[str]) -> str:

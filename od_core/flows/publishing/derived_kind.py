@@ -67,15 +67,15 @@ def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
     Raises:
         OdError: a release is missing, damaged or not the one that the certificate names.
     """
-    releases, found = bundle.resolve().parents[2], []
+    releases, sources = bundle.resolve().parents[2], []
     with refuse_incomplete(named(bundle)):
-        for stated in certificate["sources"]:
-            key = ReleaseKey.parse(stated["release"])
+        for source_facts in certificate["sources"]:
+            key = ReleaseKey.parse(source_facts["release"])
             source = published_source(releases, key)
-            if source.facts() != stated:
+            if source.facts() != source_facts:
                 raise _unsound(f"{key} is not the release that was used: its certificate differs")
-            found.append(source)
-    return found
+            sources.append(source)
+    return sources
 
 
 def published_source(releases: Path, key: ReleaseKey) -> Source:
@@ -322,8 +322,8 @@ class SumKind(DerivedKind[FlowSum]):
         """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
         ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         spans, missing = [Period(key.period) for key in ordered], list[str]()
-        whole = None if period is None else Period(period)
-        begin, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
+        wanted = None if period is None else Period(period)
+        begin, end = (wanted.first, wanted.end) if wanted else (spans[0].first, spans[-1].end)
         for span_first, span_end in [*((span.first, span.end) for span in spans), (end, end)]:
             if begin < span_first:
                 missing += _periods_named(begin, span_first, spans[0].length if spans else None)

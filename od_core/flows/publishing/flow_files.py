@@ -174,9 +174,9 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     """Return the file with the measurements of the totals, or of those by category."""
-    name, what, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
+    name, title, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
     if by_segment:
-        name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
+        name, title, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
     elif release.plan.area_totals is not None:
         table = public_table("measurements_with_area_totals")
 
@@ -187,7 +187,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     def rows() -> int:
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    described = f"{what} with their noise, for users who make their own estimates."
+    described = f"{title} with their noise, for users who make their own estimates."
     return BundleFile(PARQUET[name], described, write, table, rows)
 
 
@@ -228,7 +228,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
         sheets.append(Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " ")))
     confidence = f"{100 * CONFIDENCE}"
-    given = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
+    values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
     contents = pa.table(
         {
             "sheet": [sheet.name for sheet in sheets],
@@ -239,7 +239,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
             "trips in all": [int(pair.flows["trips"].sum()) for pair in tables.pairs],
         }
     )
-    lines = filled_data("flows_workbook.yaml", **given)["lines"]
+    lines = filled_data("flows_workbook.yaml", **values)["lines"]
     write_workbook(file, [Sheet("Read me", lines, contents, width=100), *sheets])
 
 

@@ -131,11 +131,11 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        types = {one.name: _SQLITE_TYPES.get(one.type, "TEXT") for one in flows.schema}
+        types = {field.name: _SQLITE_TYPES.get(field.type, "TEXT") for field in flows.schema}
         with closing(sqlite3.connect(":memory:")) as connection:
             last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
-            given = {"description": self.description, "measured": last_change, "columns": types}
-            connection.executescript(filled("geopackage.sql", **given))
+            values = {"description": self.description, "measured": last_change, "columns": types}
+            connection.executescript(filled("geopackage.sql", **values))
             connection.execute("UPDATE gpkg_contents SET (min_x, min_y, max_x, max_y) = (?, ?, ?, ?)", bounds)
             blobs = [line.tobytes() for line in geometry]
             connection.executemany(

@@ -43,7 +43,7 @@ def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
     """
     pairs = []
     for breakdown in pair.tables.breakdowns:
-        (by_category,) = (own for own in pair.tables.segments[breakdown.name] if own.levels == pair.levels)
+        (by_category,) = (other for other in pair.tables.segments[breakdown.name] if other.levels == pair.levels)
         if by_category.cells <= MOST_CELLS:
             pairs.append((breakdown, by_category))
     return pairs

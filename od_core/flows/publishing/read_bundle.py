@@ -80,7 +80,7 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
         raise changed("levels")
-    for step, stated in zip(steps, levels, strict=True):
+    for step, level_facts in zip(steps, levels, strict=True):
         if isinstance(step, SegmentStep):
             rows, cells = _of_segments(plan, step, tables["segment_measurements"])
         else:
@@ -93,7 +93,7 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
                 above = plan.tree.depth - 1 if leaves_alone else plan.level_above(step)
                 parents = None if above is None else plan.tree.ancestors_of(parents, above)
         measurement = Measurement(step, parents, NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]))
-        if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(cells):
+        if len(rows) != level_facts["measured_cells"] or measurement.cells(plan) != len(cells):
             raise changed("measurements")
         if isinstance(step, AreaTotalStep):
             (expected,) = measured_cells(plan, measurement)

@@ -197,10 +197,10 @@ def _areas(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any] | None:
     level = level_up_to(geography, _MOST_AREAS)
     rows = indicators(release, [geography.level_names[level]], interval=intervals).assign(area=geography.labels[level])
     rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
-    shown = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
+    listed = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
     return {
         "name": geography.level_names[level],
-        "rows": shown.to_dict("records"),
+        "rows": listed.to_dict("records"),
         "most": _MOST_AREAS if len(rows) > _MOST_AREAS else None,
     }
 
@@ -295,10 +295,10 @@ def _trips_by_category(
         flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
         sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
         tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
-    whole, parts = tables
+    everywhere_trips, parts = tables
     busiest = places_of_largest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
     names = ["all", *(origins.labels[level][area] for area in busiest)]
-    return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
+    return names, np.concatenate([everywhere_trips, parts[:, :, busiest]], axis=2)
 
 
 def largest_changes(

@@ -87,13 +87,13 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
     categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
     codes = filled("rows/codes.sql", sides=sides, categories=categories)
-    given = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
+    values = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
     files = [
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
-            rows=filled("rows/sdmx.sql", tables=tables, **given),
+            rows=filled("rows/sdmx.sql", tables=tables, **values),
         ),
         BundleFile(
             "flows.sdmx.json",
@@ -123,8 +123,8 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         for name, dimension in dimension_identifiers(tables.breakdowns).items():
             columns[dimension] = repeated(ALL, rows)
             if pair.breakdown is not None and pair.breakdown.name == name:
-                named = {category: category_identifier(category) for category in pair.breakdown.categories}
-                columns[dimension] = _identified(flows[name], named)
+                identifier_of = {category: category_identifier(category) for category in pair.breakdown.categories}
+                columns[dimension] = _identified(flows[name], identifier_of)
         columns["TIME_PERIOD"] = repeated(time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
@@ -137,8 +137,8 @@ def _dataflow(key: ReleaseKey) -> str:
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
     """Return the identifier of each code. Each distinct code is looked up once."""
     encoded = codes.combine_chunks().dictionary_encode()
-    named = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
-    return pa.DictionaryArray.from_arrays(encoded.indices, named)
+    dictionary = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
+    return pa.DictionaryArray.from_arrays(encoded.indices, dictionary)
 
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
