@@ -101,7 +101,7 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
         if first < inner:
             begin = low[first:last].sum()
             end = min(begin + size[first:last].sum(), total)
-        # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. If the
+        # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2x, is below 0. If the
         # children take all slopes up to s, their values have a sum k that grows with s, so k is found by bisection.
         below, above = 2 * (x - end), 2 * (x - begin) + 1
         while above - below > 1:

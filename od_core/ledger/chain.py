@@ -702,11 +702,11 @@ class PostgresChain(Chain):
         References:
             PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
         """
-        state, said = error.sqlstate or "", str(error)
+        state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):
             return broken()
         cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-        cause = next((words for text, words in _REFUSALS.items() if text in said), cause)
+        cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
             f"the ledger's server cannot be used: {cause}",
@@ -727,10 +727,10 @@ def _refuse_unclear(server: str) -> None:
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 
-    role, at, rest = server.partition("://")[2].partition("@")
+    role, at, after_role = server.partition("://")[2].partition("@")
     with suppress(Error):
         conninfo_to_dict(server)
-        if not at or ("/" not in role and "@" not in rest):
+        if not at or ("/" not in role and "@" not in after_role):
             return
     raise OdError(
         "OD-LEDGER-ADDRESS",
@@ -740,16 +740,16 @@ def _refuse_unclear(server: str) -> None:
     )
 
 
-def _check_guards(found: Mapping[str, Any] | None) -> None:
+def _check_guards(guards: Mapping[str, Any] | None) -> None:
     """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
-    if found is None:
+    if guards is None:
         raise OdError(
             "OD-LEDGER-ABSENT",
             "the database has no ledger, or the role may not see it",
             next_step="as the owner of the database, run the statements of: od-release ledger schema --writer ROLE",
         )
-    if found["may_change"] or not found["refuses"]:
-        fault = "the role may change its entries" if found["may_change"] else "its trigger is missing or disabled"
+    if guards["may_change"] or not guards["refuses"]:
+        fault = "the role may change its entries" if guards["may_change"] else "its trigger is missing or disabled"
         raise OdError(
             "OD-LEDGER-UNGUARDED",
             f"the ledger in PostgreSQL does not refuse changes: {fault}",

@@ -417,12 +417,13 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
     """Write the scores of all candidates of all nodes into ``scores``.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
-    adjacent edges are counted once. A part is dense if it has at least as many trips as cells. The rows of a node are
-    read once, and once more for each candidate that has a dense part.
+    adjacent edges are counted once. ``trips_above`` and ``cells_above`` are S and K of :func:`heterogeneity`. A part is
+    dense if it has at least as many trips as cells; in other parts, every filled cell is above the mean. The rows of a
+    node are read once, and once more for each candidate that has a dense part.
     """
     of_row, number = rows.shape[1] - 1, len(candidates)
     trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
-    held, above, among, cells = np.empty((4, most), np.int64)
+    trips_of_part, trips_above, cells_above, cells_of_part = np.empty((4, most), np.int64)
     for node in range(len(firsts)):
         first, last, start = firsts[node], lasts[node], starts[node]
         parts = starts[node + 1] - start
@@ -443,23 +444,29 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
             for part in range(parts):
                 end = np.searchsorted(edges, begins[part + 1]) if part + 1 < parts else count
                 length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
-                cells[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
-                held[part] = trips[end] - trips[begin]
-                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all filled cells count
-                if held[part] >= cells[part]:
+                cells_of_part[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
+                trips_of_part[part] = trips[end] - trips[begin]
+                trips_above[part], cells_above[part] = (
+                    trips_of_part[part],
+                    filled[end] - filled[begin],
+                )  # sparse: all filled cells count
+                if trips_of_part[part] >= cells_of_part[part]:
                     is_dense = True
-                    above[part], among[part] = 0, 0
+                    trips_above[part], cells_above[part] = 0, 0
                 begin = end
             if is_dense:
                 for i in range(first, last):
                     part = part_of(rows[i, dimension], begins, 0, parts)
-                    f = np.int64(rows[i, of_row])
-                    if held[part] >= cells[part] and f * cells[part] > held[part]:
-                        above[part] += f
-                        among[part] += 1
+                    in_cell = np.int64(rows[i, of_row])
+                    if (
+                        trips_of_part[part] >= cells_of_part[part]
+                        and in_cell * cells_of_part[part] > trips_of_part[part]
+                    ):
+                        trips_above[part] += in_cell
+                        cells_above[part] += 1
             score = np.int64(0)
             for part in range(parts):
-                score += 2 * above[part] + (-2 * among[part] * held[part]) // cells[part]
+                score += 2 * trips_above[part] + (-2 * cells_above[part] * trips_of_part[part]) // cells_of_part[part]
             scores[node, candidate] = score
 
 
