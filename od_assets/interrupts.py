@@ -37,7 +37,7 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
         return 128 + self.number
 
     def to_error(self) -> OdError:
-        """Return the error that says so."""
+        """Return the OdError that names the signal and what was left undone."""
         return OdError(
             "OD-INTERRUPTED",
             f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else ""),

@@ -58,7 +58,7 @@ Sources = Mapping[str, list[dg.TableColumnDep]]
 
 
 def columns_of(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.TableColumnDep]:
-    """Return columns of an upstream asset, as sources of a column."""
+    """Return columns of an upstream asset, for the lineage of a column."""
     return [dg.TableColumnDep(asset, name) for name in names]
 
 

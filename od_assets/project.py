@@ -63,7 +63,7 @@ class Project:
 
 
 def current_project() -> Project:
-    """Return the project of the command line.
+    """Return the project that the command line works on.
 
     It is the folder in ``OD_PROJECT``; otherwise the nearest Dagster project, from the working directory upwards;
     otherwise the checkout that contains this package. If the folder in ``OD_PROJECT`` is not a Dagster project, it is

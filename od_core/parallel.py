@@ -78,7 +78,7 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
 
 @contextmanager
 def _marked(name: str) -> Iterator[None]:
-    """Set a mark of this thread during the context."""
+    """Set an attribute of the thread-local marks during this context."""
     before = getattr(_THIS_THREAD, name, False)
     setattr(_THIS_THREAD, name, True)
     try:

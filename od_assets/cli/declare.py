@@ -21,7 +21,7 @@ Fields = Mapping[str, str]
 
 
 def as_list(answer: str) -> Any:
-    """Return the comma-separated parts of an answer."""
+    """Return the parts of a comma-separated answer."""
     return [part.strip() for part in answer.split(",")]
 
 

@@ -78,7 +78,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no fault."""
+        """Whether the inspection found no fault."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:

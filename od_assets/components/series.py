@@ -62,7 +62,7 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003 - Dagster passes it
-        """Return the component that Dagster has read from YAML."""
+        """Load the declared series from the attributes that Dagster has read."""
         return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
 
 

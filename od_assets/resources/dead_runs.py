@@ -29,7 +29,7 @@ _ELSEWHERE = "elsewhere"
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Write the process and the host of a run into its tags.
+    """Tag a run with its process and host, by which dead runs are found.
 
     If the executor starts a process for each step, the process of the run is the parent of the step's process. An
     executor that starts steps elsewhere monitors them itself, so no process is written.

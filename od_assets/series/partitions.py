@@ -127,7 +127,7 @@ class SeriesPeriods:
         return None if Period.around(newest.end, self._length).end <= self.day(moment) else newest
 
     def day(self, moment: datetime.datetime) -> datetime.date:
-        """Return the day of a moment in the series' time zone."""
+        """Return the day of a moment in the time zone of the series."""
         return moment.astimezone(ZoneInfo(self.clock)).date()
 
     @property

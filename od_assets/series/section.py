@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """Return the value of a document."""
+        """Return the value of a YAML document."""
         if _nodes(node, {}) > _MOST_NODES:
             raise yaml.constructor.ConstructorError(
                 None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
@@ -33,7 +33,7 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the mapping of a node."""
+        """Return the mapping of a YAML node. A name that is written twice is an error."""
         names = [name.value for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
         for (name, _), text in zip(node.value, names, strict=False):
             if names.count(text) > 1:

@@ -108,7 +108,7 @@ class FlowSum(DerivedFlows):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """All releases."""
+        """All releases of the sum, whose measurements determine its intervals."""
         return self.releases
 
 
@@ -195,7 +195,7 @@ class AssistedFlows(DerivedFlows):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """The release that is estimated."""
+        """The release that is estimated, alone: only its measurements determine the intervals."""
         return self.releases[-1:]
 
     @property

@@ -81,7 +81,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 def _of_level(
     flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
 ) -> dict[str, Integers | Reals]:
-    """Return the columns of the indicators of one level."""
+    """Return the indicators of the areas of one level, column by column."""
     within, begun, ended = _released(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)

@@ -561,7 +561,7 @@ _TOTALS = "_0"
 
 
 def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
-    """Yield each table, by the name that its files have."""
+    """Yield each table with the name of its files, such as ``mode_0`` for the first category of ``mode``."""
     for name, tables in counts.items():
         for k, table in enumerate(tables):
             yield f"{name}_{k}", table

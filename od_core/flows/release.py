@@ -115,7 +115,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """This release alone."""
+        """This release alone, which has its own measurements."""
         return (self,)
 
     @cached_property

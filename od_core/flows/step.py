@@ -43,7 +43,7 @@ class SegmentStep(GaussianStep):
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """Facts of a Gaussian step, and the name of the breakdown."""
+        """The facts of a Gaussian step, with the name of the breakdown."""
         return {"breakdown": self.breakdown, **super().noise_facts}
 
 

@@ -166,7 +166,7 @@ class Expansion:
 
     @property
     def children(self) -> Pairs:
-        """All children in tree order."""
+        """The children of all parents, in tree order."""
         fan_out = np.diff(self.offsets)
         divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
         if self.splits_origin:

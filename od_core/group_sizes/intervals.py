@@ -116,7 +116,7 @@ class NoisyGroups:
 
     @property
     def _variance(self) -> float:
-        """Variance of the noise on one value."""
+        """Variance of the noise on each noisy value."""
         return float(laplace_variance(self.scale))
 
     def _shifted(self, sizes: Counts) -> tuple[Counts, Counts]:

@@ -146,7 +146,7 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """Table of the noisy values.
+        """Table of the noisy values that were measured, with their noise scales.
 
         Its columns are area, level (name), position, noisy and scale (of the noise, as a float). For the queries
         ``histogram`` and ``cumulative``, the position is the size. For ``sizes``, it is the rank from 1. If the top
@@ -196,7 +196,7 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def _widened(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return the released numbers, and bounds that contain them."""
+    """Return the released numbers with bounds, which are widened where a number lies outside them."""
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 

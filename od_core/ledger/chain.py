@@ -304,7 +304,7 @@ class Chain(ABC):
 
     @abstractmethod
     def _holder(self) -> object:
-        """Return facts on which a connection depends that is kept open."""
+        """Return what a kept connection depends on, such as the thread. If it has changed, a new connection is opened."""
 
     def _shared(self) -> Any:
         """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""

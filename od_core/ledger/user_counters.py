@@ -173,7 +173,7 @@ class UserCounters:
         return int(self._asked(query, {"": [path]})[0][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
-        """Return the elementary period of a release."""
+        """Return the elementary period to which the counters of a release belong."""
         (part,) = Period(key.period).parts(self.elementary)
         return part.text
 

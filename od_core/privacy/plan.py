@@ -101,7 +101,7 @@ class GaussianStep(Step):
 
     @property
     def rho(self) -> Fraction:
-        """The charge, exact."""
+        """Exact rho of one draw of the noise."""
         return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
     @cached_property
@@ -333,7 +333,7 @@ def _digest(facts: dict[str, Any]) -> str:
 
 
 def check_charges(plan: Plan) -> None:
-    """Check the charges of a plan.
+    """Check that the steps of a plan are charged what their noise costs, and the plan what its steps are charged.
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
@@ -434,7 +434,7 @@ class UncountedStep(GaussianStep):
 
     @property
     def max_trips(self) -> int:
-        """K, the sensitivity."""
+        """K, the largest number of trips of a unit, which is the sensitivity."""
         return math.isqrt(self.sensitivity_squared)
 
     @property
@@ -444,7 +444,7 @@ class UncountedStep(GaussianStep):
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """K, and the facts of a Gaussian step."""
+        """The facts of a Gaussian step, with the sensitivity K."""
         return {"max_uncounted": self.max_trips, **super().noise_facts}
 
 

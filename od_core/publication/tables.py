@@ -65,7 +65,7 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """Return the columns of a table in Arrow."""
+    """Return the Arrow schema of a public table."""
     types = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
     return pa.schema([(column.name, types[column.type]) for column in table.columns])
 

@@ -166,7 +166,7 @@ class Facts:
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """The sentences that several documents state, by name."""
+        """Sentences that several documents have in common, by name."""
         values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
         return dict(filled_data("disclosure/sentences.yaml", **values))
 

@@ -149,7 +149,7 @@ class CountQuery:
 
     @property
     def relations(self) -> dict[str, pa.Table]:
-        """The public relations by name.
+        """The public tables that the SQL of the count reads, by name.
 
         ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
         and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its

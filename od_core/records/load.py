@@ -135,11 +135,11 @@ class RecordQuery(ABC):
 
     @abstractmethod
     def _name(self, column: str) -> str:
-        """Return the SQL of a column."""
+        """Return a name of a column, quoted for SQL."""
 
     @abstractmethod
     def _text(self, text: str) -> str:
-        """Return the SQL of a text."""
+        """Return a text as an SQL literal."""
 
     @abstractmethod
     def _refuse_unclear_times(self, found: str, kind: str) -> None:

@@ -547,7 +547,7 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Write the answer to every query into ``answers``.
+    """Write the sum over the boxes that each query overlaps, in proportion, into ``answers``.
 
     A block outside the query is skipped, and one inside it adds its sum. In other blocks, every box is examined.
     """

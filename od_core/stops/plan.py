@@ -54,7 +54,7 @@ class StopsPlan(Plan):
 
     @property
     def steps(self) -> tuple[LaplaceStep]:
-        """The single step in a tuple."""
+        """The steps of the plan: only :attr:`step`."""
         return (self.step,)
 
     def to_frame(self) -> pd.DataFrame:

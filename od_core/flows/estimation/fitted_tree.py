@@ -304,7 +304,7 @@ class FittedTree:
     def cells(
         self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
     ) -> tuple[Numbers, Numbers, Estimates]:
-        """Return origin, destination and estimate of all cells of a pair of levels, which are given by their numbers.
+        """Return the origins, destinations and estimates of all cells of a pair of levels, given by their numbers.
 
         A cell below a node that the top-down pass dropped is left out. The trips of dropped nodes have no weight.
 

@@ -501,7 +501,7 @@ class Weighted:
 
     @property
     def dropped(self) -> bool:
-        """Whether dropped nodes may add anything."""
+        """Whether the weighted sum may include trips of dropped nodes."""
         return self.least < 0 or self.most > 0
 
     def unmeasured(self, deviations: float) -> tuple[float, float]:

@@ -306,7 +306,7 @@ SideTotals = Mapping[int, tuple[Reals, float]]
 
 
 def of_area_totals(measured: Sequence[Measurement]) -> SideTotals:
-    """Return the measured area totals."""
+    """Return the noisy area totals and their variance, by the side that they are measured on."""
     return {
         measurement.step.side: (measurement.reals(), float(measurement.step.variance))
         for measurement in measured

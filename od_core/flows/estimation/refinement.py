@@ -592,7 +592,7 @@ def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitte
 
 @kernel
 def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
-    """Move E of the fitted families towards p."""
+    """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
     for parent in np.flatnonzero(fitted):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()

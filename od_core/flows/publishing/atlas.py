@@ -50,7 +50,7 @@ _STEPS = 4_000
 
 
 def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the page. Every call writes the same bytes."""
+    """Write the HTML page of the atlas. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
     page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")

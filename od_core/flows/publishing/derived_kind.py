@@ -93,7 +93,7 @@ def published_source(releases: Path, key: ReleaseKey) -> Source:
 
 
 def by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
-    """Return the releases by their keys, which errors name."""
+    """Return the releases by the texts of their keys, by which error messages name them."""
     return {str(source.key): source.release for source in sources}
 
 

@@ -77,19 +77,19 @@ class LevelPair:
 
     @cached_property
     def level_names(self) -> tuple[str, str]:
-        """Names of the levels."""
+        """Names of the level of the origins and of the level of the destinations."""
         tree, (origin, destination) = self.tables.tree, self.levels
         return tree.origin.level_names[origin], tree.destination.level_names[destination]
 
     @property
     def name(self) -> str:
-        """Name of its files, without the extension."""
+        """Name of the files of these flows, without the extension."""
         name = self.tables.file_names[self.levels]
         return name if self.breakdown is None else f"{name}_by_{self.breakdown.name}"
 
     @property
     def title(self) -> str:
-        """Description of its files."""
+        """Description of the files of these flows, for people."""
         by = "" if self.breakdown is None else f" by {self.breakdown.name}"
         return f"Flows from {' to '.join(self.level_names)}{by}"
 

@@ -99,7 +99,7 @@ class DesireLines:
 
     @property
     def description(self) -> str:
-        """Sentences that the files of lines have about themselves."""
+        """Sentences on what the lines are, which the files contain."""
         return (
             f"{self.certificate['release']}: flows between zones at different places, of at least one released trip."
             f" They are among the {self.most:,} largest flows between zones with coordinates; smaller ones are left"
