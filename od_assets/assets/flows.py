@@ -58,6 +58,7 @@ def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the geography, the records and the confidential counts."""
     geography, raw_trips = source_assets(series)
     zones = columns_of(geography.key, series.placing_columns)
     sources = {
@@ -198,6 +199,7 @@ def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
+    """Return the asset of the released flows between zones, estimated from all measurements."""
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
@@ -273,6 +275,7 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
 
 
 def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the released flows and of their bundle."""
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
     sources = same_columns(leaves, columns)
 

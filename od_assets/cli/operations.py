@@ -91,6 +91,8 @@ def copy_ledger(target: str) -> None:
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
+    """Return a balance as a JSON-ready dictionary."""
+
     def amount(rho: Fraction) -> dict[str, Any]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 

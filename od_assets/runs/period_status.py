@@ -96,17 +96,16 @@ def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction |
 
     Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.
     """
-    release_state = ReleaseState() if state is None else state
+    state = state or ReleaseState()
+    begun = "begun" if state.kinds else "not begun"
     return {
         "release": str(key),
-        "state": "published" if release_state.is_published else "begun" if release_state.kinds else "not begun",
+        "state": "published" if state.is_published else begun,
         "settings_changed": None,
         "waits_for": None,
-        "measured_levels": f"{release_state.kinds.count(MEASURED)} of {len(release_state.kinds)}"
-        if release_state.kinds
-        else "none",
-        "interrupted_levels": release_state.kinds.count(DRAWING),
-        "rho_spent": float(release_state.rho),
+        "measured_levels": f"{state.kinds.count(MEASURED)} of {len(state.kinds)}" if state.kinds else "none",
+        "interrupted_levels": state.kinds.count(DRAWING),
+        "rho_spent": float(state.rho),
         "data_set_rho_left": None if left is None else float(left),
     }
 

@@ -119,9 +119,9 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         return start
     largest = losses(start).max()
 
-    def accuracy(logarithms: Reals) -> Reals:
-        accuracies: Reals = -np.log(losses(np.exp(logarithms)) / largest)
-        return accuracies
+    def accuracies(logarithms: Reals) -> Reals:
+        of_losses: Reals = -np.log(losses(np.exp(logarithms)) / largest)
+        return of_losses
 
     def shares_of(logarithms: Reals) -> Reals:
         shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
@@ -134,9 +134,9 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         method="SLSQP",
         bounds=[_LOGARITHMS] * len(start),
         constraints=[
-            {"type": "ineq", "fun": accuracy, "jac": lambda at: _differences(accuracy, at)},
+            {"type": "ineq", "fun": accuracies, "jac": lambda at: _differences(accuracies, at)},
             {
-                "type": "ineq",
+                "type": "ineq",  # no share is below the smallest
                 "fun": lambda at: np.log(shares_of(at) / LEAST),
                 "jac": lambda at: np.eye(len(start)) - shares_of(at),
             },

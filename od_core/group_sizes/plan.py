@@ -181,6 +181,7 @@ class GroupSizePlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of group sizes have."""
         return {
             "query": self.mechanism.query,
             "epsilon": str(self.budget.epsilon),

@@ -188,10 +188,11 @@ def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
     most_groups = places_of_largest(histograms.sum(axis=1), MOST_AREAS)
     class_names, _, by_class = _classes(histograms[most_groups])
     cells = [[(number, False) for number in row] for row in by_class.tolist()]  # no number is marked
+    listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
         "name": geography.level_names[level],
         "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
-        "members": [(labels[k], int(groups[k]), [int(values[k]) for values in members]) for k in most_members],
+        "members": [(labels[k], int(groups[k]), row) for k, row in zip(most_members, listed_members, strict=True)],
         "columns": class_names,
         "rows": list(zip([labels[k] for k in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
         "scale": Scale.up_to(int(by_class.max())),

@@ -304,7 +304,7 @@ class Chain(ABC):
 
     @abstractmethod
     def _holder(self) -> object:
-        """Return what a kept connection depends on, such as the thread. If it has changed, a new connection is opened."""
+        """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
 
     def _shared(self) -> Any:
         """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""

@@ -256,6 +256,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
 
 
 def _other_bundle(changed: list[str], made: Path, public: Path) -> OdError:
+    """Return the OdError for a public bundle that is sound, but differs from the prepared one."""
     now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
     upgraded = now is not None and then is not None and now != then
     return OdError(

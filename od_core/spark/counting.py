@@ -88,6 +88,7 @@ class SparkQuery(RecordQuery):
         return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        """Raise OdError if Spark cannot tell whether a column holds instants or local times as declared."""
         if kind != "timestamp" or self._time_zone is None:
             return
         if self._form.timestamps == "local":

@@ -129,16 +129,19 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
-    boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
-    return [
-        {
-            "cells": list(zip(boxes.lower[box].tolist(), boxes.upper[box].tolist(), strict=True)),
-            "degrees": None if on_map is None else on_map.degrees(boxes.lower[box], boxes.upper[box]),
-            "trips": int(release.counts[box]),
-            "reach": (int(lower[box]), int(upper[box])),
-        }
-        for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist()
-    ]
+    on_map, (count_lower, count_upper) = release.plan.map, release.intervals
+    largest = []
+    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
+        lower, upper = release.measured.lower[box], release.measured.upper[box]
+        largest.append(
+            {
+                "cells": list(zip(lower.tolist(), upper.tolist(), strict=True)),
+                "degrees": None if on_map is None else on_map.degrees(lower, upper),
+                "trips": int(release.counts[box]),
+                "reach": (int(count_lower[box]), int(count_upper[box])),
+            }
+        )
+    return largest
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:

@@ -287,15 +287,18 @@ def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> 
     return {"path": path, "width": _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * part}
 
 
-def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
-    """Yield the left end, the height and the text of each label that overlaps no earlier one."""
-    boxes: list[tuple[float, float, float, float]] = []
-    for (x, y), name in named:
+def _labels(places: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
+    """Yield the left end, the height and the text of each label that overlaps no earlier one.
+
+    ``places`` are positions (x, y) with the names of the places there.
+    """
+    boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
+    for (x, y), name in places:
         text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
-        box = (left, y - _LINE_HEIGHT / 2, left + width, y + _LINE_HEIGHT / 2)
-        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in boxes):
-            continue
-        boxes.append(box)
-        yield left, y + 5, text
+        right, top, bottom = left + width, y - _LINE_HEIGHT / 2, y + _LINE_HEIGHT / 2
+        across = [(above, below) for begin, end, above, below in boxes if left < end and begin < right]
+        if left >= 0 and not any(top < below and above < bottom for above, below in across):
+            boxes.append((left, right, top, bottom))
+            yield left, y + 5, text
