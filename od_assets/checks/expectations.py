@@ -150,8 +150,7 @@ def _summary(
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
 
     The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
-    is missing, the columns of its faults are missing too, so the expectations on them are not met. Flows have no
-    columns of faults.
+    is missing, the columns of its faults are missing too, so the expectations fail. Flows have no columns of faults.
     """
     with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")

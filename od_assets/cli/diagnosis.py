@@ -95,8 +95,7 @@ class Finding:
 def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
-    A text that ``look`` returns is appended to ``what``. An OdError that it raises is the fault, as is a file or folder
-    that the system refuses.
+    A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
     """
     try:
         result = look()

@@ -224,8 +224,7 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     """Write replicates of a published release: tables that spread around its estimate as this does around the truth.
 
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
-    statistics. They are made from the public bundle alone: no record is read and no budget is charged. They are the
-    same on every call.
+    statistics. They are made from the public bundle alone, and are the same on every call. No budget is charged.
     """
     from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release

@@ -94,8 +94,7 @@ class ReleaseWork(Generic[P, G]):
         """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
 
         Raises:
-            OdError: as in :meth:`od_assets.series.series.Series.plan`; or the bundle of an earlier release is
-                missing or changed.
+            OdError: as in :meth:`od_assets.series.series.Series.plan`; or an earlier bundle is missing or changed.
         """
         plan = self.series.plan(geography, self.key.period)
         if isinstance(plan, ReleasePlan) and plan.mechanism.estimator.key == "auto":

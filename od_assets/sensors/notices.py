@@ -208,8 +208,7 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     does not take is sent again at the next evaluation, and later events wait, so that they arrive in order.
 
     Raises:
-        OdError: the client is not installed or refuses its configuration; or the backend did not take the first event
-            of this evaluation.
+        OdError: the client is not installed or refuses its configuration; or the backend refused the first event.
     """
     require("openlineage")
     from od_assets.sensors.open_lineage import Sender  # imports the client, which an extra installs

@@ -178,8 +178,7 @@ MOST = 12
 class AssistedFlows(DerivedFlows):
     """Model-assisted estimates of the flows of a release, which also learn from earlier releases.
 
-    The intervals are those of the release itself, widened to contain the estimate: they need no model. There are no
-    estimates by category.
+    The intervals are those of the release, widened to contain the estimate. Categories are not estimated.
 
     Attributes:
         releases: the earlier releases and, last, the one whose flows are estimated.

@@ -38,8 +38,7 @@ def half_width(estimate: Reals, variance: Reals) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
     An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
-    half-width, so that the ends lie between two multiples. The interval is at least 1 wide, so it contains a whole
-    number.
+    half-width, so that the ends lie between two multiples. The interval is at least 1 wide.
     """
     width = DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)

@@ -184,8 +184,7 @@ class Release(ReleasedFlows, PlannedRelease):
         follow from published values alone, are the same on every call and every machine, and cost no budget.
 
         Yields:
-            Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips are real numbers,
-            which may be negative.
+            Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips may be negative.
 
         Raises:
             OdError: If the number is not positive, or as for :attr:`replicated`.

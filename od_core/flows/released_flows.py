@@ -287,8 +287,7 @@ class ReleasedFlows(ABC):
             With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
             categories sum to its trips. An interval that did not contain the released trips is widened to them, so
             trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
-            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public pairs, times the
-            categories.
+            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public cells.
 
         Raises:
             OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no

@@ -3,8 +3,7 @@
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
 [boninsegna2025inftda, section 3]. The nodes of a level are sorted so that the children of a node are consecutive nodes
-of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all leaf pairs). This is
-called tree order.
+of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all): this is *tree order*.
 """
 
 from __future__ import annotations

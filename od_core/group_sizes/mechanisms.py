@@ -69,8 +69,7 @@ class GroupSizeMechanism(Mechanism, Protocol):
                 k is proportional to exp(-|k| / scale).
 
         Returns:
-            Histograms of levels 1 to L, top first; integers of at least 0, in one array of shape (areas, K + 1) per
-            level.
+            Histograms of levels 1 to L, top first; integers of at least 0, of shape (areas, K + 1) per level.
 
         Raises:
             OdError: the noisy values have another shape or are too large for 64-bit sums, or an exact solver fails.
@@ -360,8 +359,7 @@ DENSE = 30
 """Least ratio of a top area's groups to the top code at which cumulative counts have smaller errors than sizes."""
 
 VISIBLE = 2
-"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area is distinguished
-from the noise."""
+"""Largest ratio of noise scale to step height at which a step in a leaf's cumulative counts stands out from noise."""
 
 
 def default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:

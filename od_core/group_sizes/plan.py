@@ -94,8 +94,7 @@ def is_top_code(value: object) -> bool:
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of the query of a whole level if one member is added or removed. One group moves from size j to j + 1
 or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
-1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, so the sensitivity
-doubles."""
+1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, which doubles it."""
 
 MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",

@@ -35,8 +35,7 @@ class GroupSizeRelease(PlannedRelease):
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         histograms: released histograms of levels 1 (top) to L (leaf areas); one array of shape (areas, K + 1) per
             level, where K is the top code. Column j has the number of groups of size j.
-        measured: each step of the plan with its noisy values, in the order of the plan. The histograms were estimated
-            from these values.
+        measured: each step of the plan with its noisy values, from which the histograms were estimated.
     """
 
     plan: GroupSizePlan

@@ -598,8 +598,7 @@ class Ledger:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
 
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
-        entries up to number ``until`` are included. Raises OdError if the domain is not declared, or the period cannot
-        be charged in it.
+        entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
         """
         with self._read() as entries:
             periods = charged_by(declared_facts(entries, domain), period)

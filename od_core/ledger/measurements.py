@@ -148,8 +148,7 @@ class Charged:
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Iterator[Charged | None]:
     """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
 
-    No other release is counted or drawn with the same ledger in this context. Without a ledger, the privacy guarantee
-    covers one call only.
+    No other release is counted or drawn with the same ledger in this context.
 
     Raises:
         OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not

@@ -26,8 +26,7 @@ _NONE = Fraction(0)
 class Budget:
     """A budget, given as (epsilon, delta), or as rho together with the delta for which epsilon is reported.
 
-    Numbers are read as decimals: ``0.1`` is one tenth. If ``conversion`` or ``shares`` is None, the default of the
-    mechanism applies.
+    Numbers are read as decimals: ``0.1`` is one tenth. Without ``conversion`` or ``shares``, the mechanism's apply.
 
     Attributes:
         epsilon: promised epsilon as an exact fraction; None if rho is given.

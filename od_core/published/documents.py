@@ -141,8 +141,7 @@ class Facts:
     def reach(self) -> int | None:
         """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
 
-        None for a derived release, because nothing was measured for it, and for boxes whose noise is known only after
-        they are drawn.
+        None for a derived release, for which nothing was measured, and for boxes with noise that a draw determines.
         """
         if self.is_derived:
             return None

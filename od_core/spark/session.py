@@ -204,8 +204,7 @@ _Batches = Iterator[pa.RecordBatch]
 class SparkWorkers:
     """Workers that run tasks on the executors of a Spark session, classic or Spark Connect.
 
-    The executors must have this package installed. Raises OdError if the session repeats tasks by itself
-    (:func:`check_session`).
+    The executors need this package. Raises OdError if the session repeats tasks by itself (:func:`check_session`).
     """
 
     session: SparkSession = field(repr=False)

@@ -310,8 +310,7 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
 def bins(cells: Integers, least: int) -> Integers:
     """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
 
-    Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
-    also have that many.
+    Consecutive sizes share a bin until it has at least ``least`` cells and the remaining sizes have that many, too.
     """
     bin_of = np.zeros(len(cells), dtype=np.int64)
     in_bin, remaining = 0, int(cells.sum())

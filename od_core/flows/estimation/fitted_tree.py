@@ -231,8 +231,7 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     So the expectation of x 1(x <= m) + s2 p(m) is that of the node's trips if it is dropped, and of 0 if it is not,
     whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of 1(m - h < x <= m + h) /
     2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p, which is a
-    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in whole
-    numbers.
+    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that noise in whole numbers needs.
 
     The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
     """

@@ -48,8 +48,7 @@ _LIMIT = 3.0 * 2**60
 """Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
 _NEAR = 1 << 40
-"""Noisy counts below this magnitude need no further check: fewer than 2^20 of them, with a total below 2^60, are within
-``_LIMIT``."""
+"""Noisy counts below this magnitude need no further check: fewer than 2^20 of them are within ``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
@@ -327,8 +326,7 @@ def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def] 
     """Return the shift for which max(w + shift * deviation, 0) has the sum ``total``, above 0, by Newton's method.
 
     It starts from ``shift``, which may be infinite. Each step computes the shift from the children that are above 0.
-    After the first one, the sum is at least the total, so the shift decreases until no further child becomes 0
-    [michelot1986simplex].
+    Then the sum is at least the total, so the shift decreases until no further child becomes 0 [michelot1986simplex].
     """
     most, starts = len(w) + 1, shift < np.inf
     while True:

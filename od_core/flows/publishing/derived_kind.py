@@ -122,8 +122,7 @@ def derived_certificate(
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states intervals if all releases state some. It follows from the bundles of the releases alone, so it is the same
-    whenever it is made.
+    It states intervals if all releases state some. It follows from the bundles of the releases alone.
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
     trips = int(flows.leaves.trips.sum())

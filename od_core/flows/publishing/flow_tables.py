@@ -31,8 +31,7 @@ from od_core.records.segments import Breakdown
 
 FLOWS_SCHEMA = schema_of(public_table("flows", interval=True, distance=True))
 SEGMENTS_SCHEMA = schema_of(public_table("segments", interval=True))
-"""Columns of the flows at every pair of levels, and of those by category. Tables lack intervals and distances if the
-release has none."""
+"""Columns of the flows at every pair of levels, and by category, some of which a release may lack."""
 
 FIRST_WITH_INDICATORS = 3
 """First format of bundles of flows that have indicators of areas."""

@@ -41,8 +41,7 @@ IDENTIFIERS = {
     "lower": "LOWER",
     "upper": "UPPER",
 }
-"""SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV. The dimensions of breakdowns
-come before the period."""
+"""SDMX identifier of each column of the flows, in the order of SDMX-CSV. Those of breakdowns precede the period."""
 
 _TYPES = {"string": "String", "integer": "Long"}
 
