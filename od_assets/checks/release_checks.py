@@ -133,8 +133,8 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
             pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
         )
         places = np.unique(np.concatenate([[0, size], first, last + 1]))
-        below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
-        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": below}))
+        weights_before = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": weights_before}))
     dimensions = pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)})
     tables = {"boxes": boxes, "ends": pd.concat(ends), "cuts": pd.concat(cuts), "grid": dimensions}
     return {check: _count(f"boxes_{check}", **tables) for check in ("fill_the_grid", "are_counts", "keep_the_total")}

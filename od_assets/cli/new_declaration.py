@@ -232,7 +232,7 @@ def newest_file(records: str) -> Path | None:
         with suppress(OdError):  # the name holds no period
             periods = {Period(text) for text in match.groups()} if match else set()
             if len(periods) <= 1:
-                files[next((first_period.first for first_period in periods), datetime.date.min)] = Path(name)
+                files[next((named_period.first for named_period in periods), datetime.date.min)] = Path(name)
     return files[max(files)] if files else None
 
 
@@ -344,6 +344,7 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 
 def _declared(answers: Answers, fields: Fields) -> Zones:
+    """Return the section of the list of zones as the answers so far declare it."""
     return _section(Zones, "geography", answers, fields)
 
 
@@ -356,6 +357,7 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
 
 
 def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
+    """Return a check that the answer to ``flag`` is one of the known names."""
     step = "choose one of them"
     return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
 

@@ -159,10 +159,10 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     """
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
-    epsilon, other = (epsilon_tight(number, plan.spent.delta) for number in (bounded, unbounded))
+    epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
-    rho = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
-    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=other, width=width, **rho)
+    rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
+    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos)
 
 
 def level_names(steps: pd.DataFrame) -> pd.Series:

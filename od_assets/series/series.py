@@ -200,19 +200,19 @@ class DomainSection(Section):
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        own = self.max_trips
+        bound = self.max_trips
         if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
-            if own is not None:
+            if bound is not None:
                 message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
                 step = "move max_trips to the declarations of the releases"
                 raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
-            own = 1  # in place of that of the release
+            bound = 1  # in place of that of the release
         try:
             unit = PrivacyUnit(
                 self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.column,
-                own,
+                bound,
                 max_trips_year=self.max_trips_year,
                 id_pattern=self.id_pattern,
             )

@@ -163,7 +163,7 @@ def _step(counts: Counter[float]) -> float:
     differ so much that there would be too many points, or if all variances are equal and the values of a cell's loss
     are further apart.
     """
-    mean_square = sum(times / variance for variance, times in counts.items()) / counts.total()
+    mean_square = sum(cells / variance for variance, cells in counts.items()) / counts.total()
     widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
     step = max(math.sqrt(mean_square) / 64, widest / 2**13)
     return max(step, 1 / next(iter(counts))) if len(counts) == 1 else step
@@ -194,13 +194,15 @@ def _distribution(variance: float, step: float) -> _Distribution:
     return _Distribution(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
 
 
-def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
+def _sum(first_term: _Distribution, second_term: _Distribution) -> _Distribution:
     """Return the distribution of the sum of two independent variables, with a tail of 2^-64 cut off on each side."""
-    masses = np.convolve(one.masses, other.masses)
+    masses = np.convolve(first_term.masses, second_term.masses)
     cut_left = int(np.searchsorted(np.cumsum(masses), _TAIL))
     cut_right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
     central = masses[cut_left : len(masses) - cut_right]
-    return _Distribution(one.first + other.first + cut_left, central, one.lost + other.lost + 2 * _TAIL)
+    return _Distribution(
+        first_term.first + second_term.first + cut_left, central, first_term.lost + second_term.lost + 2 * _TAIL
+    )
 
 
 def _times(distribution: _Distribution, times: int) -> _Distribution:

@@ -170,9 +170,9 @@ class CountQuery:
             for breakdown, size in self._sizes
         }
 
-    def sql(self, name: str, *given: object) -> str:
+    def sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
-        return str(getattr(_SQL, name)(self, *given))
+        return str(getattr(_SQL, name)(self, *arguments))
 
     @property
     def grouped_by(self) -> str:
@@ -263,10 +263,10 @@ class Tally:
             yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
 
 
-def refuse_bad_counts(rows: int, *found: int | None) -> None:
-    """Raise OdError if a count is invalid, or the sum of all is too large, as the SQL ``bad_counts`` finds."""
+def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
+    """Raise OdError if a count is bad, given the row that the SQL ``bad_counts`` finds of each kind; None if there is none."""
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
-    for kind, row in zip(kinds, found, strict=True):
+    for kind, row in zip(kinds, bad_rows, strict=True):
         if row is not None:
             raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
 

@@ -216,6 +216,7 @@ class RecordQuery(ABC):
         return f"TRY_CAST({column} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
+        """Return SQL for the user id of a row as text. Raises OdError if the column cannot hold ids."""
         column, own_name, kind = self._column(name)
         if kind not in self._rules["ids"]:
             raise no_user_ids(f"{self.place}column {own_name!r} holds {kind}")

@@ -590,11 +590,11 @@ def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> t
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
     ends = np.cumsum(pairs)
     for start in range(0, int(pairs.sum()), _BLOCK):
-        place = np.arange(start, min(start + _BLOCK, int(ends[-1])))
-        at = np.searchsorted(ends, place, side="right")
-        below = tree.pairs_at(first[at] + place - (ends - pairs)[at])
+        number = np.arange(start, min(start + _BLOCK, int(ends[-1])))
+        node = np.searchsorted(ends, number, side="right")
+        below = tree.pairs_at(first[node] + number - (ends - pairs)[node])
         weights = weight(below.origin, below.destination).astype(np.float64)
-        begin = np.flatnonzero(np.diff(at, prepend=-1))
-        low[at[begin]] = np.minimum(low[at[begin]], np.minimum.reduceat(weights, begin))
-        high[at[begin]] = np.maximum(high[at[begin]], np.maximum.reduceat(weights, begin))
+        begins = np.flatnonzero(np.diff(node, prepend=-1))
+        low[node[begins]] = np.minimum(low[node[begins]], np.minimum.reduceat(weights, begins))
+        high[node[begins]] = np.maximum(high[node[begins]], np.maximum.reduceat(weights, begins))
     return low, high

@@ -413,12 +413,13 @@ def _segments_from_root(
             root.
         trips: Refined trips of the root, and of the kept nodes of each level.
     """
-    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
+    # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
+    total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
-    roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
-    root = np.array([estimate[0] if len(estimate) else 0 for estimate in roots], dtype=np.int64)
-    of_levels = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
-    return descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
+    estimates = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    root = np.array([estimate[0] if len(estimate) else 0 for estimate in estimates], dtype=np.int64)
+    below_root = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
+    return descend_segments(plan, below_root, trips[1:], _top_segments(plan, root, total))
 
 
 def descend_segments(
