@@ -44,7 +44,7 @@ def one_line(text: str) -> str:
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    hidden = "|".join(map(_found, sorted(_HIDDEN, key=len, reverse=True)))
+    hidden = "|".join(map(_pattern, sorted(_HIDDEN, key=len, reverse=True)))
     return re.sub(hidden, lambda match: _HIDDEN[match[0]], text) if hidden else text
 
 
@@ -62,8 +62,8 @@ def public_address(address: str) -> str:
     return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
 
 
-def _found(value: str) -> str:
-    """Return the regular expression of a hidden value in a text."""
+def _pattern(value: str) -> str:
+    """Return the regular expression that finds a hidden value in a text; a short or common one only in its own word."""
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
         return f"(?<=['\"]){re.escape(value)}(?=['\"])"
     return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"

@@ -44,8 +44,8 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
     with ThreadPoolExecutor(threads() - 1, "od", initializer=setattr, initargs=mark) as others:
         running: deque[tuple[Piece, Future[Result]]] = deque()
 
-        def submit(some: Iterable[Piece]) -> None:
-            running.extend((piece, others.submit(work, piece)) for piece in some)
+        def submit(next_pieces: Iterable[Piece]) -> None:
+            running.extend((piece, others.submit(work, piece)) for piece in next_pieces)
 
         submit(first)
         try:

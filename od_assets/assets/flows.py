@@ -98,6 +98,7 @@ def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _measured_keys(series: FlowSeries) -> list[list[str]]:
+    """Return the asset keys of all noisy tables: those of the measured levels, then those of the area totals."""
     return [*map(series.measurement_key, series.measurement_levels), *series.area_total_keys.values()]
 
 

@@ -151,7 +151,7 @@ def _report(method: str, path: str, releases: Path, published: Callable[[], Coll
         return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
     absent = PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
     try:
-        known = published()
+        published_keys = published()
         bundles = published_bundles(releases.resolve()).items()
     except OdError as error:
         return PlainTextResponse(f"{error}\n", 503)
@@ -159,9 +159,9 @@ def _report(method: str, path: str, releases: Path, published: Callable[[], Coll
     page = pages.get(path)
     if page is None or not page.is_file() or page.resolve() != page:
         return absent
-    if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in known:
+    if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in published_keys:
         sources = json.loads((page.parent / "certificate.json").read_bytes()).get("sources", [])
-        if not sources or any(source["release"] not in known for source in sources):
+        if not sources or any(source["release"] not in published_keys for source in sources):
             return absent
     headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
     return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")

@@ -99,8 +99,8 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
 
 
 def _request(
-    series: Series[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
+    series: Series[Any, Any], period: Period, newest: Arrival, since: datetime.datetime | None
 ) -> dg.RunRequest:
     """Return the request of a run for a period, with a key that is the same until the file is changed again."""
     stamp = "" if since is None else since.isoformat()
-    return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=series.periods.partition(period))
+    return dg.RunRequest(run_key=f"{newest.key}@{stamp}", partition_key=series.periods.partition(period))

@@ -244,9 +244,10 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
     """
 
     def rounding(step: Step, estimate: Reals, s: Reals) -> Reals:
+        """Return what rounding adds to the variance of children; see :meth:`NodeVariances.estimates`."""
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
-        lacking = step.fan_out / 12 if refined else step.over_whole(estimate + s)
-        uneven = _shift_error(step.fan_out, lacking)
+        variance_of_sum = step.fan_out / 12 if refined else step.over_whole(estimate + s)
+        uneven = _shift_error(step.fan_out, variance_of_sum)
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
         return below[:, np.newaxis] if step.splits_origin else below
 

@@ -183,8 +183,7 @@ class AssistedFlows(DerivedFlows):
     Attributes:
         releases: the earlier releases and, last, the one whose flows are estimated.
         leaves: estimated leaf nodes, in tree order.
-        rule: how they were estimated. If least squares have less error than any rule that learns, these are the
-            released flows.
+        rule: how they were estimated. If no rule that learns has less error than least squares, the released flows.
     """
 
     releases: tuple[Release, ...]

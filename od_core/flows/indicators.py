@@ -52,8 +52,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         outflow_lower and outflow_upper. An interval that did not contain the released number is widened to it.
 
     Raises:
-        OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
-            flows have no intervals.
+        OdError: if origins and destinations differ, a level is unknown, or ``interval`` is true without intervals.
     """
     if not flows.tree.same_geography:
         raise OdError(

@@ -437,35 +437,38 @@ class VarianceModel:
     def _of_sums(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
 
-        Each cell is a sum of nodes of the first level of the tree that divides it.
+        Each cell is a sum of nodes of the first level of the tree that divides it. If its nodes below a parent have
+        the weights w and the variances v, which sum to S, the parent's weight is sum(w v) / S, and the variance has
+        the term sum(w^2 v) - sum(w v)^2 / S besides that of the parents.
         """
         levels = (quantity.origin_level, quantity.destination_level)
-        pairs = map(self.tree.level_pair, range(self.tree.depth + 1))
-        level = next(at for at, (o, d) in enumerate(pairs) if o >= levels[0] and d >= levels[1])
+        level_pairs = [self.tree.level_pair(tree_level) for tree_level in range(self.tree.depth + 1)]
+        level = next(i for i, (o, d) in enumerate(level_pairs) if o >= levels[0] and d >= levels[1])
         if self.tree.cells(level) > MOST_SUMMED:
             raise OdError(
                 "OD-QUANTITY-TOO-LARGE",
                 f"{quantity.name} is the sum of {self.tree.cells(level):,} flows, more than {MOST_SUMMED:,}",
                 next_step="choose a pair of levels of the flow tree; od-release plan lists them",
             )
-        at = self.tree.level_pair(level)
-        first = np.ones((self.tree.origin.size(at[0]), self.tree.destination.size(at[1])))
+        origin_level, destination_level = level_pairs[level]
+        first = np.ones((self.tree.origin.size(origin_level), self.tree.destination.size(destination_level)))
         if quantity.part in ("outflow", "inflow"):
-            first[np.arange(len(first)), np.arange(len(first))] = 0
+            np.fill_diagonal(first, 0)
             levels = (levels[0], 0) if quantity.part == "outflow" else (0, levels[1])
-        areas = [tuple(map(max, self.tree.level_pair(here), levels)) for here in range(level + 1)]
-        spread = [self._spread(here, pair) for here, pair in enumerate(areas)]
+        areas = [tuple(map(max, pair, levels)) for pair in level_pairs[: level + 1]]
+        spread = [self._spread(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             weight, variance = first, np.zeros(1)
-            for here in range(level, 0, -1):
-                a = weight * nodes.own[here][spread[here]]
-                q = weight * a
-                a, q = (self._summed(values, areas[here], areas[here - 1]) for values in (a, q))
-                parent = nodes.siblings[here - 1][spread[here - 1]]
-                variance = variance + self._summed(q - a**2 / parent, areas[here - 1], levels)
-                weight = a / parent
+            for below in range(level, 0, -1):
+                above = below - 1
+                wv = weight * nodes.own[below][spread[below]]
+                wwv = self._summed(weight * wv, areas[below], areas[above])
+                wv = self._summed(wv, areas[below], areas[above])
+                s = nodes.siblings[above][spread[above]]
+                variance = variance + self._summed(wwv - wv**2 / s, areas[above], levels)
+                weight = wv / s
             total: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
                 return total.ravel()

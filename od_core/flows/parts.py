@@ -21,8 +21,7 @@ Tasks read and write files of these kinds, one per part:
   breakdown.
 - ``leaves``: the part's released leaves, and ``segments``: their trips by breakdown.
 
-All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` (row sums of all leaves)
-and ``posterior``.
+All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` and ``posterior``.
 
 A task is a function from a descriptor to an outcome, short texts with numbers of parts, codes and digests. All other
 data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
@@ -411,8 +410,7 @@ def record_measured(
     ``rounds`` is the result of :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
-        OdError: If the stored parts of a measured step differ from those recorded, or if the store does not list all
-            files that it has.
+        OdError: if parts of a measured step differ from those recorded, or the store does not list all its files.
     """
     for step in steps:
         _refuse_late_list(store, step.number, parts)

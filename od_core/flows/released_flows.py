@@ -290,8 +290,7 @@ class ReleasedFlows(ABC):
             the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public cells.
 
         Raises:
-            OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
-                :attr:`intervals`.
+            OdError: if a level or the breakdown is unknown or, with ``interval``, there are no :attr:`intervals`.
         """
         tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
         levels = self._levels(origin_level, destination_level)
@@ -357,8 +356,7 @@ class ReleasedFlows(ABC):
             widened to contain the trips, as in :meth:`flows_at`.
 
         Raises:
-            OdError: If a level, an area, the breakdown or the category is unknown, or if the release has no
-                :attr:`intervals`.
+            OdError: if a level, an area, the breakdown or the category is unknown, or there are no :attr:`intervals`.
         """
         tree = self.tree
         meant = [

@@ -347,8 +347,7 @@ def named_areas(
     within a name becomes one space, and that around it is dropped.
 
     Raises:
-        OdError: as in :func:`check_named_levels`; an area has two names; a name is not text; or :func:`check_codes`
-            refuses it.
+        OdError: as in :func:`check_named_levels` or :func:`check_codes`; an area has two names; a name is not text.
     """
     check_named_levels(levels, columns)
     names: list[tuple[str, ...]] = [("",) * len(codes[0])]

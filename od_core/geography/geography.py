@@ -271,8 +271,7 @@ class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
     Use :meth:`from_frame` or :meth:`from_parents` to make a geography. Their errors name the faulty column. Codes
-    appear only in the confidential detail of these errors, because a wrong path may lead to the records instead of the
-    list.
+    appear only in the confidential detail of these errors, because a wrong path may lead to the records.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
@@ -289,8 +288,7 @@ class Geography:
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
-        first_zone: for each level 0 to ``depth``, number of the first zone in each area, then the number of all zones;
-            shape (areas + 1,).
+        first_zone: for each level, number of the first zone in each area, then that of all zones; shape (areas + 1,).
     """
 
     levels: tuple[str, ...]

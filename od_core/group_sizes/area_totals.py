@@ -25,8 +25,7 @@ The dual problem is maximised exactly over one block of prices after the other: 
 Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the value of
 the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is the root
 of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels are
-redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all sizes
-would converge slowly.
+redundant, as inner totals are sums over the leaves. But without them, the mean over all sizes would converge slowly.
 """
 
 from __future__ import annotations

@@ -200,8 +200,7 @@ class Grouping(ABC):
 
     Attributes:
         by_day: whether each listed code is a group of its own on each day of the period. Then, records with unlisted
-            codes count for the geography's ``unknown`` area, if it has one. If not, or if ``by_day`` is false, they are
-            faulty.
+            codes count for the ``unknown`` area, if there is one. If not, or if ``by_day`` is false, they are faulty.
     """
 
     by_day: ClassVar[bool] = False

@@ -276,8 +276,7 @@ class WithAreaTotals(GroupSizeMechanism):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`.
 
-        ``scale`` is used only if ``area_totals`` is false. It then affects only the running time and the choice among
-        equally near results.
+        ``scale`` is read only without ``area_totals``. It affects the running time and the choice among near results.
         """
         histograms = noisy
         if self.query == "cumulative":

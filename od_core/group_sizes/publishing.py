@@ -177,8 +177,7 @@ def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, 
 def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
     """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
 
-    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 that have the most groups, or the
-    most members.
+    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
     """
     geography = release.frame.geography
     level = level_up_to(geography, MOST_AREAS)

@@ -100,8 +100,7 @@ class ConfidentialFolder:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
         The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. The input
-        comes in consecutive blocks of rows, each with one array per column, however they are cut. Only the blocks in
-        progress are in memory.
+        comes in blocks of rows, each with one array per column, however they are cut. Few are in memory at a time.
         """
         key = self.key()
 

@@ -6,8 +6,7 @@ nothing is ever refunded. If a run finds a level in state DRAWING, the process t
 lost. Somebody may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
 
 The ledger also refuses a release that contradicts its entries. A release that is reserved already must have the same
-plan. All releases of a series must be charged to the same data set, and all periods of a revision must have the same
-areas.
+plan. A series charges all releases to one data set, and all periods of a revision must have the same areas.
 """
 
 from __future__ import annotations
@@ -437,8 +436,7 @@ class Ledger:
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
         """Enter that a release is public, with the digest of its certificate. Do nothing if this was entered before.
 
-        ``exact`` are numbers that the release publishes without noise, by name. Raises OdError if a level is not
-        measured.
+        ``exact`` has the numbers published without noise, by name. Raises OdError if a level is not measured.
         """
         with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:

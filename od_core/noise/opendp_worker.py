@@ -130,8 +130,7 @@ def held_to_loss(
     """Find the smallest scale, from ``scale`` upwards, with at most ``largest_loss`` by OpenDP's privacy map.
 
     Nothing is drawn. A scale of 0, which adds no noise, has an infinite loss by this map, and is therefore not
-    accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if the loss of every scale tried is
-    too large.
+    accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if every scale tried loses too much.
     """
     for _ in range(_SCALES):
         measurement = opendp.measurement(distribution, scale)

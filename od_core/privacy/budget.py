@@ -125,6 +125,7 @@ class Budget:
         return shares_by_rule(self._share_rule(default), fan_outs)
 
     def _share_rule(self, default: str) -> str | tuple[Any, ...]:
+        """Return the declared shares or their rule, or ``default``. Raises OdError for the rule ``minimise``."""
         rule = default if self.shares is None else self.shares
         if isinstance(rule, MinimiseRule):
             raise wrong_budget("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")

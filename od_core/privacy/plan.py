@@ -1,7 +1,6 @@
 """Define what the plans of all kinds of releases share: steps with their charges, and the count of uncounted trips.
 
-A step is one vector query to which noise is added. A plan has the steps of a release, in their order, and what they
-cost.
+A step is one vector query to which noise is added. A plan has the steps of a release, in order, and their cost.
 
 For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
 number, whose charges add up over a year in full; see ``docs/explanation/person-year.md``.

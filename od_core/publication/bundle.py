@@ -193,8 +193,7 @@ Those of segments are there only with breakdowns."""
 BOUNDARIES = "boundaries.parquet"
 
 _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
-"""Ends of the names of files with text that follows from the certificate and the tables; its wording depends on the
-software version."""
+"""Ends of the names of files with words of the software version about facts of the certificate and the tables."""
 
 _BUNDLE_FORMAT = "bundle_format"
 """Field of the certificate on which files the bundle has. Each version of the software states its own."""

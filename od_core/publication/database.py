@@ -133,8 +133,7 @@ def _storage_number(path: Path) -> int:
 def _closed_to_writers(database: Path) -> Iterator[None]:
     """Keep other programs from writing to the database while this context lasts. They may read it.
 
-    A write-ahead log beside the database holds rows that a program committed before it was killed. They are moved into
-    the database first.
+    A write-ahead log beside the database, with rows that a killed program had committed, is first moved into it.
     """
     if not database.exists():
         yield

@@ -405,8 +405,7 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
     are replaced, so complete copies of them.
 
     Raises:
-        OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do
-            not list the documents.
+        OdError: as in :func:`disclosure_documents`; the folder is a file, or lies in a bundle that does not list it.
     """
     key, documents = disclosure_documents(bundle)
     place = folder / key.folder if within else folder

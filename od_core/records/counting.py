@@ -264,7 +264,7 @@ class Tally:
 
 
 def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
-    """Raise OdError if a count is bad, given the row that the SQL ``bad_counts`` finds of each kind; None if there is none."""
+    """Raise OdError if a count is bad; ``bad_rows`` has the row of each kind that ``bad_counts`` finds, or None."""
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
     for kind, row in zip(kinds, bad_rows, strict=True):
         if row is not None:
@@ -437,8 +437,7 @@ def sound_records(
 
     ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
     a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
-    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
-    records cannot be read.
+    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError for too many faults, or unreadable records.
     """
     tables = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
     numbers = "SELECT count(*), count(*) FILTER (WHERE"

@@ -212,8 +212,7 @@ class RecordFile:
         reads a truncated gzip file as a shorter one.
 
         Raises OdError if the text contains a NUL character, as does a copy that stopped after its space was reserved,
-        or a file with a hole; or if what stands after the last end of a line is longer than any record. Raises
-        ``GZIP_ERRORS``.
+        or a file with a hole; or if the last line is longer than any record. Raises ``GZIP_ERRORS``.
         """
         since_end = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:

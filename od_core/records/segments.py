@@ -50,8 +50,7 @@ class Breakdown:
     Attributes:
         name: name of the breakdown, which is also the name of its column in records and releases.
         categories: the categories, in the order in which they are published; 2 to ``MOST_CATEGORIES``.
-        unknown: category of the records whose category is missing or not listed. If it is None, such a record is faulty
-            and is not counted.
+        unknown: category of the records with a missing or unlisted one. If it is None, such a record is faulty.
 
     Raises:
         OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,

@@ -215,8 +215,7 @@ class SparkWorkers:
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run a task on every descriptor, each by one Spark task on one thread. Return the outcomes in the same order.
 
-        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message, which may quote a value, is its
-        confidential detail.
+        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message is its confidential detail.
         """
         if not descriptors:
             return []

@@ -86,8 +86,7 @@ def cells_of(
 
 
 Rows = NDArray[np.int32]
-"""Filled cells, that is, cells with trips. A row has the cell number in each dimension, then the number of trips; shape
-(cells, dimensions + 1)."""
+"""Cells with trips. A row has the cell number in each dimension, then the trips; shape (cells, dimensions + 1)."""
 
 _WORD = 1 << 63
 """Number of different cell numbers that fit one non-negative 64-bit word."""

@@ -345,8 +345,7 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
     The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
-    ``counts`` has the number of cells with a prior mean in each octave and a noisy value x at each point; shape
-    (octaves, points of x).
+    ``counts`` has the number of cells with a mean in each octave and each noisy value x; shape (octaves, points of x).
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
@@ -376,7 +375,7 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Do what :func:`maximised` says. ``by_x`` is the transposed ``likelihood``.
+    """Return :func:`maximised` from ``start``. ``likelihood`` has a row for each n, and ``by_x`` one for each x.
 
     The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
     """

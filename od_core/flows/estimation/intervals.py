@@ -428,21 +428,21 @@ class SegmentIntervals:
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
+def _bounds(of_releases: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
-    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*of_releases, strict=True)), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
-def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
+def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
     """Return the estimates of some sums in each category, from those of the totals and of each category alone.
 
     The trips of dropped nodes in a category are at most all their trips.
     """
-    estimates, variance = _combined(total, own)
+    estimates, variance = _combined(total, of_categories)
     return [
         Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
-        for estimate, category in zip(estimates, own, strict=True)
+        for estimate, category in zip(estimates, of_categories, strict=True)
     ]
 
 
@@ -586,15 +586,15 @@ def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> t
     ``nodes`` has those of each level. The pairs of zones below them are processed in blocks.
     """
     first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(node) for node in nodes)])
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(of_level) for of_level in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
     ends = np.cumsum(pairs)
     for start in range(0, int(pairs.sum()), _BLOCK):
         number = np.arange(start, min(start + _BLOCK, int(ends[-1])))
-        node = np.searchsorted(ends, number, side="right")
-        below = tree.pairs_at(first[node] + number - (ends - pairs)[node])
+        position = np.searchsorted(ends, number, side="right")
+        below = tree.pairs_at(first[position] + number - (ends - pairs)[position])
         weights = weight(below.origin, below.destination).astype(np.float64)
-        begins = np.flatnonzero(np.diff(node, prepend=-1))
-        low[node[begins]] = np.minimum(low[node[begins]], np.minimum.reduceat(weights, begins))
-        high[node[begins]] = np.maximum(high[node[begins]], np.maximum.reduceat(weights, begins))
+        begins = np.flatnonzero(np.diff(position, prepend=-1))
+        low[position[begins]] = np.minimum(low[position[begins]], np.minimum.reduceat(weights, begins))
+        high[position[begins]] = np.maximum(high[position[begins]], np.maximum.reduceat(weights, begins))
     return low, high

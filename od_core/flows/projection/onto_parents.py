@@ -262,8 +262,7 @@ def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: 
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
     """Write the projected counts of the children of one parent, at least two, into ``projected``.
 
-    They have the minimum ``low`` and the maximum ``high``. The module docstring defines a, distance (t), excess (E) and
-    total (c).
+    Their minimum is ``low``, their maximum ``high``. The module defines a, distance (t), excess (E) and total (c).
     """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises

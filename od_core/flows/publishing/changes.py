@@ -56,8 +56,7 @@ def changes(
 ) -> pd.DataFrame:
     """Return the changes between two releases of flows at a pair of levels, largest first.
 
-    If one release gives x with the interval [l, u] and the other x' with [l', u'], the change c = x' - x has the
-    interval
+    If one release gives x in [l, u] and the other x' in [l', u'], the interval of the change c = x' - x is
 
         [c - sqrt((x' - l')^2 + (u - x)^2),  c + sqrt((u' - x')^2 + (x - l)^2)],
 
