@@ -71,8 +71,7 @@ def unloadable(why: str | Exception) -> OdError:
     """Return the error for a project whose definitions cannot be loaded.
 
     An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
-    password, or what a template of a declaration stands for. Only Dagster's text on invalid definitions is kept, which
-    names assets and resources.
+    password, or what a template stands for. Only Dagster's text on invalid definitions is kept, which names assets.
     """
     message = why if isinstance(why, str) else f"{type(why).__name__}{_place(why)}"
     if isinstance(why, dg.DagsterInvalidDefinitionError):

@@ -64,11 +64,11 @@ def _njit(function: Callable[..., Any]) -> Any:
     if folder is None:
         return numba.njit(nogil=True)(function)
     settings: Any = config  # numba sets its values from the environment on import
-    given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # njit reads it now, for this function alone
+    previous, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # njit reads it now, for this function alone
     try:
         return numba.njit(nogil=True, cache=True)(function)
     finally:
-        settings.CACHE_DIR = given
+        settings.CACHE_DIR = previous
 
 
 @cache

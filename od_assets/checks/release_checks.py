@@ -240,6 +240,7 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the listed places of trips with stops that lie outside the map."""
     places = work.series.kept_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
@@ -256,6 +257,7 @@ def record_checks(series: Series[Any, Any]) -> AssetChecks:
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
     docs = warehouse.confidential.subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
@@ -357,6 +359,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 
 
 def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
+    """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
     violations = group_size_violations(frame_of(plan, work.measured()), work.staged.table())
     promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}

@@ -118,14 +118,14 @@ def data_set_attributes(answers: Answers) -> dict[str, Any]:
     return _attributes(answers, "domain")
 
 
-def _attributes(answers: Answers, of: str) -> dict[str, Any]:
-    """Return the attributes in the file of the release (``of`` is empty) or of its data set (``domain``)."""
+def _attributes(answers: Answers, of_file: str) -> dict[str, Any]:
+    """Return the attributes in the file of the release (``of_file`` is empty) or of its data set (``domain``)."""
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
-        if file == of and answers.get(question.flag):
+        if file == of_file and answers.get(question.flag):
             _put(declared, field, READERS[question.read](answers[question.flag]))
     return declared
 

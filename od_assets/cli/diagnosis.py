@@ -217,9 +217,10 @@ def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
         lines = importlib.metadata.requires("od-release") or []
         python = importlib.metadata.metadata("od-release")["Requires-Python"]
 
-    def is_needed(one: Requirement) -> bool:
-        applies = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in _EXTRAS)
-        return applies and one.name != "od-release"
+    def is_needed(requirement: Requirement) -> bool:
+        marker = requirement.marker
+        applies = marker is None or any(marker.evaluate({"extra": extra}) for extra in _EXTRAS)
+        return applies and requirement.name != "od-release"
 
     return SpecifierSet(python), list(filter(is_needed, map(Requirement, lines)))
 
@@ -549,6 +550,7 @@ def _kinds(
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
+    """Return the counts of a file of records, counted as a release would. Raises OdError for unacceptable records."""
     series, period = work.series, work.key.period
     counted: Counted
     if isinstance(series, TableSeries):

@@ -99,8 +99,7 @@ class _Records:
 def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
 
-    The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
-    first file may come later.
+    The path seems misspelt if no file has it, but a similar name exists. Otherwise, the first file may come later.
     """
     records, message = answers["records"], ""
     source = newest_file(records)
@@ -381,10 +380,6 @@ def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
 
 
-def _refuse_seconds(answers: Answers, fields: Fields) -> None:
-    _section(Arrivals, "arrivals", answers, fields).check(one_file=True)
-
-
 def _refuse_owner(answers: Answers, _fields: Fields) -> None:
     try:
         dg.AssetSpec("any", owners=as_list(answers["owner"]))
@@ -427,7 +422,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
     "reason": _refuse_no_reason,
-    "settled_seconds": _refuse_seconds,
+    "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
     "owner": _refuse_owner,
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,

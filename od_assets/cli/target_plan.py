@@ -200,8 +200,8 @@ class Forecast:
         declared, is_total = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
         place = [name for name in _PLACE if name in self.errors]
         by_level = self.errors[declared & is_total][[*place, *COLUMNS[4:]]]
-        by_size = _by(self.errors[declared & ~is_total], "size_class")
-        against = _by(self.errors[is_total], "epsilon")
+        by_size = _columns_by(self.errors[declared & ~is_total], "size_class")
+        against = _columns_by(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
@@ -266,9 +266,10 @@ def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -
     return plan
 
 
-def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    place = [name for name in _PLACE if name in errors]
-    wide = errors.pivot_table(index=place, columns=column, values="mean_abs_error", sort=False)
+def _columns_by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return a table of mean errors with a row for each place and a column for each value of ``column``."""
+    row_names = [name for name in _PLACE if name in errors]
+    wide = errors.pivot_table(index=row_names, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)
 
 
@@ -476,6 +477,7 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
 
 
 def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the pairs of keys and values of a section of a mapping in YAML; empty if it has no such section."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     section = next((value for key, value in pairs if key.value == name), None)
     return list(section.value) if isinstance(section, yaml.MappingNode) else []

@@ -80,37 +80,37 @@ def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) ->
     return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
-def _refusal(asked: HTTPConnection, token: str, cookie: str) -> Response | None:
+def _refusal(request: HTTPConnection, token: str, cookie: str) -> Response | None:
     """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
 
-    def is_the_token(given: str) -> bool:
-        return secrets.compare_digest(given.encode(), token.encode())
+    def is_the_token(text: str) -> bool:
+        return secrets.compare_digest(text.encode(), token.encode())
 
     # Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
     # program, or only reads a page. Browsers do not show such an answer to pages of other origins.
-    origin = asked.headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != asked.headers["host"].lower():
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != request.headers["host"].lower():
         return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
-    if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
+    if request.scope["type"] == "http" and not _is_asked_by_the_ui(request):
         return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
-    kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
-    if is_the_token(asked.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
+    kind, _, bearer = request.headers.get("authorization", "").partition(" ")
+    if is_the_token(request.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
         return None
-    if asked.scope["type"] == "http" and is_the_token(asked.query_params.get("token", "")):
+    if request.scope["type"] == "http" and is_the_token(request.query_params.get("token", "")):
         # The same page without the token in the address, which sets the cookie.
-        address = str(asked.url.remove_query_params("token"))
+        address = str(request.url.remove_query_params("token"))
         answer = RedirectResponse(address, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
         answer.set_cookie(cookie, token, httponly=True, samesite="strict")
         return answer
     return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
 
 
-def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
+def _is_asked_by_the_ui(request: HTTPConnection) -> bool:
     """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
-    if asked.scope["path"] != "/graphql":
-        return asked.scope["method"] in ("GET", "HEAD")
-    kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return asked.scope["method"] == "POST" and kind == "application/json"
+    if request.scope["path"] != "/graphql":
+        return request.scope["method"] in ("GET", "HEAD")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return request.scope["method"] == "POST" and kind == "application/json"
 
 
 _NOTHING_ELSE = (
@@ -244,6 +244,7 @@ def _only_one(home: Path) -> AbstractContextManager[None]:
 
 
 def _listening(address: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address. Raises OdError if it cannot be opened."""
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((address, port), family=family)
@@ -271,6 +272,7 @@ def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
 
 @contextmanager
 def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the daemon of Dagster, which starts runs and sensors, during this context."""
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
     try:

@@ -171,6 +171,7 @@ def rights(path: Path) -> str:
 
 
 def _user(number: int) -> str:
+    """Return the name of a user by its number; the number itself in words if it has no name."""
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"
@@ -263,6 +264,7 @@ class _Sink(io.RawIOBase):
         return self._size
 
     def write(self, content: Any) -> int:
+        """Write all bytes, and return their number. Later calls repeat a failure."""
         self.raise_failure()
         remaining = memoryview(content).cast("B")
         size = len(remaining)

@@ -6,13 +6,11 @@ A sum adds the flows of releases, such as those of twelve months, and their inde
 alone. Flows change slowly, so the releases of earlier periods say much about how the trips of an area divide among its
 neighbours. Model-assisted estimates start with the first release and go on period by period. Each is a table of shrunk
 estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns from the table of the period before. Held-out noise
-chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the
-released flows stay as they are.
+chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if none has less error, they stay unchanged.
 
 How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
 flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards
-the past, and their errors are not independent over time. For changes between periods, and for intervals, use the
-releases themselves.
+the past, and their errors are not independent over time. For changes between periods and for intervals, use releases.
 """
 
 from __future__ import annotations

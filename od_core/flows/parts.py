@@ -223,6 +223,7 @@ class _Guarded:
 
 @lru_cache(maxsize=1)
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
+    """Return the plan that the driver stored. Raises OdError if its digest is another."""
     content = store.read(_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
         raise OdError(

@@ -384,6 +384,7 @@ class ReleasePlan(Plan):
 
     @property
     def _cells(self) -> tuple[int, ...] | None:
+        """Shifted cells of each table for the exact privacy loss; None if the uncounted trips are published, too."""
         if self.uncounted is not None:
             return None
         return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])

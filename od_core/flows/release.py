@@ -143,8 +143,7 @@ class Release(ReleasedFlows, PlannedRelease):
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
 
-        The columns are level, origin, destination (area codes), noisy (int64) and variance (float). Raises OdError if
-        the level was not measured.
+        The columns are level, origin, destination (codes), noisy, variance. Raises OdError for an unmeasured level.
         """
         measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
         if measurement is None:

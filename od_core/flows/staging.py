@@ -70,6 +70,7 @@ class StagedRelease(StagedFiles):
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     def _remove_other_counts(self, current: str | None) -> None:
+        """Remove all stored counts except those with the name ``current``."""
         folder = self.folder / _COUNTS
         for other in folder.iterdir() if folder.exists() else ():
             if (name := f"{_COUNTS}/{other.name}") != current:

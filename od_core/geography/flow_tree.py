@@ -258,8 +258,7 @@ class FlowTree:
         The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
         column is for one step of the path from the root, and its product is the number of leaf pairs below the
         preceding siblings. For a step that refines the destination of (o, d) to d', this is zones(o) * (first(d') -
-        first(d)), where zones(o) is the number of zones in o and first(d) the number of the first zone in d; and
-        likewise for the origin.
+        first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
         """
         if level not in self._terms:
             sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]

@@ -196,8 +196,7 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
-    The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
-    the y of the area.
+    The sum is over the children c. z_c is the y of :func:`reals` of c without t, and ``own`` - t that of the area.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)

@@ -182,6 +182,8 @@ class GroupSizes:
 
 
 def _whole_sizes(column: pd.Series) -> Counts:
+    """Return the sizes as integers. Raises OdError if one is not a whole number from 0 to 2^53."""
+
     def fault(what: str, _: int | None) -> OdError:
         no_number = what in (MISSING, NOT_NUMBERS)
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"

@@ -245,8 +245,7 @@ def release_group_sizes(
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
-        columns: your names of the columns in ``groups``, if they differ, such as ``{"size": "members"}``. The keys are
-            ``group``, ``area`` and ``size``.
+        columns: your names of the columns ``group``, ``area`` and ``size`` in ``groups``, by these, if they differ.
 
     Raises:
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),

@@ -166,8 +166,7 @@ class LevelState:
     Attributes:
         kind: RESERVED, DRAWING or MEASURED.
         draw: number of the draw: 1 for the first, and 1 more after each lost draw.
-        digest: SHA-256 of the measurement file. If the level was measured in parts, SHA-256 over the digests of their
-            files. None until the level is MEASURED.
+        digest: SHA-256 of the measurement file, or over the digests of its parts. None until the level is MEASURED.
     """
 
     kind: str

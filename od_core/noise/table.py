@@ -133,6 +133,7 @@ class _Table:
         return values
 
     def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
+        """Write draws into ``values``. The first limb decides most of them; the others take a second one or more."""
         firsts = source.words(self._first_bits, len(values))
         count = _look_up(firsts, self._guide, values, undecided)
         seconds = source.words(self._further_bits, count)

@@ -145,8 +145,7 @@ class Spent:
             one and every level was drawn once. Otherwise None, and there is no exact epsilon.
         every_period: under unit ``user_year``, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
-        promise: sum of the epsilons of all draws, of a mechanism that promises (epsilon, delta) directly. None if the
-            promise follows from rho.
+        promise: sum of the epsilons of all draws, if a mechanism promises (epsilon, delta) directly; else None.
     """
 
     levels: tuple[Fraction, ...]

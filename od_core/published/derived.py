@@ -24,7 +24,7 @@ from od_core.flows.publishing.derived_kind import (
     derived_certificate,
     published_source,
 )
-from od_core.flows.publishing.read_bundle import Asked
+from od_core.flows.publishing.read_bundle import ReleaseRequest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
@@ -116,7 +116,7 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     Raises:
         OdError: the key has another form or another period, or no such release of the series is published.
     """
-    request = Asked.of(name, period, None)
+    request = ReleaseRequest.of(name, period, None)
     if request.revision is not None:
         return ReleaseKey.parse(name)
     matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
@@ -164,8 +164,7 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
-    The periods of the releases must follow each other. That of the sum is, by default, the span from the first to the
-    last day of the releases.
+    The periods of the releases must follow each other. By default, that of the sum is their whole span.
 
     Raises:
         OdError: the periods overlap or leave a gap, or as in :func:`publish_derived`.

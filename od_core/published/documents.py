@@ -316,8 +316,9 @@ def _documents(facts: Facts) -> dict[str, str]:
     }
     checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
     answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
+    entry = filled_data("disclosure/registry-entry.yaml", **values)
     return {
-        REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **values)),
+        REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
         CHECKLIST: checklist_json(facts, checklist),
         CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
         NOTICE: filled("disclosure/notice.html", **values),
@@ -365,13 +366,8 @@ def _json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
-def _yaml(entry: dict[str, Any]) -> str:
-    """Return YAML text in which texts of several lines are blocks, as the registry asks."""
-    return yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
-
-
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
+    """Writes texts of several lines as blocks, as the registry asks."""
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:

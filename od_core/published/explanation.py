@@ -156,7 +156,7 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
 
 
 def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield half and double the contribution bound, where there is one."""
+    """Yield the alternatives of :func:`_choices` with half and double the contribution bound, where there is one."""
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         note = "fewer trips are counted" if other < bound else "more trips are counted"

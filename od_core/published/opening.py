@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from od_core.errors import OdError
 from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, DerivedKind
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.read_bundle import Asked, open_flows
+from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE
@@ -67,20 +67,20 @@ def open_release(
             another period or revision than asked for, or is left out, but there are several series; the release in the
             database is not of flows; or the tables and the certificate of the release contradict each other.
     """
-    place, request = Path(path), Asked.of(release, period, revision)
+    place, request = Path(path), ReleaseRequest.of(release, period, revision)
     return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)
 
 
 def open_bundle(
-    place: Path, asked: Asked | None = None
+    place: Path, request: ReleaseRequest | None = None
 ) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, a folder or a .zip file; for errors, see :func:`open_release`.
 
-    ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
+    ``request`` is the requested series, period and revision, which the bundle must match; by default, any.
     """
     with bundle_folder(place) as folder:
         certificate = certificate_of(folder)
-        key = (asked or Asked()).newest([ReleaseKey.parse(certificate["release"])])
+        key = (request or ReleaseRequest()).newest([ReleaseKey.parse(certificate["release"])])
         with refuse_incomplete(named(folder)):
             return key, bundle_kind_of(certificate).open(folder)
 

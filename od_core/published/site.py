@@ -62,8 +62,7 @@ class SiteDescription:
         contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
 
     Raises:
-        OdError: an address is not one of the web, nor, for the contact, one of mail; or the title or the publisher has
-            characters that are not printable.
+        OdError: an address is not one of the web (the contact: of mail), or a text has unprintable characters.
     """
 
     title: str

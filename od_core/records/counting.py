@@ -88,7 +88,7 @@ _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
 
-class Asked(TypedDict, total=False):
+class CountOptions(TypedDict, total=False):
     """The attributes of a :class:`CountQuery` that a caller chooses, as keyword arguments."""
 
     unit: PrivacyUnit
@@ -342,7 +342,7 @@ def count_trips(
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
     period: str = "",
-    **asked: Unpack[Asked],
+    **options: Unpack[CountOptions],
 ) -> TripCounts:
     """Count the trips of a table that a caller passes, by leaf pair (origin zone, destination zone), in memory.
 
@@ -355,13 +355,13 @@ def count_trips(
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights, a
             table with columns that are not read is refused.
         columns: names of the columns in ``flows``, by these names.
-        tree, period, asked: attributes of :class:`CountQuery`.
+        tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
         OdError: as in :func:`od_core.records.given_table.loaded_trips`; too many trips are faulty; the key has a wrong
             length; or a method of ``counters`` raised it.
     """
-    query = CountQuery(tree, period=period, **asked)
+    query = CountQuery(tree, period=period, **options)
     records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
@@ -376,7 +376,7 @@ def count_trips(
 
 
 def count_records(
-    records: Path, tree: FlowTree, store: Store, folder: str, *, period: str = "", **asked: Unpack[Asked]
+    records: Path, tree: FlowTree, store: Store, folder: str, *, period: str = "", **options: Unpack[CountOptions]
 ) -> CountFiles:
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
@@ -389,13 +389,13 @@ def count_records(
             that do not fit in memory to a temporary folder beside this file.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
-        tree, period, asked: attributes of :class:`CountQuery`.
+        tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
         OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be
             read; or memory or disk space does not suffice. No message contains a value of a record.
     """
-    query = CountQuery(tree, period=period, **asked)
+    query = CountQuery(tree, period=period, **options)
     try:
         with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
             source = parquet_rows(records, numbered=True)
@@ -418,14 +418,14 @@ def count_records(
         raise
 
 
-def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **asked: Unpack[Asked]) -> TripCounts:
+def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **options: Unpack[CountOptions]) -> TripCounts:
     """Return the counts of :func:`count_records` in memory.
 
     The files of counts are written beside the records, and removed before this function returns.
     """
     store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
     try:
-        return count_records(records, tree, store, folder, period=period, **asked).whole()
+        return count_records(records, tree, store, folder, period=period, **options).whole()
     finally:
         store.remove(folder)
 

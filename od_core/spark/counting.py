@@ -31,7 +31,7 @@ from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.ledger.user_counters import SCHEMA, USER
 from od_core.periods import Period
 from od_core.records import faults
-from od_core.records.counting import COUNTERS, Asked, CountQuery, Tally, refuse_bad_counts
+from od_core.records.counting import COUNTERS, CountOptions, CountQuery, Tally, refuse_bad_counts
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.load import RecordQuery
@@ -117,7 +117,7 @@ def count_in_spark(
     *,
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
-    **asked: Unpack[Asked],
+    **options: Unpack[CountOptions],
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
@@ -140,14 +140,14 @@ def count_in_spark(
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
-        tree, asked: attributes of :class:`od_core.records.counting.CountQuery`. Each breakdown needs a source in
+        tree, options: attributes of :class:`od_core.records.counting.CountQuery`. Each breakdown needs a source in
             ``columns``. This process reads and stores counters.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
             cannot be read, or is a stream or a view with random values; or Spark failed. No message quotes a record.
     """
-    count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **asked)
+    count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **options)
     check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     faults.check_unit_columns(count.unit, names, user="user")

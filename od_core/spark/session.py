@@ -76,8 +76,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
             and logs of a server, and the logs of executors on other machines, are set by their operators.
 
     Raises:
-        OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
-            the session repeats tasks.
+        OdError: PySpark is not installed, the session cannot be opened, is not the first, or repeats tasks.
     """
     require("spark")
     quiet_spark()
@@ -224,7 +223,7 @@ class SparkWorkers:
         table = pa.table({"part": pa.array(range(count), pa.int32()), "descriptor": pa.array(descriptors, pa.string())})
         try:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
-            rows = parts.mapInArrow(_each(task), "part INT, outcome STRING").collect()
+            rows = parts.mapInArrow(_on_executor(task), "part INT, outcome STRING").collect()
         except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
             raise_alone(_failed_job(f"{type(error).__name__}: {error}"))
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
@@ -233,15 +232,15 @@ class SparkWorkers:
         return list(outcomes.values())
 
 
-def _each(task: Task) -> Callable[[_Batches], _Batches]:
+def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
     """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
 
-    def outcomes(batches: _Batches) -> _Batches:
+    def run_batches(batches: _Batches) -> _Batches:
         for batch in batches:
             outcomes = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
             yield pa.RecordBatch.from_arrays([batch["part"], pa.array(outcomes, pa.string())], ["part", "outcome"])
 
-    return outcomes
+    return run_batches
 
 
 def _outcome(task: Task, descriptor: str) -> pa.Scalar:

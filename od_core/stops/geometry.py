@@ -269,8 +269,7 @@ def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
     This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in
-    exactly one box, the result is always True. Otherwise it is True with a tiny probability, at most 1e-25 in 8
-    dimensions.
+    exactly one box, the result is always True. Otherwise, this has a probability of at most 1e-25 in 8 dimensions.
 
     The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
     grid is the product of the weights of its d cell numbers. As polynomials, the weights of the cells of all boxes sum
@@ -423,7 +422,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
-            extends beyond the space.
+            OdError: a query is not of integers or of these dimensions, ends before it begins, or leaves the space.
     """
     try:
         array = np.asarray(ranges)

@@ -103,9 +103,9 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
 
 
 def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the one node of the level ``fit.levels[k]`` that is above leaves of both sums of each area, and c d there.
+    """Return the one node of ``fit.levels[k]`` above leaves of outflow and inflow of each area, and its product c d.
 
-    ``sides`` are the sums of the outflow and of the inflow below each node.
+    ``sides`` are the sums of the outflow and of the inflow below each node. The module docstring defines c and d.
     """
     at, tree = fit.levels[k], fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)

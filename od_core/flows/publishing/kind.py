@@ -58,8 +58,7 @@ in 110 provinces has 366 thousand."""
 def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
     """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
 
-    The noise of the releases is independent, so the numbers and their variances add up. The result is empty if a
-    release did not measure the number.
+    The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
     """
     steps, numbers = [release.plan.uncounted_step for release in releases], [release.uncounted for release in releases]
     measured = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
@@ -263,8 +262,7 @@ class FlowKind(Kind[Release]):
         stored: dict[str, Rows] = {"expected_error": _errors(release, [""]).drop_columns("breakdown")}
         if tables.has_indicators:
             schema = schema_of(tables.defined("indicators"))
-            batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
-            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)
+            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _indicators(tables, schema))
         if tables.breakdowns:
             stored["segment_expected_error"] = _errors(release, [breakdown.name for breakdown in tables.breakdowns])
         return stored
@@ -304,6 +302,11 @@ def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatc
     """Return the flows of those pairs of levels that the database has intervals for. They are computed when read."""
     small = (pair.table(schema) for pair in pairs if pair.cells <= MOST_STORED)
     return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
+
+
+def _indicators(tables: FlowTables, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the indicators, which are computed when the first batch is read."""
+    yield from tables.indicators.cast(schema).to_batches()
 
 
 def _errors(release: Release, breakdowns: Iterable[str]) -> pa.Table:

@@ -124,7 +124,7 @@ def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReleaseRequest:
     """A request for a published release, by series name, period and revision. None matches any value."""
 
     release: str | None = None
@@ -132,7 +132,7 @@ class Asked:
     revision: int | None = None
 
     @classmethod
-    def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
+    def of(cls, release: str | None, period: str | None, revision: int | None) -> ReleaseRequest:
         """Return a request for a release of a series, or for the key that ``release`` states.
 
         Raises OdError if the key has another form, or another period or revision than those asked for.
@@ -170,16 +170,16 @@ def _table_names(certificate: Certificate) -> list[str]:
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
-def open_flows(place: Path, asked: Asked | None = None) -> Release:
+def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """Return a published release of flows, read from a bundle's folder or from a release database (``release.duckdb``).
 
-    ``asked`` is the requested release of a database. For errors, see :func:`od_core.published.opening.open_release`.
+    ``request`` chooses the release of a database. For errors, see :func:`od_core.published.opening.open_release`.
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
             return _release(*_from_bundle(place))
         if place.is_file():
-            return _release(*_from_database(place, asked or Asked()))
+            return _release(*_from_database(place, request or ReleaseRequest()))
     raise absent(f"{place.name} is not a bundle or database")
 
 
@@ -213,12 +213,12 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
             raise incomplete(folder, f"{name} is missing")
 
 
-def _from_database(file: Path, asked: Asked) -> tuple[Certificate, Tables]:
+def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
     """Return the certificate and the tables of the requested release in a release database."""
     try:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
-            key = str(_newest_flows(connection, asked))
+            key = str(_newest_flows(connection, request))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
             tables = {"areas": connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()}
@@ -246,17 +246,17 @@ def _reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
 
 
-def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
+def _newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest) -> ReleaseKey:
     """Return the key of the newest release of flows that matches the request. Raises OdError if none matches."""
     flows = named_releases(connection, ("releases",))
-    others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
-    if others and not any(map(asked.matches, flows)):
+    others = [key for key in named_releases(connection) if request.matches(key) and key not in flows]
+    if others and not any(map(request.matches, flows)):
         raise OdError(
             "OD-RELEASE-KIND",
             f"{max(others)} is not a release of flows, and only flows can be opened from a database",
             next_step="open its bundle, or read its tables in the database with DuckDB",
         )
-    return asked.newest(flows)
+    return request.newest(flows)
 
 
 def _release(certificate: Certificate, tables: Tables) -> Release:

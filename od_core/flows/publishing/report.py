@@ -326,6 +326,7 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
+    """Return the names of the most detailed level of each side with few enough areas to be compared."""
     origins, destinations = release.plan.tree.origin, release.plan.tree.destination
     origin, destination = (side.level_names[level_up_to(side, _MOST_COMPARED)] for side in (origins, destinations))
     return origin, destination
