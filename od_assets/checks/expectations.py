@@ -160,8 +160,8 @@ def _summary(
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
-            counts = iter(source.aggregate(", ".join(pairs)).fetchall()[0])
-            for name, faulty, among in zip(kinds, counts, counts, strict=True):
+            counts = source.aggregate(", ".join(pairs)).fetchall()[0]
+            for name, faulty, among in zip(kinds, counts[::2], counts[1::2], strict=True):
                 summary[name] = max(0, faulty - math.floor(fault_threshold * among))
     return pd.DataFrame([summary])
 

@@ -234,23 +234,23 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 
 
-def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, place: list[int], until: float) -> str:
+def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], until: float) -> str:
     """Send the events of runs that finished in one way, and return why it stopped; empty if all events are sent.
 
-    ``place`` is changed: the last finished run whose events are all sent, and the number of sent events of the next.
+    ``cursor`` is changed: the last run whose events are all sent, then the number of sent events of the next run.
     """
     repository = context.repository_def
     if repository is None:
         return "no definitions are loaded"
-    after = dg.RunStatusChangeRecordsFilter(kind, after_storage_id=place[0])
+    after = dg.RunStatusChangeRecordsFilter(kind, after_storage_id=cursor[0])
     for record in context.instance.fetch_run_status_changes(after, limit=100, ascending=True).records:
         run = context.instance.get_run_by_id(record.run_id)
         if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags[RELEASE_TAG]):
-            for event in sender.events(context.instance, run, repository.asset_graph)[place[1] :]:
+            for event in sender.events(context.instance, run, repository.asset_graph)[cursor[1] :]:
                 if time.monotonic() > until:
                     return "the evaluation took too long"
                 if fault := sender.send(event):
                     return str(fault)
-                place[1] += 1
-        place[:] = [record.storage_id, 0]
+                cursor[1] += 1
+        cursor[:] = [record.storage_id, 0]
     return ""

@@ -410,25 +410,30 @@ class VarianceModel:
         return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
 
     def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
-        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,)."""
+        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,).
+
+        See :meth:`_of_sums`; here, each parent has one child with a weight.
+        """
         columns = [
-            shapes.of_areas[at][geography.ancestors_at(below, at)[areas]]
-            for above in range(level + 1)
-            for (geography, shapes), below, at, areas in zip(
-                self._sides, self.tree.level_pair(level), self.tree.level_pair(above), cells, strict=True
+            shapes.of_areas[above][geography.ancestors_at(below, above)[areas]]
+            for tree_level in range(level + 1)
+            for (geography, shapes), below, above, areas in zip(
+                self._sides, self.tree.level_pair(level), self.tree.level_pair(tree_level), cells, strict=True
             )
         ]
         alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
         shapes = [tuple(map(len, sides)) for sides in self._shaped.nodes[: level + 1]]
-        index = [np.ravel_multi_index((*alike.T[2 * at : 2 * at + 2],), shape) for at, shape in enumerate(shapes)]
+        sides = zip(alike.T[::2], alike.T[1::2], shapes, strict=True)  # of each level, root first
+        index = [np.ravel_multi_index((origin, destination), shape) for origin, destination, shape in sides]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             variance, weight = np.zeros(len(alike)), np.ones(len(alike))
-            for at in range(level, 0, -1):
-                a, parent = weight * nodes.own[at].take(index[at]), nodes.siblings[at - 1].take(index[at - 1])
-                variance += weight * a - a**2 / parent
-                weight = a / parent
+            for below in range(level, 0, -1):
+                wv = weight * nodes.own[below].take(index[below])
+                s = nodes.siblings[below - 1].take(index[below - 1])
+                variance += weight * wv - wv**2 / s
+                weight = wv / s
             total: Reals = (variance + weight**2 * nodes.root[0, 0])[places]
             return total
 

@@ -682,7 +682,8 @@ def _measured(work: Work, part: Part) -> Tables:
     """Return the tables of the stored measurements of a part."""
     plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
-    parents_of = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
+    levels = dict.fromkeys(step.level for step in steps)
+    parents_of = dict(zip(levels, nodes, strict=False))  # the last nodes passed may be no parents
     measured = [
         Measurement(step, parents_of[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
         for step in steps

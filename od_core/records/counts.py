@@ -320,8 +320,8 @@ class CountFiles:
             if file.first < end and file.last >= first:
                 with pq.ParquetFile(self.store.read(file.name)) as opened:
                     groups = (opened.metadata.row_group(number) for number in range(opened.num_row_groups))
-                    ranks = [group.column(0).statistics for group in groups]
-                    numbers = [number for number, own in enumerate(ranks) if own.min < end and own.max >= first]
+                    ranges = enumerate(group.column(0).statistics for group in groups)  # of ranks
+                    numbers = [number for number, ranks in ranges if ranks.min < end and ranks.max >= first]
                     rank, *others = map(np.asarray, opened.read_row_groups(numbers, use_threads=False).columns)
                 start, stop = np.searchsorted(rank, [first, end])
                 yield rank[start:stop], *(column[start:stop] for column in others)
