@@ -195,6 +195,7 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 
 
 def _content(release: Any) -> dict[str, Any]:
+    """Return what a release contains: numbers of its kind and, for flows, the largest ones."""
     if isinstance(release, Release):
         largest = labelled(release.tree, release.flows.nlargest(10, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": table(largest)}

@@ -28,8 +28,7 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
 
     places_of(name)  # refuses a taken name before any question
     fields = further_fields(further or [])
-    answers = answered(given, fields)
-    files, area_counts = initialize(name, answers, fields)
+    files, area_counts = initialize(name, answered(given, fields), fields)
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     file_names = "\n".join(map(str, files))
     console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)

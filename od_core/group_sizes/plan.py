@@ -155,8 +155,7 @@ class GroupSizePlan(Plan):
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
-        Its columns are level, area_level (name of the level), areas (number of areas), sensitivity, and scale and
-        epsilon (both rounded up).
+        Its columns are level, area_level (name of the level), areas, sensitivity, and scale and epsilon (rounded up).
         """
         geography, levels = self.frame.geography, [step.level for step in self.steps]
         return pd.DataFrame(

@@ -80,8 +80,7 @@ class Budget:
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
 
-        If this is ``exact`` but the exact privacy loss is not defined, return ``tight``. See :class:`Spent` for
-        ``shifted_cells``.
+        For ``exact``, return ``tight`` if the exact loss is not defined. See :class:`Spent` for ``shifted_cells``.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)

@@ -190,8 +190,7 @@ def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
     shares = budget.shares
     if isinstance(shares, tuple) and shares[0] != "geometric":
         # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
-        by_rule = replace(budget, shares=None)
-        listed = plan_release(plan.tree.origin, budget=by_rule, **options)
+        listed = plan_release(plan.tree.origin, budget=replace(budget, shares=None), **options)
         levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
         if levels == len(shares) + 1:
             shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))

@@ -210,8 +210,7 @@ def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: 
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
-    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones by their codes, if it
-    names a file of boundaries.
+    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones, if it names any.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(

@@ -129,8 +129,7 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
 
 def _row_areas(plan: ReleasePlan) -> int:
     """Return the number of areas, each with a row, on the side that the step to the leaves refines."""
-    leaf = plan.steps[-1]
-    above = plan.level_above(leaf)
+    above = plan.level_above(plan.steps[-1])
     level = plan.tree.depth if above is None else above + 1
     side = 0 if plan.tree.refines_origin(level) else 1
     return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])

@@ -91,18 +91,18 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     nodes = fit.levels[finest].nodes
     between_areas = NodeSums.of_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
     sides = [between_areas, between_areas]
-    node, product = _common(fit, finest, level, sides)
+    node, product = _common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
         at = fit.levels[k]
         shared += product * at.own[node]
         sides = [sums.carried(at, fit.areas_of(at, side, level)[0]) for side, sums in enumerate(sides)]
-        node, product = _common(fit, k - 1, level, sides)
+        node, product = _common_nodes(fit, k - 1, level, sides)
         shared -= product * at.siblings[node]
     covariances: Reals = shared + product * fit.levels[0].variance[node]
     return covariances
 
 
-def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
+def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
     """Return the one node of ``fit.levels[k]`` above leaves of outflow and inflow of each area, and its product c d.
 
     ``sides`` are the sums of the outflow and of the inflow below each node. The module docstring defines c and d.

@@ -161,8 +161,7 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
         OdError: If the number of noisy values differs from the number of the parents' children.
     """
     if parents is None:
-        root = root_of(plan, max(0, int(noisy.values()[0])))
-        return iter([replace(root, level=step.level)])
+        return iter([replace(root_of(plan, max(0, int(noisy.values()[0]))), level=step.level)])
     pieces = NoisyCounts(step, parents, noisy).expanded(plan)
     return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
 
