@@ -115,8 +115,8 @@ class _Translation:
         if state is RunState.COMPLETE:
             started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
-        told = [self._event(state, step) for step in steps for state in (RunState.START, RunState.COMPLETE)]
-        return [self._event(RunState.START), *told, self._event(state)]
+        of_steps = [self._event(event, step) for step in steps for event in (RunState.START, RunState.COMPLETE)]
+        return [self._event(RunState.START), *of_steps, self._event(state)]
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:
         """Return the event of a state of the run, or of a step of it."""

@@ -235,8 +235,8 @@ def distance_bands(
     """
     tree, leaves = flows.tree, flows.leaves
     distances = ZoneDistances.of(tree)
-    steps = np.array(distances.edges if edges is None else edges, dtype=np.float64)
-    if not np.isfinite(steps).all() or np.any(np.diff(steps, prepend=0.0) <= 0):
+    ends = np.array(distances.edges if edges is None else edges, dtype=np.float64)
+    if not np.isfinite(ends).all() or np.any(np.diff(ends, prepend=0.0) <= 0):
         raise OdError(
             "OD-DISTANCES-EDGES",
             "the ends of bands of distance are not positive numbers in ascending order",
@@ -245,16 +245,16 @@ def distance_bands(
 
     def band_of(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
         distance = distances.between(origin, destination)
-        return np.where(np.isnan(distance), 0, np.searchsorted(steps, distance, side="right") + 1)
+        return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
-    bands = np.arange(1 if distances.all_known else 0, len(steps) + 2)
-    from_km = np.concatenate([[np.nan, 0.0], steps])[bands]
-    to_km = np.concatenate([[np.nan], steps, [np.nan]])[bands]
+    bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)
+    from_km = np.concatenate([[np.nan, 0.0], ends])[bands]
+    to_km = np.concatenate([[np.nan], ends, [np.nan]])[bands]
     released = band_of(leaves.origin, leaves.destination)
     tables = []
     for level in map(tree.origin.level_number, tree.origin.level_names if levels is None else levels):
         size = tree.origin.size(level)
-        begun = np.zeros((size, len(steps) + 2), dtype=np.int64)
+        begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
         np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
         trips = begun[:, bands].ravel()
         columns: dict[str, Any] = {

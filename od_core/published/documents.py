@@ -232,11 +232,11 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    own, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
+    guarantee, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
     unit = certificate["unit"]
     if account is not None:
         subject = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
-        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), own.delta)))
+        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee.delta)))
     if unit == "user_year" and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
@@ -244,10 +244,10 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         rho = largest_rho([Fraction(spent["rho_exact"]) - in_full] * periods, bound, year) + periods * in_full
         subject = f"A year of {periods} periods, each of them released once like this one,"
-        losses.append(Loss(subject, Guarantee.of_rho(rho, own.delta)))
+        losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
     is_derived = "sources" in certificate
     subject = "These numbers, with the releases that they follow from," if is_derived else "This release alone"
-    return (*losses, Loss(subject, own))
+    return (*losses, Loss(subject, guarantee))
 
 
 def of_100(probability: Fraction) -> int:

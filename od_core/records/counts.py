@@ -306,10 +306,10 @@ class CountFiles:
         first, end = (0, self._end) if ranks is None else ranks
         of_nodes = []
         for rank, *trips_and_code in self._rows_between(first, end):
-            at = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
-            node = at[np.searchsorted(at, rank, side="right") - 1]
+            first_ranks = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
+            rank_of_node = first_ranks[np.searchsorted(first_ranks, rank, side="right") - 1]
             names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
-            rows = pd.DataFrame(dict(zip(names, (node, *trips_and_code), strict=True)))
+            rows = pd.DataFrame(dict(zip(names, (rank_of_node, *trips_and_code), strict=True)))
             summed = rows.groupby([name for name in names if name != "trips"], as_index=False)["trips"].sum()
             of_nodes.append(tuple(summed[name].to_numpy() for name in names))
         return TripCounts.of_rows(of_nodes, self.breakdowns)

@@ -76,7 +76,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
             and logs of a server, and the logs of executors on other machines, are set by their operators.
 
     Raises:
-        OdError: PySpark is not installed, the session cannot be opened, is not the first, or repeats tasks.
+        OdError: PySpark is not installed, this process has another session, or this one fails or repeats tasks.
     """
     require("spark")
     quiet_spark()
