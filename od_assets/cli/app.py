@@ -48,11 +48,11 @@ COMMANDS: dict[str, Callable[..., None]] = {
 STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 
-def described(name: str, command: Callable[..., None], asked: Mapping[str, str]) -> Callable[..., None]:
+def described(name: str, command: Callable[..., None], questions: Mapping[str, str]) -> Callable[..., None]:
     """Return the function of a command, with a signature that Typer reads.
 
     Args:
-        asked: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
+        questions: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
     """
     texts: dict[str, Any] = {}
     for names, texts_of_names in STATED.items():
@@ -62,7 +62,7 @@ def described(name: str, command: Callable[..., None], asked: Mapping[str, str])
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
             keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [_with(keyword.replace(name=name), typer.Option(help=text)) for name, text in asked.items()]
+            keywords = [_with(keyword.replace(name=name), typer.Option(help=text)) for name, text in questions.items()]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)

@@ -49,7 +49,7 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     if (absent := absence(file)) is not None:
         return Arrival(key, absent, None)
     status = file.stat()
-    changed_at = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
     marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
@@ -57,7 +57,7 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     settled = 0 if series.arrivals is None else series.arrivals.settled_seconds
     if moment - changed < datetime.timedelta(seconds=settled):
         return Arrival(key, f"{file.name} changed less than {settled} seconds ago", changed)
-    if not series.has_file_of_each and series.periods.day(changed_at) < period.end:
+    if not series.has_file_of_each and series.periods.day(modified) < period.end:
         return Arrival(key, f"{file.name} was last written before {period} ended", changed)
     return Arrival(key, None, changed)
 

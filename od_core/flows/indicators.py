@@ -267,7 +267,7 @@ def distance_bands(
         }
         if interval:
             estimates = flows.intervals.begun(level, None, lambda o, d: band_of(o, d) - bands[0], len(bands))
-            lower, upper = (np.column_stack(ends).ravel() for ends in zip(*map(bounds_of, estimates), strict=True))
+            lower, upper = (np.column_stack(bounds).ravel() for bounds in zip(*map(bounds_of, estimates), strict=True))
             columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

@@ -647,7 +647,8 @@ def descend_part(work: Work, part: Part) -> None:
 
     levels = risen(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
-    work.save("refined", part, {str(level.nodes.level): of for level, of in zip(levels, trips[1:], strict=True)})
+    numbers = (str(level.nodes.level) for level in levels)
+    work.save("refined", part, dict(zip(numbers, trips[1:], strict=True)))
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
         categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]

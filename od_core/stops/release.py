@@ -176,8 +176,7 @@ def release_stops(
 
     Raises:
         OdError: the plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
-            refuses the release, or the mechanism or the noise source fails. The plan and the trips are checked before
-            anything is drawn.
+            refuses the release, or the mechanism or the noise source fails. Plan and trips are checked before any draw.
     """
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
     if isinstance(points, Trajectories):

@@ -114,12 +114,12 @@ class Replicates:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
         return self._drawn(r, at, self._levels[at].noise, first, last)
 
-    def _drawn(self, r: int, at: int, noise: float, first: int, last: int) -> Reals:
-        """Return the values ``first:last`` of vector ``at`` of noise with a variance; shape (values,)."""
+    def _drawn(self, r: int, vector: int, noise: float, first: int, last: int) -> Reals:
+        """Return the values ``first:last`` of a vector of noise with a variance; shape (values,)."""
         drawn = np.zeros(last - first)
         if 0 < noise < math.inf and len(drawn):
             begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
-            counter = np.array([begin, at, r, 0], dtype=np.uint64)
+            counter = np.array([begin, vector, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
             bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
             np.multiply(self._quantiles.take(bits), math.sqrt(noise), out=drawn)

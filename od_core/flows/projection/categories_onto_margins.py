@@ -183,15 +183,15 @@ def project_to_margins(
            [10,  6,  4]])
     """
     projected = np.zeros(estimates.shape, dtype=np.int64)
-    is_found = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
-    if is_found == _MARGINS:
+    fault = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
+    if fault == _MARGINS:
         raise OdError(
             "OD-REFINEMENT-MARGINS",
             "the trips of a parent by category do not have the sum of its children's trips, or some are negative",
             next_step="report this defect",
             spent="draws already made stay charged",
         )
-    if is_found == _OVERFLOW:
+    if fault == _OVERFLOW:
         raise OdError(
             "OD-REFINEMENT-OVERFLOW",
             "the noisy values by category are too large for 64-bit sums",

@@ -157,7 +157,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     key, dimensions = ReleaseKey.parse(certificate["release"]), dimension_identifiers(tables.breakdowns)
     series, title = key.release.upper(), tables.defined("flows").title
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
-    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))
+    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
     columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
     for breakdown in tables.breakdowns:
         coded[breakdown.name] = _category_list_name(breakdown, series)
