@@ -116,7 +116,7 @@ def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
 def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
     try:
-        _opened(answers, fields)
+        _newest_records(answers, fields)
     except OdError as error:
         raise _mended_by_a_field(error) if error.code == "OD-FILE-UNREADABLE" else error from None
 
@@ -132,7 +132,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
 
     The column of dates must have one among the first records, as a release would read it.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
     if records is None or not name:
         return
@@ -165,7 +165,7 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
     flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
     if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
@@ -193,7 +193,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
     the answers or the reader name one of them.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
     name, schema = records.source.name, records.schema
@@ -207,7 +207,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     ]
 
 
-def _opened(answers: Answers, fields: Fields) -> _Records | None:
+def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records; None if there is none or the fields, refused later, do not fit."""
     source = newest_file(answers["records"])
     if source is None:

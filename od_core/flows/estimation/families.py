@@ -185,16 +185,16 @@ class Places(NamedTuple):
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
-    """Yield the families of each level below the root, top level first."""
+    """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
-    passed = [
+    from_below = [
         (z[level.divided], v[level.divided], sums) for level, (z, v, sums) in zip(levels[::-1], up(levels), strict=True)
     ]
-    h, variance, _ = passed.pop()
+    h, variance, _ = from_below.pop()
     for above, level in pairwise(levels):
-        split = above.nodes.level + 1  # unmeasured levels between the two have one child a node, with the same numbers
-        side = 0 if tree.refines_origin(split) else 1
-        z, v, (total, siblings) = passed.pop()
+        refined_level = above.nodes.level + 1  # at unmeasured levels in between, each node has one child like itself
+        side = 0 if tree.refines_origin(refined_level) else 1
+        z, v, (total, siblings) = from_below.pop()
         parents = h, np.maximum(variance, 0), total, siblings
         h, variance = np.empty_like(z), np.empty_like(z)
         descend(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
@@ -203,7 +203,7 @@ def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[
             parents=above.divided,
             kept=level.divided if level is not levels[-1] else None,
             area=(level.nodes.origin, level.nodes.destination)[side],
-            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(split)[side]),
+            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(refined_level)[side]),
             total=total,
             siblings=siblings,
             noisy=level.noisy,

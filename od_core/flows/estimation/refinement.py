@@ -547,8 +547,7 @@ def move_to_profile(
 ) -> Integers:
     """Return estimates of all children of a level, moved towards the profiles of their parents.
 
-    The children of a family with one row or one column, which has no choice, and of a family that is too large for the
-    projection, are unchanged.
+    Families of one row or one column, which have no choice, and those too large for the projection are unchanged.
 
     Args:
         estimates, weights, totals, parents, offsets, bits: as for
@@ -570,7 +569,7 @@ def move_to_profile(
 
 @kernel
 def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Replace estimates by E, mark these families, and add (E - p)^2 - w and the number of cells by size."""
+    """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
     for parent in range(len(parents)):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
