@@ -583,13 +583,13 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
 
-    def checked(one: str) -> None:
-        comparison(one)
+    def check_comparison(comparison_name: str) -> None:
+        comparison(comparison_name)
 
     return [
         *of_installation(),
         *(finding for series_name in releases for finding in of_declaration(series_name)),
-        *(found(f"comparison {comparison}", partial(checked, comparison)) for comparison in comparisons),
+        *(found(f"comparison {other}", partial(check_comparison, other)) for other in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]

@@ -609,14 +609,14 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     places = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
-        fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
-        periods, data_set = fits.stated_periods, {"name": name} | data_set_attributes(answers)
+        validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
         declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
-        given = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(places[1], yaml_block(data_set), undo)
@@ -626,15 +626,15 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
         series = declaration(name)
         geography, period = series.read_geography(), planned_period(series, None)
-        enough = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
+        usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
-            data_set["cap"] = enough | ({"reason": answers["reason"]} if answers["reason"] else {})
+            data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
             write_text(places[1], yaml_block(data_set))
         series = declaration(name)
         try:
             series.plan(geography, period)
         except BudgetExceeded as error:
-            step = f"leave --cap out, for a cap of {enough['rho']}, or give a larger --cap or a smaller --epsilon"
+            step = f"leave --cap out, for a cap of {usual_cap['rho']}, or give a larger --cap or a smaller --epsilon"
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading

@@ -164,8 +164,8 @@ class Intervals:
             origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
             cells = origins.astype(np.int32), destinations.astype(np.int32)
         upper = upper_end(self._estimates(levels, estimated, *cells), upper_bound)
-        given = find_pairs(*cells, origin, destination, width)
-        upper[given[given >= 0]] = 0
+        place = find_pairs(*cells, origin, destination, width)
+        upper[place[place >= 0]] = 0
         dropped = [fit.largest_dropped(*levels) for fit in self.fits]
         estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
         return int(max(upper.max(initial=0), estimated_by_none))
