@@ -291,11 +291,9 @@ def _trips_by_category(
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
     tables = []
-    for origin_level in (0, level):
-        flows = release.flows_at(
-            origins.level_names[origin_level], everywhere, segment=breakdown.name, interval=intervals
-        )
-        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[origin_level]}
+    for number in (0, level):
+        flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
+        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
         tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
     everywhere_trips, parts = tables
     busiest = places_of_largest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
