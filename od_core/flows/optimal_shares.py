@@ -128,17 +128,17 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         return shares
 
     result = scipy.optimize.minimize(
-        lambda at: float(np.log(np.exp(at).sum())),
+        lambda logarithms: float(np.log(np.exp(logarithms).sum())),
         np.log(np.maximum(start, LEAST)),
         jac=shares_of,
         method="SLSQP",
         bounds=[_LOGARITHMS] * len(start),
         constraints=[
-            {"type": "ineq", "fun": accuracies, "jac": lambda at: _differences(accuracies, at)},
+            {"type": "ineq", "fun": accuracies, "jac": lambda logarithms: _differences(accuracies, logarithms)},
             {
                 "type": "ineq",  # no share is below the smallest
-                "fun": lambda at: np.log(shares_of(at) / LEAST),
-                "jac": lambda at: np.eye(len(start)) - shares_of(at),
+                "fun": lambda logarithms: np.log(shares_of(logarithms) / LEAST),
+                "jac": lambda logarithms: np.eye(len(start)) - shares_of(logarithms),
             },
         ],
         options={"maxiter": 300, "ftol": 1e-10},
@@ -484,8 +484,8 @@ class VarianceModel:
     def _spread(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
         """Return the index that spreads values by pairs of shapes of a level over pairs of areas as fine or finer."""
         sides = [
-            shapes.of_areas[at][geography.ancestors_at(fine, at)]
-            for (geography, shapes), at, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
+            shapes.of_areas[coarse][geography.ancestors_at(fine, coarse)]
+            for (geography, shapes), coarse, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
         ]
         return np.ix_(*sides)
 

@@ -275,7 +275,7 @@ def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """
     last = kept[-1]
     zones = pd.DataFrame(
-        {geography.levels[at - 1]: geography.codes_of(at, geography.ancestors_at(last, at)) for at in kept}
+        {geography.levels[level - 1]: geography.codes_of(level, geography.ancestors_at(last, level)) for level in kept}
     )
     unknown = geography.unknown
     if unknown is not None:

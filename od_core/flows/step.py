@@ -335,9 +335,9 @@ def planned_steps(
             position = 1 + segments.breakdowns.index(breakdown)
             steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
-    for at, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
-        level, sensitivity = tree.depth + at, neighbours.sensitivity_squared(tree.depth)
-        number = tables * (tree.depth + 1) + at  # the number before is that of uncounted trips
+    for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
+        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth)
+        number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         steps.append(AreaTotalStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), side, number))
     return tuple(steps)
 

@@ -249,8 +249,8 @@ class FlowTree:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        _, geography, at = self._split(level + 1)
-        return int(np.diff(geography.first_child[at - 1]).max())
+        _, geography, area_level = self._split(level + 1)
+        return int(np.diff(geography.first_child[area_level - 1]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
@@ -261,12 +261,13 @@ class FlowTree:
         first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
         """
         if level not in self._terms:
-            sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
+            sizes = [geography.size(side_level) for geography, side_level in self._sides(level)]
+            sides = [np.empty((size, level), dtype=np.int32) for size in sizes]
             for step in range(1, level + 1):
                 split, above = 0 if self.refines_origin(step) else 1, self.level_pair(step)
-                for side, (geography, at) in enumerate(self._sides(level)):
+                for side, (geography, side_level) in enumerate(self._sides(level)):
                     column = geography.zones_below if side != split else geography.zones_skipped
-                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(at, above[side])]
+                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(side_level, above[side])]
             self._terms[level] = (sides[0], sides[1])
         return self._terms[level]
 
@@ -299,13 +300,13 @@ class FlowTree:
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
         rank_within = rank
         for level in range(1, self.depth + 1):
-            side, geography, at = self._split(level)
+            side, geography, area_level = self._split(level)
             other, other_level = self._sides(level)[1 - side]
             divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
             width = other.zones_below(other_level)[undivided].astype(np.int64)
-            first_zone = geography.first_zone[at - 1][divided]
-            child = geography.ancestors(at)[first_zone + rank_within // width]
-            rank_within = rank_within - width * (geography.first_zone[at][child] - first_zone)
+            first_zone = geography.first_zone[area_level - 1][divided]
+            child = geography.ancestors(area_level)[first_zone + rank_within // width]
+            rank_within = rank_within - width * (geography.first_zone[area_level][child] - first_zone)
             origin, destination = (undivided, child) if side else (child, undivided)
         return Pairs(self.depth, origin, destination)
 
@@ -334,8 +335,8 @@ class FlowTree:
         A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
-        side, geography, at = self._split(level)
-        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[at - 1]
+        side, geography, area_level = self._split(level)
+        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
         if len(split) == 0:
             return
         ends = np.cumsum(np.diff(first_child)[split], dtype=np.int64)
@@ -372,8 +373,8 @@ class FlowTree:
         The level of ``children`` may be several levels below that of ``parents`` if each node of the levels between has
         exactly one child, with the same area numbers.
         """
-        at = Pairs(parents.level + 1, children.origin, children.destination)
-        runs = self.child_runs(parents, at)
+        next_level = Pairs(parents.level + 1, children.origin, children.destination)
+        runs = self.child_runs(parents, next_level)
         is_whole = runs[-1] == len(children) and bool(np.all(np.diff(runs) > 0))
         return is_whole and np.array_equal(run_sums(children.trips, runs), parents.trips)
 

@@ -316,11 +316,11 @@ class DurableMeasurements:
 
     def keep_parts_here(self, steps: Iterable[int]) -> None:
         """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
-        here = LocalStore(self._folder)
+        folder = LocalStore(self._folder)
         for step in steps:
             for name in part_files(self.store, step):
-                if self.store != here and not here.has(name):
-                    here.create_if_absent(name, self.store.read(name).read_buffer())
+                if self.store != folder and not folder.has(name):
+                    folder.create_if_absent(name, self.store.read(name).read_buffer())
 
     def _path(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"

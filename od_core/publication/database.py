@@ -249,8 +249,8 @@ def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] 
 
 def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
     """Return the given tables that exist in the database; the tables of a kind that was never stored do not."""
-    there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    return [table for table in tables if table in there]
+    existing = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    return [table for table in tables if table in existing]
 
 
 def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:

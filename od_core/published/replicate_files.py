@@ -107,10 +107,10 @@ def write_table(tree: FlowTree, replicates: Replicates, number: int, file: Binar
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):
-            here = slice(first, first + rows.shape[1])
+            leaves = slice(first, first + rows.shape[1])
             sides = zip((tree.origin, tree.destination), replicates.ends, strict=True)
-            codes = (pa.DictionaryArray.from_arrays(zones[here], side.code_arrays[-1]) for side, zones in sides)
-            trips = (pa.array(values) for values in (replicates.estimate[here], *rows))
+            codes = (pa.DictionaryArray.from_arrays(zones[leaves], side.code_arrays[-1]) for side, zones in sides)
+            trips = (pa.array(values) for values in (replicates.estimate[leaves], *rows))
             yield pa.RecordBatch.from_arrays([*codes, *trips], schema=schema)
 
     write_batches(

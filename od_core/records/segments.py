@@ -159,16 +159,16 @@ def _fault(message: str, next_step: str) -> OdError:
 
 
 def by_category(
-    code: NDArray[np.integer[Any]], at: int, breakdowns: Sequence[Breakdown]
+    code: NDArray[np.integer[Any]], position: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
 
     ``code`` is the code of each record, at least 0; shape (records,).
     """
     sizes = [len(breakdown.categories) for breakdown in breakdowns]
-    category = (code // prod(sizes[at + 1 :]) % sizes[at]).astype(np.uint8)  # NumPy sorts bytes in linear time
+    category = (code // prod(sizes[position + 1 :]) % sizes[position]).astype(np.uint8)  # bytes sort in linear time
     order = np.argsort(category, kind="stable")
-    ends = np.cumsum(np.bincount(category, minlength=sizes[at]))
+    ends = np.cumsum(np.bincount(category, minlength=sizes[position]))
     yield from np.split(order, ends[:-1])
 
 

@@ -498,8 +498,7 @@ def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int3
     For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
     cell 0, and the beginning of any other part j is uniform on the cells within half a part of that position. These
     ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
-    from the operating system and is used in this call only. The result depends on the trips only through the noisy
-    numbers of parts.
+    from the operating system, for this call only. The result depends on trips only through noisy numbers of parts.
     """
     count, part = np.repeat(parts, parts), number_of_part(parts)
     # The first cells at or after both ends of the range in which a part may begin.

@@ -445,10 +445,10 @@ class FittedTree:
             for level in levels:
                 levels_of_block.append(level.below(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
-            *above, at = levels_of_block
-            areas, count = self.areas_of(at, apart, apart_level)
-            sums = self._single(at, _of_nodes(weights.of, at))
-            sums = sums.carried(at, groups * areas, groups * count, _of_nodes(weights.group, at))
+            *above, lowest = levels_of_block
+            areas, count = self.areas_of(lowest, apart, apart_level)
+            sums = self._single(lowest, _of_nodes(weights.of, lowest))
+            sums = sums.carried(lowest, groups * areas, groups * count, _of_nodes(weights.group, lowest))
             return carried(sums, above)
 
         sums = NodeSums.joined(in_order(sums_of_block, _blocks(levels)), self._rows)

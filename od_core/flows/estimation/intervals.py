@@ -93,11 +93,11 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     sides = [between_areas, between_areas]
     node, product = _common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
-        at = fit.levels[k]
-        shared += product * at.own[node]
-        sides = [sums.carried(at, fit.areas_of(at, side, level)[0]) for side, sums in enumerate(sides)]
+        fitted = fit.levels[k]
+        shared += product * fitted.own[node]
+        sides = [sums.carried(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
         node, product = _common_nodes(fit, k - 1, level, sides)
-        shared -= product * at.siblings[node]
+        shared -= product * fitted.siblings[node]
     covariances: Reals = shared + product * fit.levels[0].variance[node]
     return covariances
 
@@ -107,14 +107,14 @@ def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]
 
     ``sides`` are the sums of the outflow and of the inflow below each node. The module docstring defines c and d.
     """
-    at, tree = fit.levels[k], fit.tree
+    fitted, nodes, tree = fit.levels[k], fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
-    pair = tree.level_pair(at.nodes.level)
+    pair = tree.level_pair(nodes.level)
     origin, destination = (tree.origin.ancestors_at(level, min(above, level)) for above in pair)
-    node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
+    node = find_pairs(nodes.origin, nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(at, side, level)[0][node]]
+        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(fitted, side, level)[0][node]]
     return node, product
 
 
@@ -572,9 +572,9 @@ def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[f
     nodes, trips = [], []
     wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
     for level in fit.levels[:-1]:
-        at = np.delete(np.arange(len(level.nodes)), level.divided)
-        nodes.append(Pairs(level.nodes.level, level.nodes.origin[at], level.nodes.destination[at]))
-        trips.append(level.bound[at] + wider * np.sqrt(level.variance[at]))
+        undivided = np.delete(np.arange(len(level.nodes)), level.divided)
+        nodes.append(Pairs(level.nodes.level, level.nodes.origin[undivided], level.nodes.destination[undivided]))
+        trips.append(level.bound[undivided] + wider * np.sqrt(level.variance[undivided]))
     low, high = _extremes(fit.tree, nodes, weight)
     low, high, most = np.minimum(low, 0.0), np.maximum(high, 0.0), np.concatenate(trips)
     return float(low @ most), float(high @ most), float(low.min(initial=0)), float(high.max(initial=0))

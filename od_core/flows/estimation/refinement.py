@@ -271,11 +271,11 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
-        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # valid for an unmeasured level
-        runs = plan.tree.child_runs(measurement.parents, at)
+        kept_pairs = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # also if unmeasured
+        runs = plan.tree.child_runs(measurement.parents, kept_pairs)
         if runs[-1] != len(nodes):
             raise disorder()
-        divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
+        divided = kept_pairs.origin if plan.tree.refines_origin(kept_pairs.level) else kept_pairs.destination
         total, noisy, fan_out = _read_children(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
     refuse_large(gap, LIMIT >> fraction_bits(plan))
