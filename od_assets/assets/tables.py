@@ -103,7 +103,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of trips with stops. Their columns depend on the places of a trip."""
     columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
-    drawn = [column for column in columns if column.name not in counted_only]
+    drawn_columns = [column for column in columns if column.name not in counted_only]
     cells = cell_columns(series.dimensions)
     every_cell = columns_of([series.name, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([series.name, "noisy_boxes"])
@@ -112,7 +112,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
         series,
         {
             "trip_cells": (cells, {cell.name: _places(series, number) for number, cell in enumerate(cells)}),
-            "noisy_boxes": (drawn, {column.name: every_cell for column in drawn}),
+            "noisy_boxes": (drawn_columns, {column.name: every_cell for column in drawn_columns}),
             "boxes": (columns, {**same_columns(measured, columns), **counts}),
         },
         cells=lambda plan, values: values // plan.grid.values_per_box,

@@ -121,11 +121,11 @@ def main() -> None:
         except (Interrupted, Exception) as error:
             number = received()  # DuckDB, for one, raises an error of its own for an interrupted query
             stopped = Interrupted(number) if number is not None and isinstance(error, Exception) else error
-            known = _known(stopped)
-            if known is None:
+            failure = _known(stopped)
+            if failure is None:
                 raise
-            keep_detail_of(known)
-            typer.echo(printable(str(known)), err=True)
+            keep_detail_of(failure)
+            typer.echo(printable(str(failure)), err=True)
             sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 
 

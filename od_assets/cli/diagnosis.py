@@ -544,9 +544,9 @@ def _kinds(
         yield name, fault.is_faulty, faulty, among
         if name.endswith("_unlisted") and faulty:
             table = listed_for(fault.column)
-            lost = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
-            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost})").fetchall()
-            yield f"{fault.column}{_LOST_ZEROS}", lost, without_zeros, faulty
+            lost_zeros = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
+            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost_zeros})").fetchall()
+            yield f"{fault.column}{_LOST_ZEROS}", lost_zeros, without_zeros, faulty
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:

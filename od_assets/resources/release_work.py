@@ -131,11 +131,11 @@ class ReleaseWork(Generic[P, G]):
         drawn = self.is_drawn
         if drawn:
             self.hold_to_reading()
-        here = self.series.records_are_here and not drawn
+        reads_file = self.series.records_are_here and not drawn
         file = self.series.records_path(self.key.period)
         with (
             nullcontext() if drawn else self.staged.read_with(self.series.reading),
-            source_kept(self.folder, file) if here else nullcontext(),
+            source_kept(self.folder, file) if reads_file else nullcontext(),
         ):
             yield self.staged.records
 

@@ -81,9 +81,9 @@ class Comparison(Declaration):
 
         Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
         """
-        known, step = synthetic_data_sets(), "correct the declaration of the comparison"
+        data_sets, step = synthetic_data_sets(), "correct the declaration of the comparison"
         synthetic = {
-            name: choose("synthetic data set", name, known, code="OD-EVALUATION-UNKNOWN", next_step=step)
+            name: choose("synthetic data set", name, data_sets, code="OD-EVALUATION-UNKNOWN", next_step=step)
             for name in self.synthetic
         }
         return synthetic | {table.name: table.reader(self.project) for table in self.tables}

@@ -154,8 +154,8 @@ class ShapedTree:
         for level in range(1, tree.depth + 1):
             split = 0 if tree.refines_origin(level) else 1
             pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
-            above, below, whole = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
-            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
+            above, below, undivided = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
+            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, undivided / undivided.sum()))
         return cls(steps, (origin, destination), nodes)
 
     def means(self, values: Iterator[Reals]) -> list[float]:

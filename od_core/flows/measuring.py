@@ -107,11 +107,11 @@ def run_level(
             estimates.append(nodes)
             yield noisy
 
-    kept = measurements.once(step, draw)
+    noisy_values = measurements.once(step, draw)
     all_nodes = [nodes for nodes in estimates if nodes is not None]
     if all_nodes and len(all_nodes) == len(estimates):
-        return kept, Nodes.joined(step.level, all_nodes)
-    return kept, estimate(plan, step, parents, kept)
+        return noisy_values, Nodes.joined(step.level, all_nodes)
+    return noisy_values, estimate(plan, step, parents, noisy_values)
 
 
 def measure(

@@ -165,9 +165,9 @@ class InfTDARefined(InfTDA):
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
         choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
-        for what, name, known in choices:
-            step = f"choose {', '.join(known[:-1])} or {known[-1]}"
-            refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
+        for what, name, allowed in choices:
+            step = f"choose {', '.join(allowed[:-1])} or {allowed[-1]}"
+            refuse_unknown(what, name, allowed, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
             raise _wrong_option(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",

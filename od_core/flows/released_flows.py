@@ -359,21 +359,21 @@ class ReleasedFlows(ABC):
             OdError: if a level, an area, the breakdown or the category is unknown, or there are no :attr:`intervals`.
         """
         tree = self.tree
-        meant = [
+        zones_of_sides = [
             geography.zones_in(geography.level_number(level), codes)
             for geography, level, codes in (
                 (tree.origin, origin_level, origins),
                 (tree.destination, destination_level, destinations),
             )
         ]
-        inside = meant[0][self.leaves.origin] & meant[1][self.leaves.destination]
+        inside = zones_of_sides[0][self.leaves.origin] & zones_of_sides[1][self.leaves.destination]
         if segment is None and category is None:
             trips = int(self.leaves.trips[inside].sum())
-            lower, upper = self.intervals.of_sum(*meant)
+            lower, upper = self.intervals.of_sum(*zones_of_sides)
         else:
             k = find(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
+            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*zones_of_sides))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     def weighted_sum(

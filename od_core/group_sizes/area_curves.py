@@ -482,11 +482,11 @@ class NoisyAreas:
 
     def histograms(self) -> Counts:
         """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
-        histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
+        histograms, areas_done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
-            block = slice(done, done + len(smoothed.means))
+            block = slice(areas_done, areas_done + len(smoothed.means))
             histograms[block] = _rounded(smoothed.means, self.totals[block])
-            done = block.stop
+            areas_done = block.stop
         return histograms
 
     def fitted_chain(self) -> Reals:

@@ -612,8 +612,8 @@ class Ledger:
             parts = {period: charged_by(facts, period) for period in periods}
             charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
             of_caps = balances(entries, domain, charged_periods, by_release=False)
-        left = {part: balance.left for balance in of_caps for part in balance.of}
-        return {period: min(left[part] for part in charged) for period, charged in parts.items()}
+        remaining = {part: balance.left for balance in of_caps for part in balance.of}
+        return {period: min(remaining[part] for part in charged) for period, charged in parts.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.

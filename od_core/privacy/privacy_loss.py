@@ -222,18 +222,18 @@ def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float
     """
     low, high = 0, 0  # high is 0 until it is found
     guess, tries = start, 0
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     while high != low + 1:
         delta_of_guess = delta_at(guess)
         if delta_of_guess <= delta:
             low = guess
         else:
             high = guess
-        here = math.log(guess), math.log(delta_of_guess / delta)
-        if before is not None:
-            slope = max((here[1] - before[1]) / (here[0] - before[0]), 1.0)
-        before, tries = here, tries + 1
-        proposal = int(guess * math.exp(min(max(-here[1] / slope, -1.0), 1.0)))
+        point = math.log(guess), math.log(delta_of_guess / delta)
+        if previous is not None:
+            slope = max((point[1] - previous[1]) / (point[0] - previous[0]), 1.0)
+        previous, tries = point, tries + 1
+        proposal = int(guess * math.exp(min(max(-point[1] / slope, -1.0), 1.0)))
         if tries > 8:
             proposal = (low + high) // 2 if high else 2 * low
         guess = max(low + 1, min(proposal, high - 1) if high else proposal)

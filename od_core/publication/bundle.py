@@ -426,7 +426,7 @@ def write_bundle(
     codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
     listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
-    done: dict[str, Written] = {}
+    written_files: dict[str, Written] = {}
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
@@ -435,14 +435,14 @@ def write_bundle(
         return content
 
     for file, content in zip(listed, in_order(write, listed), strict=True):
-        done[file.name] = content
+        written_files[file.name] = content
         if tell is not None:
-            tell(len(done), len(listed), file.name)
+            tell(len(written_files), len(listed), file.name)
     refuse_holes(folder, tables)
-    package = json_text(filled_data("datapackage.json", **values, written=done))
-    done[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+    package = json_text(filled_data("datapackage.json", **values, written=written_files))
+    written_files[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
-    checksums = checksum_lines({name: content.digest for name, content in done.items()}).encode()
+    checksums = checksum_lines({name: content.digest for name, content in written_files.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
 

@@ -241,18 +241,18 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
         rows = "held"
     trips = next((name for name in _TRIPS if name in types), None)
     present = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
-    wanted = (
+    expected = (
         _summary(connection, expected_rows, types, trips)
         if isinstance(expected_rows, str)
         else (expected_rows, None, None)
     )
-    if expected_rows is None or present == wanted or present[0] == wanted[0] == 0:
+    if expected_rows is None or present == expected or present[0] == expected[0] == 0:
         return None
-    if present[:2] == wanted[:2]:
+    if present[:2] == expected[:2]:
         return f"has {present[0]:,} rows, but other values"
     has, lacks = (
         f"{rows:,} rows" + ("" if trips is None else f" and {total or 0:,} trips")
-        for rows, total, _ in (present, wanted)
+        for rows, total, _ in (present, expected)
     )
     return f"has {has} instead of {lacks}"
 

@@ -191,14 +191,14 @@ class RecordFormat:
     outside_period: OutsidePeriod = "refuse"
 
     def __post_init__(self) -> None:
-        given = [option for option in get_args(Option) if getattr(self, option) is not None]
-        for option in given:
+        given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
+        for option in given_options:
             if option not in self.takes:
                 raise _fault(
                     f"reader {self.name!r} does not take the option {option}: its files always have the same format"
                 )
-        if "table" in given and len(given) > 1:
-            raise _fault(f"the option {given[0]} does not apply to a table of a DuckDB file")
+        if "table" in given_options and len(given_options) > 1:
+            raise _fault(f"the option {given_options[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
         for fault, value, allowed in (

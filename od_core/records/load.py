@@ -92,10 +92,10 @@ class RecordQuery(ABC):
             if column_in(name, list(types)) is None:
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
-            meant = (
+            declarations = (
                 "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
             )
-            step = f"write {meant} of trips of a row, next to the path of the files"
+            step = f"write {declarations} of trips of a row, next to the path of the files"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:

@@ -184,8 +184,8 @@ def count_in_spark(
                 lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
             )
             if counters is not None:
-                kept = _asked(session, relations, COUNTERS)
-                counters.keep(_counters(kept, store, f"{folder}/{_USERS}").to_batches())
+                counters_of_users = _asked(session, relations, COUNTERS)
+                counters.keep(_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)

@@ -561,8 +561,8 @@ def move_to_profile(
     sigma = math.sqrt(variances.max(initial=1.0))
     families = variances, totals, parents, offsets, bits, sigma
     _fit(weights, *families, moved, fitted, squares, cells)
-    whole, number = pooled(cells, squares, cells.astype(np.float64))
-    deviation = np.maximum(np.divide(whole, number, out=np.zeros(SIZES), where=number > 0), 0)
+    square_sums, number = pooled(cells, squares, cells.astype(np.float64))
+    deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
     _move(*families, fitted, deviation, most, moved)
     return moved
 

@@ -104,13 +104,13 @@ def changes(
 
 def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
     """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys."""
-    both = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
-    trips, down, up, reach_down = _ends(both, "old")
-    new_trips, new_down, new_up, new_reach_down = _ends(both, "new")
+    merged = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
+    trips, down, up, reach_down = _ends(merged, "old")
+    new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
     change = new_trips - trips
     lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
     upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
-    table = both[cell].assign(before=trips, after=new_trips, change=change)
+    table = merged[cell].assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)

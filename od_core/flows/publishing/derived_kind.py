@@ -400,10 +400,10 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
         pd.DataFrame({"origin": leaves.origin, "destination": leaves.destination, "trips": leaves.trips})
         for leaves in (flows.releases[-1].leaves, flows.leaves)
     )
-    both = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
-    both = both.fillna(0).astype(np.int64)
-    moved = (both["trips_estimated"] - both["trips_released"]).abs()
-    largest = both.loc[moved.nlargest(LISTED).index]
+    merged = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
+    merged = merged.fillna(0).astype(np.int64)
+    difference = (merged["trips_estimated"] - merged["trips_released"]).abs()
+    largest = merged.loc[difference.nlargest(LISTED).index]
     largest = largest[largest["trips_estimated"] != largest["trips_released"]]
     ends = [largest[side].to_numpy(np.int32) for side in ("origin", "destination")]
     rows = pd.DataFrame({"released": largest["trips_released"], "estimated": largest["trips_estimated"]})
@@ -411,4 +411,4 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
         rows[side] = np.array(geography.labels[-1], dtype=object)[end]
     if intervals and len(rows):
         rows["lower"], rows["upper"] = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
-    return {"compared": len(both), "changed": int((moved > 0).sum()), "rows": rows.to_dict("records")}
+    return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}
