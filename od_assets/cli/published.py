@@ -180,9 +180,9 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
     folders = Folders()
-    place, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
+    bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
-        newest_revisions(place, releases[0])  # refuses a name of no series first
+        newest_revisions(bundles, releases[0])  # refuses a name of no series first
         raise OdError(
             "OD-SUM-NAMES",
             f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
@@ -192,7 +192,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif is_series:
         period = periods.replace("..", "--")
-        keys = newest_releases(place, releases[0], Period(period))
+        keys = newest_releases(bundles, releases[0], Period(period))
     else:
         raise OdError(
             "OD-SUM-NAMES",
@@ -200,7 +200,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
             next_step="name a series with --periods, or name releases without it",
         )
     folders.refuse_lost(*keys)
-    print_derived(publish_sum(place, keys, period), "summed", as_json=as_json)
+    print_derived(publish_sum(bundles, keys, period), "summed", as_json=as_json)
 
 
 def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
@@ -289,8 +289,8 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
     bundle = Folders().bundle_named(release)
-    place = current_project().var / "disclosure" if folder is None else folder
-    result = write_disclosure(bundle, place, within=folder is None)
+    target = current_project().var / "disclosure" if folder is None else folder
+    result = write_disclosure(bundle, target, within=folder is None)
     if as_json:
         print_json(result.facts())
         return

@@ -198,15 +198,15 @@ class Forecast:
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
         declared, is_total = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
-        place = [name for name in _PLACE if name in self.errors]
-        by_level = self.errors[declared & is_total][[*place, *COLUMNS[4:]]]
+        row_names = [name for name in _PLACE if name in self.errors]
+        by_level = self.errors[declared & is_total][[*row_names, *COLUMNS[4:]]]
         by_size = _columns_by(self.errors[declared & ~is_total], "size_class")
         against = _columns_by(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [name for name in (*place, *CLASS_NAMES) if name in by_size]
+                [name for name in (*row_names, *CLASS_NAMES) if name in by_size]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }

@@ -260,10 +260,10 @@ def _listening(address: str, port: int) -> socket.socket:
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
     project = current_project()
-    stated = project.root / "workspace.yaml"
+    workspace_file = project.root / "workspace.yaml"
     target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.root.name)
-    if stated.is_file():
-        target = WorkspaceFileTarget([str(stated)])
+    if workspace_file.is_file():
+        target = WorkspaceFileTarget([str(workspace_file)])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
         workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")

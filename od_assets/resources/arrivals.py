@@ -110,8 +110,8 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
 
 def _differs(file: Path, stated: dict[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
-    state, read = file_state(file), stated["state"]
-    return state != read and (state[0] != read[0] or _digest(file, *state) != stated["digest"])
+    state, stated_state = file_state(file), stated["state"]
+    return state != stated_state and (state[0] != stated_state[0] or _digest(file, *state) != stated["digest"])
 
 
 @lru_cache(maxsize=1024)

@@ -85,14 +85,14 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
                 if request.run_key in requested:
                     correct = "if its run failed, correct its file or run it by hand"
                     messages.append(f"{newest.key} was requested; {correct}")
-        new = [key for key in ready if key not in requested][:_MOST]
+        run_keys = [key for key in ready if key not in requested][:_MOST]
         reason = "; ".join(messages[-_MOST:]) or f"Every ended period of {series.name} is published."
-        if new and messages:
+        if run_keys and messages:
             context.log.info(reason)
         return dg.SensorResult(
-            run_requests=[ready[key] for key in new],
-            skip_reason=None if new else dg.SkipReason(reason),
-            cursor=json.dumps(sorted({*(requested & ready.keys()), *new})),
+            run_requests=[ready[key] for key in run_keys],
+            skip_reason=None if run_keys else dg.SkipReason(reason),
+            cursor=json.dumps(sorted({*(requested & ready.keys()), *run_keys})),
         )
 
     return arrivals

@@ -153,11 +153,11 @@ class _Translation:
 
     def _inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
         """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks."""
-        read = set(self.checked[step])
+        inputs = set(self.checked[step])
         for key in written:
             sources = chain.from_iterable(self._sources(key).values())
             parents = self.graph.get(key).parent_keys if self.graph.has(key) else ()
-            read |= {*parents, *(source.asset_key for source in sources)}
+            inputs |= {*parents, *(source.asset_key for source in sources)}
         assets = [
             InputDataset(
                 self.namespace,
@@ -165,7 +165,7 @@ class _Translation:
                 facets=self._facets(key),
                 inputFacets=self._assertions(step, key) if done and not self._is_confidential(key) else {},
             )
-            for key in sorted(read.difference(written))
+            for key in sorted(inputs.difference(written))
         ]
         declared = [source for key in written for source in self._metadata(key).get(SOURCES, [])]
         return [*assets, *(self._file(source) for source in declared)]
@@ -181,11 +181,11 @@ class _Translation:
 
     def _file(self, source: str) -> InputDataset:
         """Return a declared file or address of records or zones; of the run's period if there is a file of each."""
-        place = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
-        parts = urlsplit(place)
+        address = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
+        parts = urlsplit(address)
         if parts.scheme:
             return InputDataset(f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/"))
-        return InputDataset("file" if place.startswith("/") else self.namespace, place)
+        return InputDataset("file" if address.startswith("/") else self.namespace, address)
 
     def _output(self, key: dg.AssetKey) -> OutputDataset:
         """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""

@@ -66,8 +66,8 @@ def declaration_files(project: Project | None = None) -> list[Path]:
 def component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
-    return stated.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
+    type_line = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
+    return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
 def declarations_of(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:

@@ -207,10 +207,10 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
         raise geography_fault(
             "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
         )
-    fits = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
-    if not fits.all():
+    is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
+    if not is_valid.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
-        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(fits))]!r}")
+        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(is_valid))]!r}")
 
 
 # Names of levels, and areas with their parents.

@@ -137,14 +137,14 @@ def _geoparquet(path: Path, column: str) -> _Read:
     try:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])
-        place = facts["primary_column"]
-        described, shapes = facts["columns"][place], table[place]
+        shape_column = facts["primary_column"]
+        described, shapes = facts["columns"][shape_column], table[shape_column]
         encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError for a damaged page
         raise_alone(_boundaries_fault(f"{path.name} cannot be read as GeoParquet", repr(error)))
     if encoding != "WKB":
         raise _boundaries_fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
-    names = [name for name in table.column_names if name != place]
+    names = [name for name in table.column_names if name != shape_column]
     if column not in names:
         raise no_column("the file of boundaries", column, names, (column,))
     identity = (system or {}).get("id", {})

@@ -303,11 +303,11 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     at least 0. Raises OdError if a value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
-    near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
+    rounded = apportioned(frame, noisy, relaxed_prices(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(max(values.max(), -values.min())) for values in noisy))
     if sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT:
-        return made_exact(frame, noisy, near)
-    return near
+        return made_exact(frame, noisy, rounded)
+    return rounded
 
 
 # Rounding of the real solution to integers, from the top down: each area's histogram is divided among its children.

@@ -133,8 +133,8 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
                 for k in range(value + 1, value + number + 1):
                     merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
             else:
-                place = value - low[child]
-                merged[number_merged : number_merged + number] = slopes[child, place : place + number]
+                first_slope = value - low[child]
+                merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
             number_merged += number
         merged[:number_merged].sort()
         skipped = begin - _taken(lowest - 1, node, first_child, noisy, total, low, size, slopes)

@@ -501,9 +501,9 @@ class SqliteChain(Chain):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
                 mode, state = "ro&immutable=1", self._path.stat()
-        place = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
-            with closing(_opened(place)) as connection:
+            with closing(_opened(uri)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:

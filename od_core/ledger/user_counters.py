@@ -234,10 +234,10 @@ class UserCounters:
 
     def _stated(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
-        stated = stored_identity(self.confidential, key).get("counters")
-        if stated is None:
+        stored = stored_identity(self.confidential, key).get("counters")
+        if stored is None:
             raise self._lost(f"{key} was drawn without counters of users", "the confidential folder")
-        return str(stated)
+        return str(stored)
 
     def _of_another_key(self, what: str) -> OdError:
         return self._lost(f"{what} were made with another key than the present one", "confidential/hmac.key")

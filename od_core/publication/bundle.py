@@ -468,12 +468,12 @@ def differing_files(made: Path, public: Path) -> list[str]:
     one_software = _software_of(made) == _software_of(public)
     names = {file.name for file in (*made.iterdir(), *public.iterdir())}
     worded = [] if one_software else [file.name for file in made.iterdir() if file.name.endswith(_WORDED)]
-    apart = {CERTIFICATE, CHECKSUMS, *worded}
-    changed = {name for name in names - apart if not _same(made / name, public / name, one_software=one_software)}
+    excluded = {CERTIFICATE, CHECKSUMS, *worded}
+    changed = {name for name in names - excluded if not _same(made / name, public / name, one_software=one_software)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
     faulty = {name for name, _ in faulty_files(public)}
-    return sorted(changed | (faulty & apart) | ({CHECKSUMS} if faulty - apart - changed else set()))
+    return sorted(changed | (faulty & excluded) | ({CHECKSUMS} if faulty - excluded - changed else set()))
 
 
 def _same(file: Path, public: Path, *, one_software: bool) -> bool:
@@ -509,8 +509,8 @@ def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
 
     The sentences, the software and the format of the bundle are not compared.
     """
-    apart = (*_SENTENCES, _BUNDLE_FORMAT, "software")
-    return all(made.get(name) == fact for name, fact in public.items() if name not in apart)
+    excluded = (*_SENTENCES, _BUNDLE_FORMAT, "software")
+    return all(made.get(name) == fact for name, fact in public.items() if name not in excluded)
 
 
 def _content(path: Path) -> Any:

@@ -35,10 +35,10 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
     """
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
-    for name, present in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
+    for name, column_names in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
         if described := DATABASE.get(name):
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
-            comments = ((column, text) for column, text in described.columns.items() if column in present)
+            comments = ((column, text) for column, text in described.columns.items() if column in column_names)
             texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
             connection.execute("; ".join(f"COMMENT ON {what} IS {quoted_text(text)}" for what, text in texts.items()))
 

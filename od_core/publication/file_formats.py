@@ -106,9 +106,9 @@ def _geopackage(path: Path) -> Iterator[sqlite3.Connection]:
 
 def same_content(file: Path, other: Path) -> bool:
     """Return whether two files of a format in :data:`CONTENTS` have equal content, whatever software wrote them."""
-    read = CONTENTS[file.suffix]
+    content_of = CONTENTS[file.suffix]
     try:
-        return bool(read(file) == read(other))
+        return bool(content_of(file) == content_of(other))
     except Exception:  # noqa: BLE001  # any exception of a library means that a file is damaged
         return False
 
@@ -129,8 +129,8 @@ def _arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
     import openmatrix
 
     with openmatrix.open_file(str(path)) as file:
-        read = {node._v_pathname: node.read() for node in file.walk_nodes("/", "Array")}
-    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in read.items()}
+        arrays = {node._v_pathname: node.read() for node in file.walk_nodes("/", "Array")}
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
 _OPENERS: dict[str, Callable[[Path], object]] = {
@@ -223,8 +223,8 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = None if file.table is None else [column.name for column in file.table.columns]
     expected_rows = file.rows() if callable(file.rows) else file.rows
-    read = _ROWS[path.suffix](path)
-    columns, rows = read if isinstance(read, tuple) else (read.schema.names, read)
+    contents = _ROWS[path.suffix](path)
+    columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
     if expected_rows is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
         expected_rows = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
@@ -240,19 +240,19 @@ def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleF
         connection.register("held", rows)
         rows = "held"
     trips = next((name for name in _TRIPS if name in types), None)
-    present = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
+    actual = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
     expected = (
         _summary(connection, expected_rows, types, trips)
         if isinstance(expected_rows, str)
         else (expected_rows, None, None)
     )
-    if expected_rows is None or present == expected or present[0] == expected[0] == 0:
+    if expected_rows is None or actual == expected or actual[0] == expected[0] == 0:
         return None
-    if present[:2] == expected[:2]:
-        return f"has {present[0]:,} rows, but other values"
+    if actual[:2] == expected[:2]:
+        return f"has {actual[0]:,} rows, but other values"
     has, lacks = (
         f"{rows:,} rows" + ("" if trips is None else f" and {total or 0:,} trips")
-        for rows, total, _ in (present, expected)
+        for rows, total, _ in (actual, expected)
     )
     return f"has {has} instead of {lacks}"
 

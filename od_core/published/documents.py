@@ -404,10 +404,10 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
         OdError: as in :func:`disclosure_documents`; the folder is a file, or lies in a bundle that does not list it.
     """
     key, documents = disclosure_documents(bundle)
-    place = folder / key.folder if within else folder
-    _refuse_unsuitable(place)
-    changed = [name for name, text in documents.items() if write_if_other(place / name, text.encode())]
-    return Disclosure(key, place, tuple(changed))
+    target = folder / key.folder if within else folder
+    _refuse_unsuitable(target)
+    changed = [name for name, text in documents.items() if write_if_other(target / name, text.encode())]
+    return Disclosure(key, target, tuple(changed))
 
 
 def _refuse_unsuitable(folder: Path) -> None:

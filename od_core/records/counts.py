@@ -351,12 +351,12 @@ def finish_count_files(
     Raises OdError if the ranks of two files overlap, or the folder is complete already.
     """
     ordered = sorted(files, key=lambda file: file.first)
-    apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
+    are_apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
     listed: Any = [asdict(file) for file in ordered]
     if breakdowns:
         listed = {"files": listed, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
     manifest = json.dumps(listed).encode()
-    if not apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
+    if not are_apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
         raise OdError("OD-COUNTS-TWICE", "leaf pairs were counted twice", next_step="count into a new folder")
     return CountFiles(store, folder)
 

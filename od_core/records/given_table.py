@@ -137,11 +137,11 @@ def loaded_trips(
         _refuse_no_text(column, is_zone=role not in segments)
     is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
-        read = (*(names[role] for role in codes), IN_PERIOD, *user)
+        used = (*(names[role] for role in codes), IN_PERIOD, *user)
         step = (
             'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
         )
-        refuse_unused([name for name in present if name not in read], described, f"{step} of trips of a row")
+        refuse_unused([name for name in present if name not in used], described, f"{step} of trips of a row")
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
     inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
     loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))

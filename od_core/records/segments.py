@@ -297,8 +297,8 @@ class SegmentSource:
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
     """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
     declared = {breakdown.name: breakdown for breakdown in breakdowns}
-    read = [source.breakdown for source in sources]
-    missing = next((name for name in declared if name not in read), None)
+    breakdowns_read = [source.breakdown for source in sources]
+    missing = next((name for name in declared if name not in breakdowns_read), None)
     if missing is not None:
         message = f"no column is declared for the categories of {missing!r}"
         raise OdError("OD-SEGMENT-SOURCE", message, next_step="declare the column that they are read from")

@@ -103,10 +103,10 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
         first = None
     else:
         order = np.lexsort(words[::-1])
-        new = np.ones(len(points), dtype=np.bool_)
-        new[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
-        trips = np.diff(np.flatnonzero(new), append=len(points))
-        first = order[new]
+        begins_cell = np.ones(len(points), dtype=np.bool_)
+        begins_cell[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
+        trips = np.diff(np.flatnonzero(begins_cell), append=len(points))
+        first = order[begins_cell]
     rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
     rows[:, -1] = trips
     if first is not None:
@@ -378,10 +378,10 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
             child = part_of(rows[i, dimension], begins, start, end)
             child_last[child] += 1
             child_trips[child] += rows[i, width - 1]
-        place = first
+        next_row = first
         for child in range(start, end):
-            child_first[child] = place
-            place += child_last[child]
+            child_first[child] = next_row
+            next_row += child_last[child]
             child_last[child] = child_first[child]  # for now, the next free position
         for child in range(start, end):
             limit = child_first[child + 1] if child + 1 < end else last

@@ -101,9 +101,9 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
 
 def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     """Return measured levels, top level first, with their estimates."""
-    passed, fitted = list(up(levels)), list[FittedLevel]()
+    from_below, fitted = list(up(levels)), list[FittedLevel]()
     for level in levels:
-        z, v, (total, siblings) = passed.pop()
+        z, v, (total, siblings) = from_below.pop()
         own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
         if fitted:
             above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
@@ -198,9 +198,9 @@ class FamilyFit:
         sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
         sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of run_sums
         of_leaves = below = sums[sizes]
-        passed = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
-        next(passed)  # the leaves
-        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], passed, strict=True):
+        from_below = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
+        next(from_below)  # the leaves
+        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
             weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
             part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))

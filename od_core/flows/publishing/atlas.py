@@ -116,10 +116,10 @@ class _Columns:
             largest = int(np.abs(values).max(initial=0))
             value_type = next((name for name, limit in _TYPES if largest < limit), value_type)
         content = np.ascontiguousarray(values, dtype=f"<{value_type}").tobytes()
-        place = {"type": value_type, "start": self._length, "length": len(values)}
+        location = {"type": value_type, "start": self._length, "length": len(values)}
         self.pieces += [content, b"\0" * (-len(content) % _ALIGNMENT)]
         self._length += len(content) + len(self.pieces[-1])
-        return place
+        return location
 
 
 def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
