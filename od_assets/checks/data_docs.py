@@ -24,7 +24,7 @@ class Page(DefaultJinjaPageView):
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)
+        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)  # that of the first page of this class
 
 
 class IndexPage(Page, DefaultJinjaIndexPageView):

@@ -34,9 +34,10 @@ class _Loader(yaml.SafeLoader):
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
         """Return the mapping of a YAML node. A name that is written twice is an error."""
-        names = [name.value for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
-        for (name, _), text in zip(node.value, names, strict=False):
-            if names.count(text) > 1:
+        names = [name for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
+        texts = [name.value for name in names]
+        for name, text in zip(names, texts, strict=True):
+            if texts.count(text) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
         return super().construct_mapping(node, deep=deep)
 

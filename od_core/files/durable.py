@@ -90,7 +90,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     The two folders are exchanged in one step if the file system can do so. Otherwise, a crash may leave no folder at
     ``folder``, but never one with only a part of its content.
     """
-    if _exchanged(folder, by):
+    if _could_exchange(folder, by):
         by.rename(aside)
     else:
         folder.rename(aside)
@@ -98,15 +98,15 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     sync(folder.parent)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _could_exchange(folder: Path, other: Path) -> bool:
     """Exchange two folders in one step, and return True. Return False if the system or the file system cannot do so."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
-    if exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+    if exchange(_HERE, os.fsencode(folder), _HERE, os.fsencode(other), _EXCHANGE) == 0:
         return True
     if (number := ctypes.get_errno()) not in _NO_EXCHANGE:
-        raise OSError(number, os.strerror(number), str(one))
+        raise OSError(number, os.strerror(number), str(folder))
     return False
 
 

@@ -35,7 +35,7 @@ from od_core.files.durable import (
 from od_core.ledger.chain import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.file_formats import is_read_whole, opens, refuse_holes, refuse_unreadable, same_content
+from od_core.publication.file_formats import is_read_whole, opens, refuse_faulty_files, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
@@ -438,7 +438,7 @@ def write_bundle(
         written_files[file.name] = content
         if tell is not None:
             tell(len(written_files), len(listed), file.name)
-    refuse_holes(folder, tables)
+    refuse_faulty_files(folder, tables)
     package = json_text(filled_data("datapackage.json", **values, written=written_files))
     written_files[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
@@ -469,14 +469,14 @@ def differing_files(made: Path, public: Path) -> list[str]:
     names = {file.name for file in (*made.iterdir(), *public.iterdir())}
     worded = [] if one_software else [file.name for file in made.iterdir() if file.name.endswith(_WORDED)]
     excluded = {CERTIFICATE, CHECKSUMS, *worded}
-    changed = {name for name in names - excluded if not _same(made / name, public / name, one_software=one_software)}
+    changed = {name for name in names - excluded if not _agree(made / name, public / name, one_software=one_software)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
     faulty = {name for name, _ in faulty_files(public)}
     return sorted(changed | (faulty & excluded) | ({CHECKSUMS} if faulty - excluded - changed else set()))
 
 
-def _same(file: Path, public: Path, *, one_software: bool) -> bool:
+def _agree(file: Path, public: Path, *, one_software: bool) -> bool:
     """Return whether two files have the same bytes, or the same content if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
@@ -500,8 +500,7 @@ def _certificates_agree(made: Path, public: Path) -> bool:
         return False
     if len({content.get("software", {}).get("od-release") for content in (new, old)}) > 1:
         return _numbers_agree(new, old)
-    same_facts: bool = new | {"software": None} == old | {"software": None}
-    return same_facts
+    return bool(new | {"software": None} == old | {"software": None})
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:

@@ -171,10 +171,10 @@ _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
 
-def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
     """Yield the name of each file that has other rows or columns than the bundle's tables, and the fault in words.
 
-    Of the files of its kind, those without rows are not read.
+    Files for which neither a table nor rows are defined are not read.
     """
     import duckdb  # takes a third of a second
 
@@ -190,14 +190,14 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
 
 
 def is_read_whole(file: BundleFile) -> bool:
-    """Return whether :func:`holes` reads a file to its end. It does not if rows are only counted."""
+    """Return whether :func:`faulty_files` reads a file to its end. It does not if rows are only counted."""
     compared = (file.table is not None or file.rows is not None) and not callable(file.rows)
     return compared and Path(file.name).suffix in _READ_WHOLE
 
 
-def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
-    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`holes`."""
-    if faults := dict(holes(folder, files)):
+def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
+    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`faulty_files`."""
+    if faults := dict(faulty_files(folder, files)):
         for name in faults:
             refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(

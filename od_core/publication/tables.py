@@ -26,7 +26,7 @@ class BundleFile:
         table: definition of the table in the file; None if the file contains no table.
         rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
             files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
-            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.holes`.
+            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.faulty_files`.
     """
 
     name: str

@@ -345,13 +345,14 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     zipped = zip_beside(place)
     if not zipped.is_file():
         return f"{zipped.name} is missing"
-    if not _same(place / CHECKSUMS, target / CHECKSUMS):
+    if not _is_copy(place / CHECKSUMS, target / CHECKSUMS):
         for name, fault in faulty_files(place):
             return f"{name} {fault}"
-    return None if _same(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
+    return None if _is_copy(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
 
 
-def _same(file: Path, other: Path) -> bool:
+def _is_copy(file: Path, other: Path) -> bool:
+    """Return whether the other file exists and has the same content."""
     return other.is_file() and file_digest(other) == file_digest(file)
 
 
@@ -361,14 +362,14 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
     The checksums are copied last. Where they are there already, the other files were copied before.
     """
     target, sums = folder / release.folder, release.place / CHECKSUMS
-    if not _same(sums, target / CHECKSUMS):
+    if not _is_copy(sums, target / CHECKSUMS):
         for name in sorted(stated_digests(release.place)):
             _copy(release.place / name, target / name)
             yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
     zipped, target_zip = zip_beside(release.place), zip_beside(target)
-    if not _same(zipped, target_zip):
+    if not _is_copy(zipped, target_zip):
         _copy(zipped, target_zip)
         yield f"{release.folder}.zip"
 

@@ -25,7 +25,7 @@ from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
-from od_core.publication.file_formats import holes
+from od_core.publication.file_formats import faulty_files
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published.opening import bundle_kind_of
@@ -176,7 +176,7 @@ def _differences(
     if not changed:
         return
     listed = [file for file in kind.files(release, facts) if (published.bundle / file.name).is_file()]
-    lacking = dict(holes(published.bundle, listed))
+    lacking = dict(faulty_files(published.bundle, listed))
     for file in changed:
         if file in lacking:
             yield f"{INCOMPLETE}: {file} {lacking[file]}"

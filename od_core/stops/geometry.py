@@ -265,7 +265,7 @@ PRIME = (1 << 31) - 1
 ROUNDS = 3
 
 
-def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
+def boxes_fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
     This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in

@@ -30,7 +30,7 @@ from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
 from od_core.publication.templates import filled, filled_data, filled_markup
-from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
+from od_core.stops.geometry import Bounds, Grid, MapGrid, boxes_fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
@@ -324,7 +324,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         noisy counts, or to 0 if that sum is negative.
         """
         boxes, counts = release.measured, release.counts
-        if not fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
+        if not boxes_fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
             yield "the boxes overlap or do not cover the grid"
         if (counts < 0).any():
             yield "a count is below 0"

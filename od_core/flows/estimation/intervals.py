@@ -155,20 +155,20 @@ class Intervals:
         return all(fit.nothing_dropped for fit in self.fits)
 
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
-        """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
+        """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.best_cells(*levels) for fit in self.fits]
         cells: tuple[Numbers, Numbers] = estimated[0][:2]
-        if len(estimated) > 1:
+        if len(estimated) > 1:  # cells that any release estimates
             numbers = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
             origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
             cells = origins.astype(np.int32), destinations.astype(np.int32)
         upper = upper_end(self._estimates(levels, estimated, *cells), upper_bound)
         place = find_pairs(*cells, origin, destination, width)
         upper[place[place >= 0]] = 0
-        dropped = [fit.largest_dropped(*levels) for fit in self.fits]
-        estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
-        return int(max(upper.max(initial=0), estimated_by_none))
+        dropped = [bound for fit in self.fits if (bound := fit.largest_dropped(*levels)) is not None]
+        of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0  # cells that no release estimates
+        return int(max(upper.max(initial=0), of_other_cells))
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
