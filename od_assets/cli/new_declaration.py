@@ -556,11 +556,11 @@ def places_of(name: str) -> tuple[Path, Path]:
     """Return the paths of the new files of a release and its data set. Raises OdError for a bad or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
     project = current_project()
-    places = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
-    for path in (places[0].parent, places[1]):
+    paths = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
+    for path in (paths[0].parent, paths[1]):
         if path.exists():
             raise _already_there(path)
-    return places
+    return paths
 
 
 def _already_there(path: Path) -> OdError:
@@ -606,7 +606,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
-    places = places_of(name)
+    release_file, data_set_file = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
@@ -619,8 +619,8 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
-        _make_file(places[1], yaml_block(data_set), undo)
-        _make_file(places[0], text, undo)
+        _make_file(data_set_file, yaml_block(data_set), undo)
+        _make_file(release_file, text, undo)
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
         for path in warehouse:
             _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
@@ -629,7 +629,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
-            write_text(places[1], yaml_block(data_set))
+            write_text(data_set_file, yaml_block(data_set))
         series = declaration(name)
         try:
             series.plan(geography, period)
@@ -638,7 +638,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
             raise error.changed(next_step=step) from None
         Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
         refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
-    return [*places, *warehouse], geography.area_counts
+    return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:

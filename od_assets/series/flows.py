@@ -185,7 +185,7 @@ class Sides:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the digests of both geographies."""
+        """Digest of the geography; if there are two, SHA-256 of both digests."""
         digests = f"{self.origin.digest} {self.destination.digest}"
         return self.origin.digest if self.other is None else sha256(digests.encode()).hexdigest()
 

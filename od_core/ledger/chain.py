@@ -263,8 +263,8 @@ class Chain(ABC):
         self._verified = NONE
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
-        """Connection of :meth:`kept_open`, which is used only while :meth:`_holder` returns the same as at first."""
-        self._kept_by: object = None
+        """Connection of :meth:`kept_open`, used only while :meth:`_circumstances` returns the same as at first."""
+        self._kept_in: object = None
 
     @contextmanager
     def _entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
@@ -303,19 +303,19 @@ class Chain(ABC):
         """Open a new connection to write."""
 
     @abstractmethod
-    def _holder(self) -> object:
+    def _circumstances(self) -> object:
         """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
 
     def _shared(self) -> Any:
         """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""
-        return self._kept if self._kept is not None and self._kept_by == self._holder() else None
+        return self._kept if self._kept is not None and self._kept_in == self._circumstances() else None
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(OdError, self._error):  # the first transaction reports any fault
             self._kept = self._connect()
-            self._kept_by = self._holder()
+            self._kept_in = self._circumstances()
         try:
             yield
         finally:
@@ -514,7 +514,7 @@ class SqliteChain(Chain):
                     next_step="run it again",
                 )
 
-    def _holder(self) -> object:
+    def _circumstances(self) -> object:
         """Return the thread, and the device and inode of the file now at the path; None for no file."""
         try:
             status = self._path.stat()
@@ -640,8 +640,8 @@ class PostgresChain(Chain):
     def _entries_of(self, connection: Connection[dict[str, Any]]) -> Entries:
         return Entries(connection, placeholder="%s")
 
-    def _holder(self) -> object:
-        """Return whether the server has closed the connection that is kept open."""
+    def _circumstances(self) -> object:
+        """Return whether the server has closed the kept connection; no other change ends its use."""
         return self._kept is not None and self._kept.closed
 
     @contextmanager

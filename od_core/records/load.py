@@ -376,10 +376,10 @@ def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -
     return bool(rows >= _MANY_ROWS and pairs == rows)
 
 
-def _of_first_rows(source: Path, form: RecordFormat, asked: list[str]) -> tuple[int, ...]:
+def _of_first_rows(source: Path, form: RecordFormat, aggregates: list[str]) -> tuple[int, ...]:
     """Return the values of SQL aggregates over the first rows of a file."""
     with opened(source, form) as file:
-        counts: tuple[int, ...] = file.relation.limit(FIRST_ROWS).aggregate(", ".join(asked)).fetchall()[0]
+        counts: tuple[int, ...] = file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0]
     return counts
 
 
