@@ -530,23 +530,23 @@ def _nearest(
     is returned if a tolerance would be above 100 %.
     """
 
-    def needed(targets: Sequence[Target], runs: int = 0) -> float:
-        different = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
-        return target_budget(plan, list(different.values()), known, runs).rho
+    def rho_for(targets: Sequence[Target], runs: int = 0) -> float:
+        distinct = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
+        return target_budget(plan, list(distinct.values()), known, runs).rho
 
     most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
-    unchanged = needed(wanted)
+    unchanged = rho_for(wanted)
 
     def widened(allowed: float) -> tuple[Target, ...] | None:
         rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
         for _ in range(8):
             # A little more, so that the rounded budget is within the cap.
-            tried = min(factor * math.sqrt(rho / allowed) * 1.001, most)
-            if tried == factor:
+            wider_factor = min(factor * math.sqrt(rho / allowed) * 1.001, most)
+            if wider_factor == factor:
                 break
-            factor = tried
+            factor = wider_factor
             targets = tuple(target.relaxed(factor) for target in wanted)
-            rho = needed(targets)
+            rho = rho_for(targets)
             if rho <= allowed and factor < smallest:
                 smallest, nearest = factor, targets
                 if rho > 0.98 * allowed:  # near enough
@@ -556,4 +556,4 @@ def _nearest(
     nearest = widened(float(cap))
     if nearest is None or runs == 0:
         return nearest
-    return widened(float(cap) * needed(nearest) / needed(nearest, runs))
+    return widened(float(cap) * rho_for(nearest) / rho_for(nearest, runs))
