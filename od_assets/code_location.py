@@ -34,7 +34,7 @@ _VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 
 
 def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
-    """Return what Dagster's function of this name returns, without the broken declarations of this package.
+    """Return the result of Dagster's function of this name, without the broken declarations of this package.
 
     The log names each of them, and a sensor fails with their faults. In ``dg check defs``, nothing is left out, and a
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
@@ -71,8 +71,7 @@ def unloadable(why: str | Exception) -> OdError:
     """Return the error for a project whose definitions cannot be loaded.
 
     An exception is named by its kind and its last line of the project. Its text is left out, because it may hold a
-    password, or what a template of a declaration stands for. Only Dagster's text on invalid definitions is kept, which
-    names assets and resources.
+    password, or what a template stands for. Only Dagster's text on invalid definitions is kept, which names assets.
     """
     message = why if isinstance(why, str) else f"{type(why).__name__}{_place(why)}"
     if isinstance(why, dg.DagsterInvalidDefinitionError):
@@ -82,23 +81,23 @@ def unloadable(why: str | Exception) -> OdError:
 
 
 def _place(error: Exception) -> str:
-    """Return the last line of the project that an exception passed through, in words; else an empty text."""
+    """Return in words the last line of the project that an exception passed through; an empty text if there is none."""
     root = current_project().root.resolve()
-    own = [
+    lines = [
         line
         for line in traceback.extract_tb(error.__traceback__)
         if Path(line.filename).resolve().is_relative_to(root) and "site-packages" not in line.filename
     ]
-    return f" in {Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
+    return f" in {Path(lines[-1].filename).name}, line {lines[-1].lineno}" if lines else ""
 
 
 def _stated(project: Project) -> dg.Definitions:
     """Return the definitions in the module of a project. Raises OdError if it has none, or is another project's."""
     module = importlib.import_module(project.module)
-    own, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
-    if own is not None and other is not None and own.root != other.root:  # what was installed is in no project
+    this, other = (project_above(Path(place).resolve().parent) for place in (project.defs, str(module.__file__)))
+    if this is not None and other is not None and this.root != other.root:  # what was installed is in no project
         raise unloadable(
-            f"Python imports {project.module} from another copy of the project, {other.root}, not from {own.root}"
+            f"Python imports {project.module} from another copy of the project, {other.root}, not from {this.root}"
         )
     found = getattr(module, "defs", None)
     definitions = found() if callable(found) else found
@@ -108,7 +107,7 @@ def _stated(project: Project) -> dg.Definitions:
 
 
 def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
-    """Return what a function loads from the folder of declarations; if that fails, without the broken ones.
+    """Return the result of a loader of declarations; if it fails, load again without the broken declarations.
 
     Raises what the function raises if no declaration is broken, and OdError if there is no warehouse without one.
     """
@@ -127,42 +126,42 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     before = list(patterns)
     patterns.extend(glob.escape(path.parent.name) for path in faults)
     try:
-        rest = load()
+        definitions = load()
     finally:
         patterns[:] = before
-    if "od_warehouse" not in (rest.resources or {}):
+    if "od_warehouse" not in (definitions.resources or {}):
         raise _as_one(faults.values())
     for path, fault in faults.items():
         _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
-    return dg.Definitions.merge(rest, dg.Definitions(sensors=[_faults_sensor(faults)]))
+    return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_faults_sensor(faults)]))
 
 
 @contextmanager
 def _current(path: Path) -> Iterator[None]:
     """Make the project of a path the current one: Dagster may load several, from a folder that is in none of them."""
-    stated, root = os.environ.get("OD_PROJECT"), next(filter(project_at, (path, *path.parents)), None)
-    if root is None or (stated and project_at(Path(stated).resolve()) is None):  # a folder of data
+    stated_folder, root = os.environ.get("OD_PROJECT"), next(filter(project_at, (path, *path.parents)), None)
+    if root is None or (stated_folder and project_at(Path(stated_folder).resolve()) is None):  # a folder of data
         yield
         return
     os.environ["OD_PROJECT"] = str(root)
     try:
         yield
     finally:
-        if stated is None:
+        if stated_folder is None:
             del os.environ["OD_PROJECT"]
         else:
-            os.environ["OD_PROJECT"] = stated
+            os.environ["OD_PROJECT"] = stated_folder
 
 
 @contextmanager
 def _without_schemas() -> Iterator[None]:
     """Load definitions without the JSON Schemas of all components, which take half a second, for Dagster's UI."""
-    made = load_defs.get_library_json_enriched_defs
+    original = load_defs.get_library_json_enriched_defs
     load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
     try:
         yield
     finally:
-        load_defs.get_library_json_enriched_defs = made
+        load_defs.get_library_json_enriched_defs = original
 
 
 def _faults_sensor(faults: dict[Path, OdError]) -> dg.SensorDefinition:

@@ -14,7 +14,7 @@ _IS_1_12 = Version(dg.__version__) < Version("1.13")
 
 
 def owned_by(owners: Sequence[str]) -> dict[str, Any]:
-    """Return the argument ``owners`` of a job, schedule or sensor, which have none in Dagster 1.12."""
+    """Return the argument ``owners`` of a job, schedule or sensor; Dagster 1.12 has no such argument."""
     return {} if _IS_1_12 else {"owners": list(owners)}
 
 
@@ -22,7 +22,7 @@ class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster'
     """A job with owners. Dagster would warn whenever it resolves one, in every step of every run: owners are beta."""
 
     def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:
-        """Return the resolved job, without these warnings. Those of other jobs stay."""
+        """Return the resolved job without warnings that owners are beta. Such warnings of other jobs stay."""
         with without_beta_warnings():
             return super().resolve(*arguments, **named)
 

@@ -49,7 +49,7 @@ def public_failures() -> Iterator[None]:
 
 
 def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
-    """Return one line for each failed check, and for each reason that failed steps state; else one per failed step.
+    """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
 
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
     """
@@ -66,14 +66,14 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
     for asset, failure in failures:
         if failure and failure.description:
             reasons.setdefault(failure.description, asset)
-    said = [f"{asset}: {reason}" for reason, asset in reasons.items()]
-    return [*lines, *said] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
+    sentences = [f"{asset}: {reason}" for reason, asset in reasons.items()]
+    return [*lines, *sentences] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
 
 
 def asset_of(step: str | None) -> str:
     """Return the key of the asset that a step makes or checks, as Dagster writes keys."""
-    found = _STEP.fullmatch(step or "")
-    return str(step) if found is None else f"{found[1]}{'/levels' if found[2] else ''}/{found[3]}"
+    match = _STEP.fullmatch(step or "")
+    return str(step) if match is None else f"{match[1]}{'/levels' if match[2] else ''}/{match[3]}"
 
 
 def _is(event: dg.DagsterEvent, kind: str) -> bool:

@@ -37,7 +37,7 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
         return 128 + self.number
 
     def to_error(self) -> OdError:
-        """Return the error that says so."""
+        """Return the OdError that names the signal and what was left undone."""
         return OdError(
             "OD-INTERRUPTED",
             f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else ""),
@@ -60,17 +60,17 @@ def interruptible() -> Iterator[None]:
     for end in _PIPE:
         os.set_blocking(end, False)
     signal.set_wakeup_fd(_PIPE[1], warn_on_full_buffer=False)
-    told = sys.unraisablehook
+    previous_hook = sys.unraisablehook
 
     def hook(ignored: "sys.UnraisableHookArgs") -> None:
         if not isinstance(ignored.exc_value, Interrupted):  # the pipe has the number of a signal in a finalizer
-            told(ignored)
+            previous_hook(ignored)
 
     sys.unraisablehook = hook
     try:
         yield
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = previous_hook
         signal.set_wakeup_fd(-1)
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -58,7 +58,7 @@ Sources = Mapping[str, list[dg.TableColumnDep]]
 
 
 def columns_of(asset: dg.AssetKey | list[str], names: Iterable[str]) -> list[dg.TableColumnDep]:
-    """Return columns of an upstream asset, as sources of a column."""
+    """Return columns of an upstream asset, for the lineage of a column."""
     return [dg.TableColumnDep(asset, name) for name in names]
 
 
@@ -68,9 +68,9 @@ def same_columns(asset: dg.AssetKey | list[str], columns: Iterable[Column]) -> S
 
 
 def with_columns(*columns: Column, sources: Sources | None = None) -> dict[str, Any]:
-    """Return asset metadata with the schema and the lineage of a table that has these columns.
+    """Return asset metadata with the schema of a table of these columns, and with its lineage if it has ``sources``.
 
-    A column that ``sources`` leaves out has none. It is None for a table without lineage.
+    ``sources`` are the upstream columns by column; a column that it lacks has no lineage.
     """
     described = [dg.TableColumn(column.name, _TYPES[column.type], description=column.description) for column in columns]
     return with_schema(dg.TableSchema(described), sources)
@@ -92,7 +92,10 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
     fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
     fields += [] if columns.user is None else [("user", "string", "User id.")]
-    fields += [(one.loaded, "string", f"Category of the trip, from column {one.column}.") for one in columns.segments]
+    fields += [
+        (segment.loaded, "string", f"Category of the trip, from column {segment.column}.")
+        for segment in columns.segments
+    ]
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 
 
@@ -192,6 +195,7 @@ def release_metadata(kind: Kind[R], release: R, balance: Balance) -> dict[str, A
 
 
 def _content(release: Any) -> dict[str, Any]:
+    """Return what a release contains: numbers of its kind and, for flows, the largest ones."""
     if isinstance(release, Release):
         largest = labelled(release.tree, release.flows.nlargest(10, "trips"))
         return {"trips": int(release.leaves.trips.sum()), "largest_flows": table(largest)}
@@ -206,8 +210,8 @@ def report_metadata(kind: Kind[R], release: R, certificate: Certificate, folder:
     """Return metadata on a published release: its guarantee, its report, the pictures of the report, and its bundle."""
     drawn = kind.pictures(release, certificate)
     pictures = [f"![{in_markdown(title)}]({data_address(picture)})" for title, picture in drawn.items()]
-    shown = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
-    return published_metadata(certificate, folder) | shown
+    metadata = allowed(pictures=dg.MetadataValue.md("\n\n".join(pictures))) if pictures else {}
+    return published_metadata(certificate, folder) | metadata
 
 
 def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]:
@@ -228,8 +232,10 @@ def published_metadata(certificate: Certificate, folder: Path) -> dict[str, Any]
 def flow_tables(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any]:
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
-    shown = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
-    return allowed(largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **shown)
+    metadata = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
+    return allowed(
+        largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **metadata
+    )
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
@@ -250,7 +256,7 @@ def _above(value: Fraction) -> float:
 def _narrow(summary: pd.DataFrame) -> pd.DataFrame:
     """Return a table of levels that fits into the UI: one column for the level, and rounded numbers."""
     if "origin_level" in summary:
-        named = summary["origin_level"] + " x " + summary["destination_level"]
-        summary = summary.drop(columns=["origin_level", "destination_level"]).assign(level=named)
+        levels = summary["origin_level"] + " x " + summary["destination_level"]
+        summary = summary.drop(columns=["origin_level", "destination_level"]).assign(level=levels)
     summary = summary.rename(columns={"public_pairs": "pairs", "noise_standard_deviation": "noise_sd"})
     return summary.round(1)

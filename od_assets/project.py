@@ -45,9 +45,9 @@ class Project:
         """
         if context is None:
             return current_project()
-        root, stated = context.project_root, os.environ.get("OD_PROJECT")
-        if stated and project_at(Path(stated).resolve()) is None:
-            root = Path(stated).resolve()
+        root, folder = context.project_root, os.environ.get("OD_PROJECT")
+        if folder and project_at(Path(folder).resolve()) is None:
+            root = Path(folder).resolve()
         return cls(root, context.defs_module_path, f"{context.defs_module_name.rpartition('.')[0]}.definitions")
 
     @property
@@ -58,20 +58,20 @@ class Project:
     @property
     def var(self) -> Path:
         """Folder of everything that releases write: ``OD_VAR``, or ``var`` in the project."""
-        stated = os.environ.get("OD_VAR")
-        return Path(stated).resolve() if stated else self.root / "var"
+        folder = os.environ.get("OD_VAR")
+        return Path(folder).resolve() if folder else self.root / "var"
 
 
 def current_project() -> Project:
-    """Return the project of the command line.
+    """Return the project that the command line works on.
 
     It is the folder in ``OD_PROJECT``; otherwise the nearest Dagster project, from the working directory upwards;
     otherwise the checkout that contains this package. If the folder in ``OD_PROJECT`` is not a Dagster project, it is
     the root of the data, and the declarations are those of the project that would be found without it. Raises OdError
     if there is no project.
     """
-    stated = os.environ.get("OD_PROJECT")
-    if stated and (found := project_at(Path(stated).resolve())) is not None:
+    folder = os.environ.get("OD_PROJECT")
+    if folder and (found := project_at(Path(folder).resolve())) is not None:
         return found
     here = Path.cwd().resolve()
     nearest = project_above(here) or project_at(CHECKOUT)
@@ -82,7 +82,7 @@ def current_project() -> Project:
             " [tool.dg.project]",
             next_step="change to the folder of a project, name it in OD_PROJECT, or make one: create-dagster project",
         )
-    return replace(nearest, root=Path(stated).resolve()) if stated else nearest
+    return replace(nearest, root=Path(folder).resolve()) if folder else nearest
 
 
 def project_above(place: Path) -> Project | None:
@@ -95,15 +95,16 @@ def project_at(root: Path) -> Project | None:
 
     Raises OdError if its package cannot be found.
     """
-    stated = _dg_settings(root).get("project")
-    if not isinstance(stated, dict) or "root_module" not in stated:
+    settings = _dg_settings(root).get("project")
+    if not isinstance(settings, dict) or "root_module" not in settings:
         return None
-    package = str(stated["root_module"])
-    defs = _module_folder(root, str(stated.get("defs_module", f"{package}.defs")))
-    return Project(root, defs, str(stated.get("code_location_target_module", f"{package}.definitions")))
+    package = str(settings["root_module"])
+    defs = _module_folder(root, str(settings.get("defs_module", f"{package}.defs")))
+    return Project(root, defs, str(settings.get("code_location_target_module", f"{package}.definitions")))
 
 
 def _dg_settings(root: Path) -> dict[str, Any]:
+    """Return the settings of ``dg`` from ``dg.toml`` or ``pyproject.toml``; empty if there are none."""
     for name, path in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
         try:
             settings = _parsed(root / name, (root / name).stat().st_mtime_ns)
@@ -151,8 +152,8 @@ def dagster_home(var: Path) -> Path:
 
 def stated_home() -> Path | None:
     """Return the folder in ``DAGSTER_HOME`` if it has a ``dagster.yaml``, as the home of a team's own Dagster has."""
-    stated = os.environ.get("DAGSTER_HOME")
-    return Path(stated).resolve() if stated and (Path(stated) / DAGSTER_SETTINGS.name).is_file() else None
+    home = os.environ.get("DAGSTER_HOME")
+    return Path(home).resolve() if home and (Path(home) / DAGSTER_SETTINGS.name).is_file() else None
 
 
 def prepare_dagster_home() -> Path:
@@ -160,12 +161,12 @@ def prepare_dagster_home() -> Path:
 
     The folder below ``var`` is created with this package's settings, and ``DAGSTER_HOME`` is set to it.
     """
-    own, stated = dagster_home(current_project().var), stated_home()
-    if stated is not None and stated != own:
-        return stated
-    make_folder(own)
-    settings, present = DAGSTER_SETTINGS.read_bytes(), own / DAGSTER_SETTINGS.name
+    own_home, stated_folder = dagster_home(current_project().var), stated_home()
+    if stated_folder is not None and stated_folder != own_home:
+        return stated_folder
+    make_folder(own_home)
+    settings, present = DAGSTER_SETTINGS.read_bytes(), own_home / DAGSTER_SETTINGS.name
     if not present.exists() or present.read_bytes() != settings:
         write_durably(present, lambda file: file.write_bytes(settings), mode=PUBLIC_FILE_MODE)
-    os.environ["DAGSTER_HOME"] = str(own)
-    return own
+    os.environ["DAGSTER_HOME"] = str(own_home)
+    return own_home

@@ -37,7 +37,7 @@ console = PlainConsole(width=None if sys.stdout.isatty() else 120)
 
 
 def print_json(facts: Any) -> None:
-    """Print what a command found as JSON, for programs."""
+    """Print the result of a command as JSON, for programs."""
     print(json.dumps(facts, indent=2))
 
 

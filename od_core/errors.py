@@ -44,8 +44,8 @@ def one_line(text: str) -> str:
     'there is no file /lake/{{ env.WORD }}.csv'
     """
     text = " ".join(text.split())
-    found = "|".join(map(_found, sorted(_HIDDEN, key=len, reverse=True)))
-    return re.sub(found, lambda match: _HIDDEN[match[0]], text) if found else text
+    hidden = "|".join(map(_pattern, sorted(_HIDDEN, key=len, reverse=True)))
+    return re.sub(hidden, lambda match: _HIDDEN[match[0]], text) if hidden else text
 
 
 def public_address(address: str) -> str:
@@ -62,8 +62,8 @@ def public_address(address: str) -> str:
     return f"{scheme}{sign}{re.split('[?;]', re.sub(_USER, '', rest))[0]}" if sign else address
 
 
-def _found(value: str) -> str:
-    """Return the regular expression of a hidden value in a text."""
+def _pattern(value: str) -> str:
+    """Return the regular expression that finds a hidden value in a text; a short or common one only in its own word."""
     if len(value) < 4 or re.fullmatch("[a-z]+", value):
         return f"(?<=['\"]){re.escape(value)}(?=['\"])"
     return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"
@@ -117,8 +117,8 @@ class OdError(Exception):
 
     def changed(self, **arguments: str) -> OdError:
         """Return a copy of the error that was created with some other arguments."""
-        mine = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
-        return OdError(**{**mine, "confidential_detail": self.confidential_detail, **arguments})
+        fields = {name: getattr(self, name) for name in ("code", "message", "next_step", "spent", "file")}
+        return OdError(**{**fields, "confidential_detail": self.confidential_detail, **arguments})
 
     def in_file(self, name: str) -> OdError:
         """Return a copy of the error that is the fault of a file, with whose name its message begins."""
@@ -234,7 +234,7 @@ def nearest_known(name: object, known: tuple[str, ...]) -> str:
 
 def _closest(name: object, known: tuple[str, ...], cutoff: float) -> str | None:
     """Return the most similar known name, ignoring case, or None if no difflib ratio is at least ``cutoff``."""
-    in_any_case = {one.casefold(): one for one in known}
+    in_any_case = {known_name.casefold(): known_name for known_name in known}
     close = difflib.get_close_matches(str(name).casefold(), in_any_case, n=1, cutoff=cutoff)
     return in_any_case[close[0]] if close else None
 

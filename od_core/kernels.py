@@ -73,11 +73,11 @@ def _njit(function: Callable[..., Any]) -> Any:
     state = _state(function)
     _USED.add(state)
     settings: Any = config  # numba sets its values from the environment on import
-    given, settings.CACHE_DIR = settings.CACHE_DIR, str(folder / state)  # njit reads it now, for this function alone
+    previous, settings.CACHE_DIR = settings.CACHE_DIR, str(folder / state)  # njit reads it now, for this function alone
     try:
         return numba.njit(nogil=True, cache=True)(function)
     finally:
-        settings.CACHE_DIR = given
+        settings.CACHE_DIR = previous
 
 
 @cache
@@ -99,6 +99,7 @@ def cache_folder() -> Path | None:
 
 
 def _places() -> list[Path]:
+    """Return the folders in which compiled functions are looked for, the preferred one first."""
     if given := os.environ.get("NUMBA_CACHE_DIR"):
         return [Path(given)]
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111  # Path fails without a home

@@ -44,8 +44,8 @@ def in_order(work: Callable[[Piece], Result], pieces: Iterable[Piece]) -> Iterat
     with ThreadPoolExecutor(threads() - 1, "od", initializer=setattr, initargs=mark) as others:
         running: deque[tuple[Piece, Future[Result]]] = deque()
 
-        def submit(some: Iterable[Piece]) -> None:
-            running.extend((piece, others.submit(work, piece)) for piece in some)
+        def submit(next_pieces: Iterable[Piece]) -> None:
+            running.extend((piece, others.submit(work, piece)) for piece in next_pieces)
 
         submit(first)
         try:
@@ -78,7 +78,7 @@ def _work_here(work: Callable[[Piece], Result], running: deque[tuple[Piece, Futu
 
 @contextmanager
 def _marked(name: str) -> Iterator[None]:
-    """Set a mark of this thread during the context."""
+    """Set an attribute of the thread-local marks during this context."""
     before = getattr(_THIS_THREAD, name, False)
     setattr(_THIS_THREAD, name, True)
     try:
@@ -111,10 +111,10 @@ def on_one_thread() -> AbstractContextManager[None]:
 
 def memory() -> int:
     """Return the memory in bytes that this process may use: that of the machine or, if lower, of its control group."""
-    whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     with suppress(OSError, ValueError):  # no control group, or no limit ("max")
-        whole = min(whole, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
-    return whole
+        memory = min(memory, int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="ascii")))
+    return memory
 
 
 def threads() -> int:
@@ -140,7 +140,7 @@ def finished_first() -> Iterator[None]:
         yield
         return
     before = {number: signal.getsignal(number) for number in INTERRUPTS}
-    asked: list[int] = []
+    signals: list[int] = []
 
     def restore() -> None:
         for number, handler in before.items():
@@ -148,7 +148,7 @@ def finished_first() -> Iterator[None]:
                 signal.signal(number, handler)
 
     def wait(number: int, _frame: FrameType | None) -> None:
-        asked.append(number)
+        signals.append(number)
         restore()
 
     for number, handler in before.items():
@@ -158,5 +158,5 @@ def finished_first() -> Iterator[None]:
         yield
     finally:
         restore()
-        if asked:
-            signal.raise_signal(asked[0])
+        if signals:
+            signal.raise_signal(signals[0])

@@ -56,9 +56,9 @@ class Registry(dict[str, Callable[..., T]]):
         try:
             return maker(**options)
         except TypeError:
-            known = nearest_known(", ".join(options), tuple(signature(maker).parameters))
+            suggestion = nearest_known(", ".join(options), tuple(signature(maker).parameters))
             raise OdError(
                 "OD-MECHANISM-OPTIONS",
-                f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({known})",
+                f"mechanism {mechanism!r} does not have the options: {', '.join(options)} ({suggestion})",
                 next_step="correct the mechanism's options",
             ) from None

@@ -53,9 +53,9 @@ def rehearse() -> None:
         modes = {"mode": ["car", "bus"]}
         release(by_mode, geography, unit=unit, budget=budget, mechanism=mechanism, segments=modes)
     for mechanism in (InfTDARefined(), InfTDARefined(keep_all_cap=0)):
-        made = release(flows, learned, unit=unit, budget=budget, mechanism=mechanism)
-        made.intervals.by_area(1)
-        next(made.replicates(1))
+        releases = release(flows, learned, unit=unit, budget=budget, mechanism=mechanism)
+        releases.intervals.by_area(1)
+        next(releases.replicates(1))
     groups = pd.DataFrame({"group": range(6), "area": ["a1", "a2", "a3", "b1", "b2", "b2"], "size": [0, 1, 1, 2, 5, 0]})
     pure = Budget(epsilon=1)
     for name in GROUP_SIZE_MECHANISMS:

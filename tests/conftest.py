@@ -131,7 +131,7 @@ def equal_bundles_read_once() -> Iterator[None]:
     """
     from od_core.publication import bundle, file_formats
 
-    opens, holes = file_formats.opens, file_formats.holes
+    opens, faulty_files = file_formats.opens, file_formats.faulty_files
     readable, faults = dict[tuple[str, bytes], bool](), dict[tuple[object, ...], list[tuple[str, str]]]()
 
     def opens_once(path: Path) -> bool:
@@ -142,17 +142,17 @@ def equal_bundles_read_once() -> Iterator[None]:
             readable[asked] = opens(path)
         return readable[asked]
 
-    def holes_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+    def faulty_files_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
         there = ((path.name, digest(path)) for path in sorted(folder.iterdir()))
         asked = (*there, *(file.name for file in files))
         if asked not in faults:
-            faults[asked] = [*holes(folder, files)]
+            faults[asked] = [*faulty_files(folder, files)]
         yield from faults[asked]
 
     with pytest.MonkeyPatch.context() as patch:
         for module in (bundle, file_formats):
             patch.setattr(module, "opens", opens_once)
-        patch.setattr(file_formats, "holes", holes_once)
+        patch.setattr(file_formats, "faulty_files", faulty_files_once)
         patch.setattr(file_formats, "reading_database", in_shared_database)
         yield
     if shared_database.cache_info().currsize:

@@ -58,6 +58,7 @@ def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the geography, the records and the confidential counts."""
     geography, raw_trips = source_assets(series)
     zones = columns_of(geography.key, series.placing_columns)
     sources = {
@@ -86,6 +87,7 @@ def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets that measure and estimate the levels: two a level in the first band, then one for each band."""
     first, *lower = series.level_bands
     above = [level for level in series.measurement_levels if level < first[0]]  # an exact root, by segment alone
     levels = [_measurement_asset(series, level) for level in above]
@@ -96,6 +98,7 @@ def _level_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _measured_keys(series: FlowSeries) -> list[list[str]]:
+    """Return the asset keys of all noisy tables: those of the measured levels, then those of the area totals."""
     return [*map(series.measurement_key, series.measurement_levels), *series.area_total_keys.values()]
 
 
@@ -109,6 +112,7 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 
 
 def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
+    """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
     zones, counted = columns_of([series.name, "geography"], series.placing_columns), [series.name, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
@@ -196,6 +200,7 @@ def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
+    """Return the asset of the released flows between zones, estimated from all measurements."""
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
@@ -271,6 +276,7 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
 
 
 def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
+    """Return the assets of the released flows and of their bundle."""
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
     sources = same_columns(leaves, columns)
 
@@ -285,11 +291,11 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         )
 
     zones = columns_of([series.name, "geography"], series.placing_columns)
-    same, intervals = same_columns(flows.key, columns), _noisy_columns(series)
+    of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
     sources = {
-        **same,
-        ORIGIN.name: [*same[ORIGIN.name], *zones],
-        DESTINATION.name: [*same[DESTINATION.name], *zones],
+        **of_flows,
+        ORIGIN.name: [*of_flows[ORIGIN.name], *zones],
+        DESTINATION.name: [*of_flows[DESTINATION.name], *zones],
         LOWER.name: intervals,
         UPPER.name: intervals,
     }
@@ -301,18 +307,19 @@ def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
     bundle = dg.AssetKey([series.name, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    own, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
-    if isinstance(own["partitions_def"], dg.TimeWindowPartitionsDefinition):
+    definition, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
+    if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=1 - MOST, allow_nonexistent_upstream_partitions=True)
 
-    @dg.asset(**own, deps=[dg.AssetDep(bundle, partition_mapping=before)])
+    @dg.asset(**definition, deps=[dg.AssetDep(bundle, partition_mapping=before)])
     def assisted(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
-            found = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
-        sources = [source["release"] for source in found.certificate["sources"]]
-        context.log.info(f"Published {found.key} in {found.folder}, from {', '.join(sources)}. Nothing was charged.")
-        metadata = published_metadata(found.certificate, found.folder)
-        trips = int(found.flows.leaves.trips.sum())
-        return made(file_digest(found.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
+            published = publish_assisted(od_warehouse.releases, series.release_of(context.partition_key))
+        sources = [source["release"] for source in published.certificate["sources"]]
+        key, folder = published.key, published.folder
+        context.log.info(f"Published {key} in {folder}, from {', '.join(sources)}. Nothing was charged.")
+        metadata = published_metadata(published.certificate, published.folder)
+        trips = int(published.flows.leaves.trips.sum())
+        return made(file_digest(published.folder / CERTIFICATE), **metadata, trips=trips, releases=len(sources))
 
     return assisted

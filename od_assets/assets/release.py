@@ -77,7 +77,7 @@ _STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
 def stated(
     series: Series[Any, Any], asset: str, metadata: dict[str, Any], *, key: list[str] | None = None, **words: Any
 ) -> dict[str, Any]:
-    """Return the definition of an asset but for what it depends on: what ``assets.yaml`` states and all assets share.
+    """Return the definition of an asset without its dependencies, from ``assets.yaml`` and what all assets share.
 
     Args:
         asset: name of the asset, in ``assets.yaml`` and, unless ``key`` is given, the last part of its key.
@@ -187,10 +187,10 @@ def bundle_asset(
             f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
             f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
         )
-        shown = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
+        metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
         if isinstance(release, Release):
-            shown |= flow_tables(release, facts, release_context)
-        return made(file_digest(folder / CERTIFICATE), **shown)
+            metadata |= flow_tables(release, facts, release_context)
+        return made(file_digest(folder / CERTIFICATE), **metadata)
 
     if series.freshness is None:
         return bundle

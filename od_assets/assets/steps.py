@@ -44,7 +44,7 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "unit": series.unit,
         "key": confidential.key(),
         "fault_threshold": series.fault_threshold,
@@ -52,7 +52,7 @@ def count(work: FlowWork, folder: str) -> None:
         "counters": work.counters,
     }
     if series.engine is None:
-        count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **asked)
+        count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **options)
         return
     from od_core.spark.counting import count_in_spark
 
@@ -66,7 +66,7 @@ def count(work: FlowWork, folder: str) -> None:
         folder,
         record_format=series.record_format,
         time_zone=series.periods.time_zone,
-        **asked,
+        **options,
     )
 
 
@@ -98,8 +98,8 @@ def refine(work: FlowWork, _: str) -> None:
         for level in dict.fromkeys(step.level for step in steps[band.number]):
             staged.save_estimate(level, refined_pieces(band, parts, level), refined=True)
     for breakdown in plan.breakdowns:
-        own = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
-        staged.save_segments(breakdown, own)
+        pieces = ((leaves, segments[breakdown.name]) for leaves, segments in segment_pieces(bands[-1], parts))
+        staged.save_segments(breakdown, pieces)
     parts.store.remove(ATTEMPTS)
 
 
@@ -109,6 +109,7 @@ def attempt(work: FlowWork) -> Work:
 
 
 def _workers(work: FlowWork) -> Workers:
+    """Return the workers for the parts of a release: threads, or Spark if the series has an engine."""
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
@@ -137,18 +138,18 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     write_durably(task, lambda file: file.write_bytes(cloudpickle.dumps((series, work.key, step, argument))))  # type: ignore[no-untyped-call]
     write_durably(log, lambda file: file.write_bytes(b""))
     command = shlex.join([*series.engine.submit, str(Path(__file__)), str(task)])
-    said: list[dict[str, str]] = []
+    messages: list[dict[str, str]] = []
     try:
         done = dg.PipesSubprocessClient().run(
             context=context, command=["sh", "-c", f"exec {command} >>{shlex.quote(str(log))} 2>&1"]
         )
-        said = [dict(message) for message in done.get_custom_messages()]
+        messages = [dict(message) for message in done.get_custom_messages()]
     except Exception as error:  # noqa: BLE001  # any exception of Pipes; the log says more
         with log.open("a", encoding="utf-8") as file:
             file.write(f"{type(error).__name__}: {error}\n")
     finally:
         task.unlink(missing_ok=True)
-    if not said:
+    if not messages:
         raise OdError(
             "OD-SPARK-SUBMIT",
             "spark-submit ended without an outcome of the step",
@@ -156,8 +157,8 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
             spent=STAYS_CHARGED,
         )
     log.unlink(missing_ok=True)
-    if "code" in said[-1]:
-        raise OdError(**said[-1])
+    if "code" in messages[-1]:
+        raise OdError(**messages[-1])
 
 
 def main() -> None:
@@ -192,18 +193,18 @@ _ONE_OF_ALL = re.compile(r"(\d+) of (\d+): (.*)")
 
 def one_of_all(entry: dg.EventLogEntry) -> tuple[int, int, str] | None:
     """Return the number, the total and the name in a message such as ``3 of 40: flows.csv``, or None."""
-    found = _ONE_OF_ALL.match(entry.user_message)
-    return None if found is None else (int(found[1]), int(found[2]), found[3])
+    match = _ONE_OF_ALL.match(entry.user_message)
+    return None if match is None else (int(match[1]), int(match[2]), match[3])
 
 
 def now_and_then(say: Callable[[str], None]) -> Callable[[int, int, str], None]:
     """Return a function that passes messages such as ``3 of 40: flows.csv`` to ``say``, at most once in two seconds."""
-    said = time.monotonic()
+    last_time = time.monotonic()
 
     def tell(number: int, parts: int, name: str) -> None:
-        nonlocal said
-        if time.monotonic() - said >= _SECONDS_BETWEEN:
-            said = time.monotonic()
+        nonlocal last_time
+        if time.monotonic() - last_time >= _SECONDS_BETWEEN:
+            last_time = time.monotonic()
             say(f"{number} of {parts}: {name}")
 
     return tell

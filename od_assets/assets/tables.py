@@ -103,7 +103,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of trips with stops. Their columns depend on the places of a trip."""
     columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
-    drawn = [column for column in columns if column.name not in counted_only]
+    drawn_columns = [column for column in columns if column.name not in counted_only]
     cells = cell_columns(series.dimensions)
     every_cell = columns_of([series.name, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([series.name, "noisy_boxes"])
@@ -112,7 +112,7 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
         series,
         {
             "trip_cells": (cells, {cell.name: _places(series, number) for number, cell in enumerate(cells)}),
-            "noisy_boxes": (drawn, {column.name: every_cell for column in drawn}),
+            "noisy_boxes": (drawn_columns, {column.name: every_cell for column in drawn_columns}),
             "boxes": (columns, {**same_columns(measured, columns), **counts}),
         },
         cells=lambda plan, values: values // plan.grid.values_per_box,
@@ -121,11 +121,14 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
 
 
 def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
-    """Return the columns that place a trip along a dimension of the grid: longitude, then latitude, of each place."""
+    """Return the columns from which a trip's cell along a dimension of the grid follows.
+
+    Each place of a trip has two dimensions: its longitude, and then its latitude.
+    """
     origin, destination, *stops = series.columns.codes
-    place = [origin, *stops, destination][dimension // 2]
-    code, *degrees = series.placing_columns
+    place_code = [origin, *stops, destination][dimension // 2]
+    zone_code, *degrees = series.placing_columns
     return [
-        *columns_of([series.name, "raw_trips"], [place, "in_period"]),
-        *columns_of([series.name, "geography"], [code, degrees[dimension % 2]]),
+        *columns_of([series.name, "raw_trips"], [place_code, "in_period"]),
+        *columns_of([series.name, "geography"], [zone_code, degrees[dimension % 2]]),
     ]

@@ -24,7 +24,7 @@ class Page(DefaultJinjaPageView):
 
     def __init__(self, custom_styles_directory: str | None = None, custom_views_directory: str | None = None) -> None:
         super().__init__(custom_styles_directory, custom_views_directory)
-        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)
+        self.env = _ENVIRONMENTS.setdefault(type(self), self.env)  # that of the first page of this class
 
 
 class IndexPage(Page, DefaultJinjaIndexPageView):
@@ -40,6 +40,7 @@ class PublicFiles(TupleFilesystemStoreBackend):
     file_mode, folder_mode = PUBLIC_FILE_MODE, PUBLIC_FOLDER_MODE
 
     def _set(self, key: Any, value: Any, **_options: Any) -> Any:
+        """Write a file, as Great Expectations asks for, with the modes of this store. Returns its path."""
         path = Path(self.full_base_directory, self._convert_key_to_filepath(key))  # type: ignore[no-untyped-call]
         make_folder(path.parent, self.folder_mode)
         with os.fdopen(os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, self.file_mode), "wb") as file:

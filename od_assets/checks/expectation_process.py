@@ -24,23 +24,23 @@ def expectation_process() -> Iterator[None]:
     if "great_expectations" in sys.modules:  # a second import in another process would gain nothing
         yield
         return
-    line, theirs = Pipe()
-    with theirs:
+    connection, other_end = Pipe()
+    with other_end:
         process = subprocess.Popen(  # noqa: S603  # our own module
-            [sys.executable, "-m", __name__, str(theirs.fileno())],
+            [sys.executable, "-m", __name__, str(other_end.fileno())],
             env=os.environ | {"PYTHONPATH": os.pathsep.join(path or os.curdir for path in sys.path)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,  # a traceback could quote records
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(other_end.fileno(),),
             process_group=0,  # this process handles interrupts from the keyboard
         )
-    _LINE.append(line)
+    _LINE.append(connection)
     try:
         yield
     finally:
         _LINE.clear()
-        line.close()
+        connection.close()
         process.kill()
         process.wait()
 

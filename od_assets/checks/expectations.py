@@ -49,7 +49,8 @@ def record_faults(columns: Sequence[str], breakdowns: Sequence[Breakdown] = ()) 
     for code in _codes(columns):
         faults[f"{code}_missing"] = RecordFault(code, f"{code} IS NULL", "*")
         faults[f"{code}_unlisted"] = RecordFault(code, f"{code} NOT IN (FROM {listed_for(code)})", code)
-    for column, breakdown in ((loaded_column(one.name), one) for one in breakdowns if one.unknown is None):
+    for breakdown in (declared for declared in breakdowns if declared.unknown is None):
+        column = loaded_column(breakdown.name)
         listed = f'"{column}" IN (FROM {_categories_of(breakdown)})'
         faults[f"{column}_not_a_category"] = RecordFault(column, f"({listed}) IS NOT TRUE", "*")
     return {name: fault for name, fault in faults.items() if fault.column in columns}
@@ -63,7 +64,7 @@ def listed_codes(
     zones: Sequence[str], destinations: Sequence[str], breakdowns: Sequence[Breakdown]
 ) -> dict[str, Sequence[str]]:
     """Return the SQL tables, with the column ``code``, to which the conditions of :func:`record_faults` refer."""
-    categories = {_categories_of(one): one.categories for one in breakdowns}
+    categories = {_categories_of(breakdown): breakdown.categories for breakdown in breakdowns}
     return {ZONES: zones, DESTINATIONS: destinations, **categories}
 
 
@@ -107,7 +108,7 @@ def records_meet_expectations(
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
     columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
-    columns += [loaded_column(one.name) for one in breakdowns]
+    columns += [loaded_column(breakdown.name) for breakdown in breakdowns]
     faults = list(record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]
     expected += [gxe.ExpectColumnToExist(column=column) for column in columns]
@@ -149,8 +150,7 @@ def _summary(
     """Return a table with one row: the columns of the records, all empty, and one column for each kind of fault.
 
     The value of a fault's column is the number of faulty records above the allowed number. If a column of the records
-    is missing, the columns of its faults are missing too, so the expectations on them are not met. Flows have no
-    columns of faults.
+    is missing, the columns of its faults are missing too, so the expectations fail. Flows have no columns of faults.
     """
     with scratch_database(records.parent, records) as connection:
         source = connection.sql(f"FROM {parquet_rows(records)}")
@@ -160,8 +160,8 @@ def _summary(
             for name, codes in lists.items():
                 connection.register(name, pa.table({"code": pa.array(codes, pa.string())}))
             pairs = (f"count(*) FILTER (WHERE {fault.is_faulty}), count({fault.among})" for fault in kinds.values())
-            counts = iter(source.aggregate(", ".join(pairs)).fetchall()[0])
-            for name, faulty, among in zip(kinds, counts, counts, strict=True):
+            counts = source.aggregate(", ".join(pairs)).fetchall()[0]
+            for name, faulty, among in zip(kinds, counts[::2], counts[1::2], strict=True):
                 summary[name] = max(0, faulty - math.floor(fault_threshold * among))
     return pd.DataFrame([summary])
 

@@ -133,8 +133,8 @@ def box_violations(grid: Grid, boxes: pa.Table) -> dict[str, int]:
             pd.DataFrame({"box": range(len(boxes)), "dimension": number, "first_cell": first, "last_cell": last})
         )
         places = np.unique(np.concatenate([[0, size], first, last + 1]))
-        below = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
-        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": below}))
+        weights_before = [0, *(secrets.randbelow(_PRIME) for _ in places[1:])]
+        cuts.append(pd.DataFrame({"dimension": number, "cut": places, "below": weights_before}))
     dimensions = pa.table({"dimension": range(1, grid.dimensions + 1), "size": list(grid.sizes)})
     tables = {"boxes": boxes, "ends": pd.concat(ends), "cuts": pd.concat(cuts), "grid": dimensions}
     return {check: _count(f"boxes_{check}", **tables) for check in ("fill_the_grid", "are_counts", "keep_the_total")}
@@ -228,17 +228,19 @@ def geography_checks(series: Series[Any, Any]) -> AssetChecks:
 
 
 def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the areas that do not partition the level above, in each zone list that the release was made with."""
     warehouse = work.warehouse
-    kept = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
+    files = [(warehouse.geographies / file, zones.levels) for file, zones in work.series.zone_lists.items()]
 
     def violations() -> int:
-        return sum(geography_violations(read_zones(path), levels) for path, levels in kept)
+        return sum(geography_violations(read_zones(path), levels) for path, levels in files)
 
-    read = (f"{path} {file_digest(path)} {levels}" for path, levels in kept)
+    read = (f"{path} {file_digest(path)} {levels}" for path, levels in files)
     return {"is_a_partition": warehouse.once(tuple(read), violations)}
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the listed places of trips with stops that lie outside the map."""
     places = work.series.kept_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
@@ -255,6 +257,7 @@ def record_checks(series: Series[Any, Any]) -> AssetChecks:
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
+    """Count the unmet expectations of the records. They are examined again only after a change of records or areas."""
     series, warehouse, records = work.series, work.warehouse, work.staged.records
     # The pages contain a digest of the numbers of faults, so they stay in the confidential folder.
     docs = warehouse.confidential.subfolder(work.staged.data_docs.relative_to(warehouse.confidential.path))
@@ -312,17 +315,19 @@ def _estimated_levels(plan: ReleasePlan) -> list[int]:
 
 
 def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[int], refined: bool) -> dict[str, int]:
-    plan, estimate = work.plan, partial(work.staged.estimate_table, refined=refined)
+    """Count the violations of each check in the estimates of some levels, each compared with the level above it."""
+    plan, estimate_of = work.plan, partial(work.staged.estimate_table, refined=refined)
     violations, estimated = dict.fromkeys(checks, 0), _estimated_levels(plan)
-    for above, level in zip([None, *estimated], estimated, strict=False):
+    for above, level in zip([None, *estimated[:-1]], estimated, strict=True):
         if level in levels:
-            parents = None if above is None else (above, estimate(above))
-            for check, count in level_violations(plan.tree, level, parents, estimate(level)).items():
+            parents = None if above is None else (above, estimate_of(above))
+            for check, count in level_violations(plan.tree, level, parents, estimate_of(level)).items():
                 violations[check] += count
     return violations
 
 
 def _count_flows(work: FlowWork) -> dict[str, int]:
+    """Count the violations of the checks of released flows, by check."""
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
     zones = {
@@ -354,6 +359,7 @@ def _count_flows(work: FlowWork) -> dict[str, int]:
 
 
 def _count_histograms(work: TableWork[Any, Any]) -> dict[str, int]:
+    """Count violations in released group sizes; a mechanism may not promise two of the properties."""
     plan, mechanism = work.plan, work.plan.mechanism
     violations = group_size_violations(frame_of(plan, work.measured()), work.staged.table())
     promised = {"sum_to_totals": mechanism.keeps_totals, "add_up": mechanism.adds_up}

@@ -7,7 +7,7 @@ from od_core.extras import require
 
 
 def main() -> None:
-    """Run a command of ``od-release``."""
+    """Run a command of ``od-release``, and exit with its code."""
     try:
         require("dagster")
     except OdError as error:

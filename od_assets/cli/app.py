@@ -48,32 +48,32 @@ COMMANDS: dict[str, Callable[..., None]] = {
 STATED = tomllib.loads(Path(__file__).with_name("options.toml").read_text(encoding="utf-8"))
 
 
-def described(name: str, command: Callable[..., None], asked: Mapping[str, str]) -> Callable[..., None]:
+def described(name: str, command: Callable[..., None], questions: Mapping[str, str]) -> Callable[..., None]:
     """Return the function of a command, with a signature that Typer reads.
 
     Args:
-        asked: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
+        questions: texts of the options that a function takes as ``**keywords``, by name. They follow its arguments.
     """
     texts: dict[str, Any] = {}
-    for names, stated in STATED.items():
-        texts |= stated if names == "*" or name in names.split(", ") else {}
+    for names, texts_of_names in STATED.items():
+        texts |= texts_of_names if names == "*" or name in names.split(", ") else {}
     arguments, keywords, options = [], [], []
     signature = inspect.signature(command, eval_str=True)
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.VAR_KEYWORD:
-            one = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
-            keywords = [_with(one.replace(name=each), typer.Option(help=text)) for each, text in asked.items()]
+            keyword = parameter.replace(kind=parameter.KEYWORD_ONLY, default=None)
+            keywords = [_with(keyword.replace(name=name), typer.Option(help=text)) for name, text in questions.items()]
             continue
         if parameter.annotation is typer.Context:
             arguments.append(parameter)
             continue
         text, is_argument = texts[parameter.name], parameter.default is parameter.empty
-        more = {"help": text} if isinstance(text, str) else dict(text)
-        given = more.pop("names", [f"--{parameter.name.replace('_', '-')}"])
-        if more.pop("is", "argument" if is_argument else "option") == "argument":
-            arguments.append(_with(parameter, typer.Argument(**more)))
+        settings = {"help": text} if isinstance(text, str) else dict(text)
+        flags = settings.pop("names", [f"--{parameter.name.replace('_', '-')}"])
+        if settings.pop("is", "argument" if is_argument else "option") == "argument":
+            arguments.append(_with(parameter, typer.Argument(**settings)))
         else:
-            options.append(_with(parameter, typer.Option(*given, **more)))
+            options.append(_with(parameter, typer.Option(*flags, **settings)))
     command.__signature__ = signature.replace(parameters=[*arguments, *keywords, *options])  # type: ignore[attr-defined]
     return command
 
@@ -106,7 +106,7 @@ def options(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version, and exit.")
     ] = False,
 ) -> None:
-    """Handle the options that stand before a command. The help text is that of ``app``."""
+    """Handle the options that are given before a command. The help text is that of ``app``."""
 
 
 def main() -> None:
@@ -121,11 +121,11 @@ def main() -> None:
         except (Interrupted, Exception) as error:
             number = received()  # DuckDB, for one, raises an error of its own for an interrupted query
             stopped = Interrupted(number) if number is not None and isinstance(error, Exception) else error
-            known = _known(stopped)
-            if known is None:
+            failure = _known(stopped)
+            if failure is None:
                 raise
-            keep_detail_of(known)
-            typer.echo(printable(str(known)), err=True)
+            keep_detail_of(failure)
+            typer.echo(printable(str(failure)), err=True)
             sys.exit(stopped.exit_code if isinstance(stopped, Interrupted) else 2)
 
 

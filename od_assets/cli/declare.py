@@ -21,7 +21,7 @@ Fields = Mapping[str, str]
 
 
 def as_list(answer: str) -> Any:
-    """Return the comma-separated parts of an answer."""
+    """Return the parts of a comma-separated answer."""
     return [part.strip() for part in answer.split(",")]
 
 
@@ -77,7 +77,7 @@ class Question:
 
     @property
     def option(self) -> str:
-        """The option as it is written on the command line."""
+        """Name of the option on the command line, such as ``--zones``."""
         return f"--{self.flag.replace('_', '-')}"
 
 
@@ -118,14 +118,14 @@ def data_set_attributes(answers: Answers) -> dict[str, Any]:
     return _attributes(answers, "domain")
 
 
-def _attributes(answers: Answers, of: str) -> dict[str, Any]:
-    """Return the attributes in the file of the release (``of`` is empty) or of its data set (``domain``)."""
+def _attributes(answers: Answers, of_file: str) -> dict[str, Any]:
+    """Return the attributes in the file of the release (``of_file`` is empty) or of its data set (``domain``)."""
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
-        if file == of and answers.get(question.flag):
+        if file == of_file and answers.get(question.flag):
             _put(declared, field, READERS[question.read](answers[question.flag]))
     return declared
 
@@ -145,7 +145,7 @@ _WIDTH = 110
 
 
 def yaml_block(declared: Mapping[str, Any], indent: int = 0) -> str:
-    """Return YAML with one line per field. A section that is too long for a line has one line per field of its own."""
+    """Return YAML with one line per field. A section that does not fit on a line has one line per field of its own."""
     lines = ""
     for name, value in declared.items():
         line = f"{' ' * indent}{name}: {_flow(value)}\n"

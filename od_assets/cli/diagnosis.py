@@ -78,7 +78,7 @@ class Finding:
 
     @property
     def ok(self) -> bool:
-        """Whether there is no fault."""
+        """Whether the inspection found no fault."""
         return self.fault is None
 
     def facts(self) -> dict[str, Any]:
@@ -95,16 +95,15 @@ class Finding:
 def found(what: str, look: Callable[[], str | None]) -> Finding:
     """Run an inspection and return its finding.
 
-    A text that ``look`` returns is appended to ``what``. An OdError that it raises is the fault, as is a file or folder
-    that the system refuses.
+    A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
     """
     try:
-        more = look()
+        result = look()
     except OdError as error:
         return Finding.of_error(what, error)
     except OSError as error:
         return Finding.of_error(what, of_system(error))
-    return Finding(what if more is None else f"{what}: {more}")
+    return Finding(what if result is None else f"{what}: {result}")
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -201,7 +200,7 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
     if pins.is_file():
         pinned = [Requirement(pin) for pin in _PIN.findall(pins.read_text(encoding="utf-8"))]
         # Packages for development need not be installed.
-        installed = [one for one in pinned if _installed(one) is not None]
+        installed = [requirement for requirement in pinned if _installed(requirement) is not None]
         findings.append(_versions(f"{len(installed)} packages that constraints.txt pins", installed))
     return findings
 
@@ -218,18 +217,20 @@ def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
         lines = importlib.metadata.requires("od-release") or []
         python = importlib.metadata.metadata("od-release")["Requires-Python"]
 
-    def is_needed(one: Requirement) -> bool:
-        applies = one.marker is None or any(one.marker.evaluate({"extra": extra}) for extra in _EXTRAS)
-        return applies and one.name != "od-release"
+    def is_needed(requirement: Requirement) -> bool:
+        marker = requirement.marker
+        applies = marker is None or any(marker.evaluate({"extra": extra}) for extra in _EXTRAS)
+        return applies and requirement.name != "od-release"
 
     return SpecifierSet(python), list(filter(is_needed, map(Requirement, lines)))
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
+    """Return a finding on packages that are missing or have a version that is not required."""
     others = [
-        f"{one.name} {_installed(one) or 'is missing'} (needed: {one.specifier})"
-        for one in required
-        if not one.specifier.contains(_installed(one) or "", prereleases=True)
+        f"{requirement.name} {_installed(requirement) or 'is missing'} (needed: {requirement.specifier})"
+        for requirement in required
+        if not requirement.specifier.contains(_installed(requirement) or "", prereleases=True)
     ]
     if not others:
         return Finding(what)
@@ -248,15 +249,15 @@ def compiled_kernels(folder: Path | None) -> Finding:
 
     The folder is None if no folder is writable.
     """
-    what = "compiled kernels"
+    subject = "compiled kernels"
     if folder is None:
         fault = "there is no folder to keep them, so every process compiles them again"
-        return Finding(what, fault, "make the environment or ~/.cache writable for this user only")
+        return Finding(subject, fault, "make the environment or ~/.cache writable for this user only")
     if not any(folder.rglob("*.nbi")):
-        return Finding(what, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")
+        return Finding(subject, "none are compiled yet; the first release compiles them", "python -m od_core.warmup")
     if intopt(np.array([3, -1]), 2).tolist() != [2, 0]:  # 3 - 1 = 2 and max(-1 + 1, 0) = 0: the unique optimum
-        return Finding(what, "their machine code computes wrong numbers", f"remove {folder}, then make install")
-    return Finding(what)
+        return Finding(subject, "their machine code computes wrong numbers", f"remove {folder}, then make install")
+    return Finding(subject)
 
 
 def noise_backends() -> list[Finding]:
@@ -279,34 +280,35 @@ def _refuse_broken_backend(name: str) -> None:
 
 def home_of_dagster(var: Path) -> Finding:
     """Check that ``DAGSTER_HOME`` is the project's Dagster home, and that this folder has the project's settings."""
-    what, home, stated = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
+    subject, home, stated_folder = "DAGSTER_HOME", dagster_home(var), os.environ.get("DAGSTER_HOME")
     if stated_home() not in (None, home.resolve()):
-        return Finding(f"{what}: {stated}, the home of another Dagster project, whose settings apply")
-    if stated and Path(stated).resolve() != home.resolve():
-        fault = f"it is {stated}, but the runs of this project are in {home}"
-        return Finding(what, fault, f"export DAGSTER_HOME={home}")
+        return Finding(f"{subject}: {stated_folder}, the home of another Dagster project, whose settings apply")
+    if stated_folder and Path(stated_folder).resolve() != home.resolve():
+        fault = f"it is {stated_folder}, but the runs of this project are in {home}"
+        return Finding(subject, fault, f"export DAGSTER_HOME={home}")
     if not home.exists():
-        return Finding(f"{what}: the first run creates it")
+        return Finding(f"{subject}: the first run creates it")
     settings = home / DAGSTER_SETTINGS.name
     if not settings.is_file() or settings.read_bytes() != DAGSTER_SETTINGS.read_bytes():
         fault = f"{settings} differs from the project's settings"
-        return Finding(what, fault, "od-release ui, or a run, writes it again")
-    return Finding(what)
+        return Finding(subject, fault, "od-release ui, or a run, writes it again")
+    return Finding(subject)
 
 
 def modes(var: Path) -> Finding:
     """Check that only the owner can access the confidential folder."""
-    what, confidential = "modes of the confidential folder", var / "confidential"
+    subject, confidential = "modes of the confidential folder", var / "confidential"
     if not confidential.exists():
-        return Finding(f"{what}: the folder does not exist yet")
+        return Finding(f"{subject}: the folder does not exist yet")
     open_ones = [str(path.relative_to(var)) for path in (confidential, *confidential.rglob("*")) if _is_open(path)]
     if not open_ones:
-        return Finding(what)
+        return Finding(subject)
     fault = f"other users have access to files that only the operator may use: {_some(sorted(open_ones))}"
-    return Finding(what, fault, f"chmod -R u=rwX,go= {confidential}")
+    return Finding(subject, fault, f"chmod -R u=rwX,go= {confidential}")
 
 
 def _is_open(path: Path) -> bool:
+    """Return whether others than its owner may use a file or folder."""
     try:
         state = path.lstat()
     except FileNotFoundError:  # removed by a run in the meantime
@@ -319,12 +321,12 @@ def _is_open(path: Path) -> bool:
 
 def free_disk(var: Path, least: int = LEAST_FREE) -> Finding:
     """Check that the disk of the ``var`` folder has at least ``least`` bytes of free space."""
-    there = next(folder for folder in (var, *var.parents) if folder.exists())
-    free = shutil.disk_usage(there).free
-    what = f"free disk: {free / (1 << 30):.1f} GiB"
+    existing = next(folder for folder in (var, *var.parents) if folder.exists())
+    free = shutil.disk_usage(existing).free
+    subject = f"free disk: {free / (1 << 30):.1f} GiB"
     if free >= least:
-        return Finding(what)
-    return Finding(what, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {there}")
+        return Finding(subject)
+    return Finding(subject, f"a release needs {least / (1 << 30):.1f} GiB", f"free space on the disk of {existing}")
 
 
 def ledger(warehouse: Warehouse) -> Finding:
@@ -350,17 +352,17 @@ def release_lock(var: Path) -> Finding:
 
     The system releases the lock when its process ends, so only a suspended process can block other runs for ever.
     """
-    what, lock, locks = "release lock", var / LOCK_NAME, Path("/proc/locks")
+    subject, lock, locks = "release lock", var / LOCK_NAME, Path("/proc/locks")
     listed = locks.read_text(encoding="utf-8") if lock.exists() and locks.exists() else ""
-    for held in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
-        process = int(held[1])
-        if int(held[2]) != lock.stat().st_ino:
+    for match in re.finditer(r": FLOCK .* (\d+) [0-9a-f]+:[0-9a-f]+:(\d+) ", listed):
+        process = int(match[1])
+        if int(match[2]) != lock.stat().st_ino:
             continue
         if _state(process) in "Tt":
             fault = f"process {process} holds it but is suspended, so no other release can begin"
-            return Finding(what, fault, f"resume the process (kill -CONT {process}), or end it")
-        return Finding(f"{what}: a release is running now")
-    return Finding(what)
+            return Finding(subject, fault, f"resume the process (kill -CONT {process}), or end it")
+        return Finding(f"{subject}: a release is running now")
+    return Finding(subject)
 
 
 def _state(process: int) -> str:
@@ -376,23 +378,23 @@ def runs(var: Path) -> Finding:
 
     A run without a process blocks all others, because the queue allows one run at a time.
     """
-    what, home = "runs of dead processes", stated_home() or dagster_home(var)
+    subject, home = "runs of dead processes", stated_home() or dagster_home(var)
     if not (home / DAGSTER_SETTINGS.name).is_file() or not (home / "history" / "runs.db").is_file():
-        return Finding(f"{what}: nothing has run yet")
+        return Finding(f"{subject}: nothing has run yet")
     if not may_write(home / "history"):  # Dagster writes to its storage whenever it opens it
-        return Finding(f"{what}: not looked for; {rights(home / 'history')}")
+        return Finding(f"{subject}: not looked for; {rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
             dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
     except DBAPIError as error:
-        return Finding.of_error(what, storage_fault(error, home))
+        return Finding.of_error(subject, storage_fault(error, home))
     if dead:
         step = "start od-release ui, which clears them within a minute, or run any release"
-        return Finding(what, f"{len(dead)} are listed as started: {_some(dead)}", step)
+        return Finding(subject, f"{len(dead)} are listed as started: {_some(dead)}", step)
     if starting:
         minutes = PATIENCE.total_seconds() / 60
-        return Finding(f"{what}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")
-    return Finding(what)
+        return Finding(f"{subject}: none; {starting} starting now, taken for dead after {minutes:.0f} minutes")
+    return Finding(subject)
 
 
 def code_location() -> Finding:
@@ -428,21 +430,21 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     For unit ``user_year``, the first finding is on the counters of users with which the records would be counted.
     """
     key, warehouse = series.key(period), Warehouse.of(series.project)
-    what, there = f"input of {key}", arrival(series, Period(period))
+    subject, file_state = f"input of {key}", arrival(series, Period(period))
     work: ReleaseWork[Any, Any] = ReleaseWork(warehouse, series, key)
     findings, counters = [], None
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
         counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
         findings = [found(f"counters of users for {key}", counters.refuse_unusable)]
-    if there.waits is not None:
-        return [*findings, found(what, partial(_refuse_waiting, series, period, there.waits))]
+    if file_state.waits is not None:
+        return [*findings, found(subject, partial(_refuse_waiting, series, period, file_state.waits))]
     if not series.records_are_here:
-        return [*findings, Finding(f"{what}: only Spark reads it, so it is not checked here")]
+        return [*findings, Finding(f"{subject}: only Spark reads it, so it is not checked here")]
     try:
         copy = warehouse.confidential.subfolder(f"doctor-{secrets.token_hex(6)}")
     except OSError as error:
-        return [*findings, Finding.of_error(f"{what}: no copy of it can be written", of_system(error))]
+        return [*findings, Finding.of_error(f"{subject}: no copy of it can be written", of_system(error))]
     numbers: list[str] = []
     usable = counters if all(finding.ok for finding in findings) else None
     refused = list(_refusals(work, usable, copy, numbers))
@@ -450,14 +452,14 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     faults = [text for error in refused for text in (str(error), error.confidential_detail) if text]
     look = warehouse.confidential.keep_detail("\n".join([title, *dict.fromkeys(faults), "", *numbers, ""]))
     if not refused:
-        return [*findings, Finding(f"{what}: the input would not be refused ({look})")]
+        return [*findings, Finding(f"{subject}: the input would not be refused ({look})")]
     first = refused[0]
     fault = f"the input would be refused. {first.code}: {first.message}"
-    return [*findings, Finding(what, fault, f"{first.next_step}; {look}")]
+    return [*findings, Finding(subject, fault, f"{first.next_step}; {look}")]
 
 
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
-    """Raise OdError for a file that has not arrived: the error of a run, if it would refuse the file too."""
+    """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
     source = series.records_path(period)
     refuse_absent(source)
     hold_to_marker(source, series.marker_path(period))
@@ -542,12 +544,13 @@ def _kinds(
         yield name, fault.is_faulty, faulty, among
         if name.endswith("_unlisted") and faulty:
             table = listed_for(fault.column)
-            lost = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
-            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost})").fetchall()
-            yield f"{fault.column}{_LOST_ZEROS}", lost, without_zeros, faulty
+            lost_zeros = f"{fault.is_faulty} AND {filled_with_zeros(fault.column, listed[table])} IN (FROM {table})"
+            ((without_zeros,),) = rows.aggregate(f"count(*) FILTER (WHERE {lost_zeros})").fetchall()
+            yield f"{fault.column}{_LOST_ZEROS}", lost_zeros, without_zeros, faulty
 
 
 def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters | None, records: Path) -> Counted:
+    """Return the counts of a file of records, counted as a release would. Raises OdError for unacceptable records."""
     series, period = work.series, work.key.period
     counted: Counted
     if isinstance(series, TableSeries):
@@ -580,13 +583,13 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
 
-    def checked(one: str) -> None:
-        comparison(one)
+    def check_comparison(comparison_name: str) -> None:
+        comparison(comparison_name)
 
     return [
         *of_installation(),
-        *(finding for one in releases for finding in of_declaration(one)),
-        *(found(f"comparison {one}", partial(checked, one)) for one in comparisons),
+        *(finding for series_name in releases for finding in of_declaration(series_name)),
+        *(found(f"comparison {other}", partial(check_comparison, other)) for other in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]

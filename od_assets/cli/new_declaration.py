@@ -99,8 +99,7 @@ class _Records:
 def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the newest file cannot be opened, or if the path seems to be misspelt.
 
-    The path seems to be misspelt if no file has it, but a file or folder with a similar name exists. Otherwise, the
-    first file may come later.
+    The path seems misspelt if no file has it, but a similar name exists. Otherwise, the first file may come later.
     """
     records, message = answers["records"], ""
     source = newest_file(records)
@@ -117,7 +116,7 @@ def refuse_absent_records(answers: Answers, _fields: Fields) -> None:
 def refuse_unreadable_records(answers: Answers, fields: Fields) -> None:
     """Raise OdError if the reader does not exist, or if the newest file cannot be opened with it."""
     try:
-        _opened(answers, fields)
+        _newest_records(answers, fields)
     except OdError as error:
         raise _mended_by_a_field(error) if error.code == "OD-FILE-UNREADABLE" else error from None
 
@@ -133,7 +132,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
 
     The column of dates must have one among the first records, as a release would read it.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
     if records is None or not name:
         return
@@ -144,7 +143,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
             message += f"; it has {', '.join(records.schema)}"
         raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
     earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
-    if other := next((one for one in earlier if getattr(records.columns, one) == name), None):
+    if other := next((column for column in earlier if getattr(records.columns, column) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
     try:
@@ -166,7 +165,7 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     The error is None if rows are counted, and there are neither unused columns nor rows that look like a table of
     flows. The result is None if the answers or the reader state what a row is, or if a file or a column is missing.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     if records is None or records.form.one_row_a_trip or not records.columns.counts_rows:
         return None
     if any(column_in(name, list(records.schema)) is None for name in records.columns.names):
@@ -174,16 +173,16 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
     unused = unused_columns(records.schema, records.columns, records.form)
     if unused:
         counts = columns_like_counts(records.source, unused, records.form)
-        found = (
+        reason = (
             f"unused columns: {shown_columns(unused)}; those that look like counts: {shown_columns(counts) or 'none'}"
         )
     elif has_single_pairs(records.source, records.columns, records.form):
-        found = "no pair of origin and destination appears twice, as in a table of flows"
+        reason = "no pair of origin and destination appears twice, as in a table of flows"
     else:
         return None, []
     return OdError(
         "OD-TRIPS-ROWS",
-        f"{records.source.name}: nothing says whether a row is one trip; {found}",
+        f"{records.source.name}: nothing says whether a row is one trip; {reason}",
         next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
     ), unused
 
@@ -194,7 +193,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     The first line of a CSV file may be a record, so the columns are shown only if the line is certainly a header, or if
     the answers or the reader name one of them.
     """
-    records = _opened(answers, fields)
+    records = _newest_records(answers, fields)
     if records is None:
         return [f"There is no file {answers['records']} yet."]
     name, schema = records.source.name, records.schema
@@ -208,7 +207,7 @@ def found_records(answers: Answers, fields: Fields) -> list[str]:
     ]
 
 
-def _opened(answers: Answers, fields: Fields) -> _Records | None:
+def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     """Return the newest file of records; None if there is none or the fields, refused later, do not fit."""
     source = newest_file(answers["records"])
     if source is None:
@@ -228,11 +227,11 @@ def newest_file(records: str) -> Path | None:
     period = "([^/]+)".join(map(re.escape, parts))
     files: dict[datetime.date, Path] = {}
     for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
-        found = re.fullmatch(period, name)
+        match = re.fullmatch(period, name)
         with suppress(OdError):  # the name holds no period
-            periods = {Period(text) for text in found.groups()} if found else set()
+            periods = {Period(text) for text in match.groups()} if match else set()
             if len(periods) <= 1:
-                files[next((one.first for one in periods), datetime.date.min)] = Path(name)
+                files[next((named_period.first for named_period in periods), datetime.date.min)] = Path(name)
     return files[max(files)] if files else None
 
 
@@ -248,22 +247,22 @@ def _similar(records: str) -> list[str]:
             if (folder / part).exists():
                 folder /= part
                 continue
-            found = sorted(folder.iterdir()) if folder.is_dir() else []
-            names = [path.name for path in found if path.is_dir() or part == last]
+            entries = sorted(folder.iterdir()) if folder.is_dir() else []
+            names = [path.name for path in entries if path.is_dir() or part == last]
         except OSError:  # a folder without permission, or a name that is too long
             names = []
-        there = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
-        if part in there:  # a folder of a period
-            folder /= names[there.index(part)]
+        candidates = [_PERIOD.sub("{period}", name, count=1) for name in names] if "{" in part else names
+        if part in candidates:  # a folder of a period
+            folder /= names[candidates.index(part)]
             continue
-        return [name for name in dict.fromkeys(there) if _are_similar(name, part)][:3]
+        return [name for name in dict.fromkeys(candidates) if _are_similar(name, part)][:3]
     return []
 
 
 def _are_similar(*names: str) -> bool:
     """Return whether two names differ only in their endings or in few characters. Braces count as one character."""
-    one, other = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
-    return Path(one).stem == Path(other).stem or difflib.SequenceMatcher(None, one, other).ratio() >= 0.75
+    first, second = (re.sub(r"\{[^{}]*\}", "*", name.casefold()) for name in names)
+    return Path(first).stem == Path(second).stem or difflib.SequenceMatcher(None, first, second).ratio() >= 0.75
 
 
 S = TypeVar("S", bound=Section)
@@ -282,7 +281,7 @@ def _zone_table(answers: Answers) -> pd.DataFrame:
 
 
 def found_zones(answers: Answers, _settings: Fields) -> list[str]:
-    """Return lines to show, with the columns of the list of zones, or with what is wrong with its file."""
+    """Return lines to show: the columns of the list of zones, or the fault of its file."""
     name = (current_project().root / answers["zones"]).name
     try:
         table = _zone_table(answers)
@@ -300,10 +299,10 @@ def further_columns(answers: Answers, fields: Fields) -> list[str]:
         zones, columns = _declared(answers, fields), map(str, _zone_table(answers).columns)
     except OdError:
         return []
-    named = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
+    used = {*zones.levels, *zones.names.values(), *(zones.coordinates or ()), *chain(*zones.joined.values())}
     if zones.parents is not None:
-        named |= {zones.parents.area, zones.parents.parent}
-    return [column for column in columns if column not in named]
+        used |= {zones.parents.area, zones.parents.parent}
+    return [column for column in columns if column not in used]
 
 
 def absent_levels(answers: Answers, fields: Fields) -> list[str]:
@@ -344,6 +343,7 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 
 def _declared(answers: Answers, fields: Fields) -> Zones:
+    """Return the section of the list of zones as the answers so far declare it."""
     return _section(Zones, "geography", answers, fields)
 
 
@@ -356,12 +356,13 @@ def _may_show(name: str, table: pd.DataFrame, levels: list[str]) -> bool:
 
 
 def _one_of(flag: str, what: str, known: Iterable[str], code: str) -> _Check:
+    """Return a check that the answer to ``flag`` is one of the known names."""
     step = "choose one of them"
     return lambda answers, _fields: refuse_unknown(what, answers[flag], tuple(known), code=code, next_step=step)
 
 
 def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError for the bounds given so far. Without that of a year, the unit of a period has the same bound."""
+    """Raise OdError if the bounds given so far are not valid. The bound of a year may be missing."""
     of_year: dict[str, Any] = {}
     if "max_trips_year" in answers:
         most = as_number(answers["max_trips_year"])
@@ -377,10 +378,6 @@ def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
 def _refuse_no_reason(answers: Answers, _fields: Fields) -> None:
     if answers["cap"] and not answers["reason"].strip():
         raise OdError("OD-DOMAIN-CAP", "a cap of your own needs a reason", next_step="give --reason")
-
-
-def _refuse_seconds(answers: Answers, fields: Fields) -> None:
-    _section(Arrivals, "arrivals", answers, fields).check(one_file=True)
 
 
 def _refuse_owner(answers: Answers, _fields: Fields) -> None:
@@ -425,7 +422,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "delta": lambda answers, _fields: Budget(epsilon=1, delta=answers["delta"]),
     "cap": lambda answers, _fields: Cap(rho=answers["cap"]),
     "reason": _refuse_no_reason,
-    "settled_seconds": _refuse_seconds,
+    "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
     "owner": _refuse_owner,
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
@@ -471,8 +468,8 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
         if question.units and answers["unit"] not in question.units:
             if answer:
                 units = " or ".join(f"--unit {unit}" for unit in question.units)
-                what = "have it" if len(question.units) == 1 else "protect users"
-                message = f"{question.option} is given, but --unit does not {what}"
+                verb = "have it" if len(question.units) == 1 else "protect users"
+                message = f"{question.option} is given, but --unit does not {verb}"
                 raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
             continue
         if flag == "one_row_a_trip" and answer in (None, "", "false"):
@@ -482,10 +479,10 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
                 if not at_terminal:
                     raise unstated
                 tell(f"{unstated.message}.")
-                said = _asked(question).strip()
-                if said in (unused or ()):
-                    answers |= {"trips": said, flag: ""}  # the column of the number of trips
-                elif said.lower() != "true":
+                reply = _asked(question).strip()
+                if reply in (unused or ()):
+                    answers |= {"trips": reply, flag: ""}  # the column of the number of trips
+                elif reply.lower() != "true":
                     raise unstated
             continue
         if question.of_further_columns and answer is None and not further_columns(answers, fields):
@@ -530,6 +527,7 @@ def _asked(question: Question) -> str:
 
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
+    """Raise OdError if a question needs an answer and has none, or if its answer does not fit the files."""
     if question.required and not answers[question.flag].strip():
         option = question.option
         raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
@@ -564,11 +562,11 @@ def places_of(name: str) -> tuple[Path, Path]:
     """Return the paths of the new files of a release and its data set. Raises OdError for a bad or taken name."""
     ReleaseKey(name, "2001")  # it becomes the name of files
     project = current_project()
-    places = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
-    for path in (places[0].parent, places[1]):
+    paths = project.defs / name / "defs.yaml", project.domains / f"{name}.yaml"
+    for path in (paths[0].parent, paths[1]):
         if path.exists():
             raise _already_there(path)
-    return places
+    return paths
 
 
 def _already_there(path: Path) -> OdError:
@@ -615,41 +613,41 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     Raises:
         OdError: one of the files exists already, or the declaration or its plan is refused.
     """
-    places = places_of(name)
+    release_file, data_set_file = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
-        fits = declared_by(release, FlowSeries, f"{name}/defs.yaml")
-        if _area_totals_pay(release, fits):
-            fits = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
-        periods, data_set = fits.stated_periods, {"name": name} | data_set_attributes(answers)
+        validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        if _area_totals_pay(release, validated):
+            validated = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
+        periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
-        every, start = periods.every, periods.first.partition("--")[0]  # of a span
-        data_set["elementary_period"] = every if every in LENGTHS else str(Period(start).length)
+        length, start = periods.every, periods.first.partition("--")[0]  # of a span
+        data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)
         data_set["cap"] = cap if "rho" in cap else _NOTHING_YET
         declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
-        stated = fits.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
-        attributes = {field: stated[field] for field in (*_FIRST, *stated)}
+        given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
+        attributes = {field: given[field] for field in (*_FIRST, *given)}
         text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
-        _make_file(places[1], yaml_block(data_set), undo)
-        _make_file(places[0], text, undo)
+        _make_file(data_set_file, yaml_block(data_set), undo)
+        _make_file(release_file, text, undo)
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
         for path in warehouse:
             _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
-        found = declaration(name)
-        geography, period = found.read_geography(), planned_period(found, None)
-        enough = _usual_cap(found, found.plan_without_cap(geography, period), answers["epsilon"])
+        series = declaration(name)
+        geography, period = series.read_geography(), planned_period(series, None)
+        usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
-            data_set["cap"] = enough | ({"reason": answers["reason"]} if answers["reason"] else {})
-            write_text(places[1], yaml_block(data_set))
-        found = declaration(name)
+            data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
+            write_text(data_set_file, yaml_block(data_set))
+        series = declaration(name)
         try:
-            found.plan(geography, period)
+            series.plan(geography, period)
         except BudgetExceeded as error:
-            step = f"leave --cap out, for a cap of {enough['rho']}, or give a larger --cap or a smaller --epsilon"
+            step = f"leave --cap out, for a cap of {usual_cap['rho']}, or give a larger --cap or a smaller --epsilon"
             raise error.changed(next_step=step) from None
-        Folders().hold_to_declared(found.domain)  # releases of a data set of this name may be charged already
-        refuse_unloadable(found)  # a declaration with a fault would stop the whole project from loading
-    return [*places, *warehouse], geography.area_counts
+        Folders().hold_to_declared(series.domain)  # releases of a data set of this name may be charged already
+        refuse_unloadable(series)  # a declaration with a fault would stop the whole project from loading
+    return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
 def _area_totals_pay(declared: Fields, series: FlowSeries) -> bool:

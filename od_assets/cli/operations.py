@@ -50,7 +50,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     rows: list[Any] = []
     for balance in balances:
         rows.append(balance)
-        rows += [{"domain": balance.domain, "period": each, "spent": rho} for each, rho in balance.parts.items()]
+        rows += [{"domain": balance.domain, "period": part, "spent": rho} for part, rho in balance.parts.items()]
     print_table("ledger", rows)
     if any(balance.parts for balance in balances):
         console.print(text("ledger.year"), soft_wrap=True)
@@ -91,6 +91,8 @@ def copy_ledger(target: str) -> None:
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
+    """Return a balance as a JSON-ready dictionary."""
+
     def amount(rho: Fraction) -> dict[str, Any]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 
@@ -114,26 +116,26 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     from od_assets.resources.folders import Folders
 
     folders = Folders()
-    found = folders.kept_records(older_than)
-    if not as_json and not found:
+    records = folders.kept_records(older_than)
+    if not as_json and not records:
         console.print("No published release has a copy of its records.")
         return
     if not as_json:
-        for key, file in found.items():
+        for key, file in records.items():
             console.print(f"{key}: {file}", soft_wrap=True)
         console.print(
             "To run one of these releases again, you need its file of records, unchanged. Verification needs none.",
             soft_wrap=True,
         )
-    removed = not dry_run and bool(found) and (yes or (not as_json and typer.confirm("Remove these copies?")))
+    removed = not dry_run and bool(records) and (yes or (not as_json and typer.confirm("Remove these copies?")))
     if removed:
         with folders.ledger_chain.exclusive():
             folders.purge(older_than)
     if as_json:
-        files = [{"release": str(key), "file": str(file)} for key, file in found.items()]
+        files = [{"release": str(key), "file": str(file)} for key, file in records.items()]
         print_json({"removed": removed, "files": files})
     else:
-        console.print(f"{len(found)} removed." if removed else "Nothing was removed.")
+        console.print(f"{len(records)} removed." if removed else "Nothing was removed.")
 
 
 def ui(

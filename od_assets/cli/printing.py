@@ -59,12 +59,13 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
 @cache
 def sentences() -> Environment:
     """Return the sentences of ``texts.toml`` as templates by their names, such as ``plan.spends``."""
-    texts = {f"{group}.{name}": each for group, named in _TEXTS["sentences"].items() for name, each in named.items()}
+    groups = _TEXTS["sentences"].items()
+    texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    shown = {"above": text_above, "below": text_below, "rounded": rounded}
-    shown |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
-    environment.filters |= {name: partial(_if_known, form) for name, form in shown.items()}
+    filters = {"above": text_above, "below": text_below, "rounded": rounded}
+    filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
+    environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
     return environment
 
@@ -98,8 +99,8 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
     """Print rows with the same columns. Numbers are aligned right, and the first column is never wrapped."""
     table = Table(title=title, title_justify="left")
     for place, column in enumerate(rows[0] if rows else ()):
-        given = [shown for row in rows if (shown := _text(row[column])) != "-"]
-        numeric = bool(given) and all(map(_NUMBER.fullmatch, given))
+        values = [shown for row in rows if (shown := _text(row[column])) != "-"]
+        numeric = bool(values) and all(map(_NUMBER.fullmatch, values))
         side: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
     for row in rows:
@@ -109,10 +110,10 @@ def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
 
 def print_table(name: str, rows: Iterable[Any]) -> None:
     """Print a table of ``texts.toml``: an expression on a row gives each column. A missing value stays missing."""
-    stated = dict(_TEXTS["tables"][name])
-    title = stated.pop("title")
-    columns = {heading: sentences().compile_expression(expression) for heading, expression in stated.items()}
-    print_rows(title, [{heading: shown(row=row) for heading, shown in columns.items()} for row in rows])
+    table = dict(_TEXTS["tables"][name])
+    title = table.pop("title")
+    columns = {heading: sentences().compile_expression(expression) for heading, expression in table.items()}
+    print_rows(title, [{heading: expression(row=row) for heading, expression in columns.items()} for row in rows])
 
 
 def _text(value: object) -> str:
@@ -158,10 +159,10 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     """
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
-    epsilon, other = (epsilon_tight(each, plan.spent.delta) for each in (bounded, unbounded))
+    epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
-    rho = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
-    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=other, width=width, **rho)
+    rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}
+    return text("plan.year", periods=periods, plan=plan, epsilon=epsilon, other=without_bound, width=width, **rhos)
 
 
 def level_names(steps: pd.DataFrame) -> pd.Series:
@@ -171,7 +172,7 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
 
 
 def _print_errors(plan: ReleasePlan) -> None:
-    """Print what the verdicts on flows refer to, and a table of the noise and the expected error of each level."""
+    """Print the assumption behind the verdicts on flows, and a table of noise and expected errors by level."""
     if not plan.has_threshold:
         say("plan.intervals", "\n")
     exact = plan.to_frame()
@@ -211,8 +212,8 @@ def print_outcome(outcome: Outcome) -> None:
     for other in facts["unpublished"]:
         console.print(text("run.unpublished", **other), soft_wrap=True)
     levels = kind.summary(release)
-    shown = levels.assign(**levels.select_dtypes("float").map(rounded))
-    print_frame(f"{kind.contents.capitalize()} by level", shown)
+    in_text = levels.assign(**levels.select_dtypes("float").map(rounded))
+    print_frame(f"{kind.contents.capitalize()} by level", in_text)
     passed = sum(check["passed"] for check in facts["checks"])
     console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
     for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
@@ -241,8 +242,8 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
     print_guarantee(found.certificate["guarantee"])
     console.print()
     used = [
-        stated | {"trips": int(release.leaves.trips.sum())}
-        for stated, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
+        source | {"trips": int(release.leaves.trips.sum())}
+        for source, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
     ]
     print_table(table, used)
     leaves = found.flows.leaves
@@ -269,6 +270,6 @@ def print_explanation(found: Explanation) -> None:
     choices = (found.chosen, *found.others)
     print_table("choices", choices)
     say("explain.choices")
-    for note in dict.fromkeys(one.note for one in choices if one.note):
-        named = " / ".join(one.choice for one in choices if one.note == note)
-        console.print(f"- {named}: {note}.")
+    for note in dict.fromkeys(choice.note for choice in choices if choice.note):
+        choices_named = " / ".join(choice.choice for choice in choices if choice.note == note)
+        console.print(f"- {choices_named}: {note}.")

@@ -33,8 +33,8 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
         print_json(rows)
     else:
         for row in rows:
-            found = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
-            console.print(f"{row['release']}:", found)
+            verdict = "verified" if row["verified"] else Text("NOT VERIFIED", style=WRONG)
+            console.print(f"{row['release']}:", verdict)
             for part, fault in row["faults"].items():
                 console.print(f"  {part}: {fault}", soft_wrap=True)
             if "next_step" in row:
@@ -66,22 +66,22 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     from od_core.publication.read_back import certificate_of, damaged, lost
     from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
 
-    def asked(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
+    def matching(keys: Iterable[ReleaseKey]) -> list[ReleaseKey]:
         return [key for key in keys if release in (None, key.release) and period in (None, key.period)]
 
     bundles = published_bundles(releases)
     if release is not None:
-        key = max(asked({*bundles, *zipped_bundles(releases)}), default=None)
+        key = max(matching({*bundles, *zipped_bundles(releases)}), default=None)
     else:
-        key = max(asked(bundles), key=lambda one: str(certificate_of(bundles[one])["measured_at"]), default=None)
+        key = max(matching(bundles), key=lambda key: str(certificate_of(bundles[key])["measured_at"]), default=None)
     if key is None:
-        if missing := asked(missing_bundles(releases, database)):
+        if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
-        of, at = "" if release is None else f" of {release}", "" if period is None else f" for {period}"
+        wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
         raise OdError(
             "OD-RELEASE-ABSENT",
-            f"no release{of}{at} is published here",
+            f"no release{wanted} is published here",
             next_step="od-release status lists the releases" if release is None else run,
         )
     if key not in bundles:
@@ -108,40 +108,40 @@ def compare(
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.publication.columns import CONFIDENCE
 
-    (one, old, stated), (other, new, stated_after) = map(_flows_named, (before, after))
-    if one == other:
+    (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
+    if first == second:
         raise OdError(
             "OD-COMPARE-SAME",
-            f"both releases are {one}, so there is nothing to compare",
+            f"both releases are {first}, so there is nothing to compare",
             next_step="name two releases with different periods or revisions",
         )
-    tree, note = new.plan.tree, cautions(new.plan.unit.kind, stated, stated_after)
+    tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     destination = destination_level or level or old.plan.tree.destination.levels[0]
-    found = changes(old, new, origin, destination, segment)
-    numbers = {"pairs": len(found), "significant": int(found["significant"].sum())}
+    changed = changes(old, new, origin, destination, segment)
+    numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
         facts: dict[str, Any] = {
-            "before": str(one),
-            "after": str(other),
+            "before": str(first),
+            "after": str(second),
             "origin_level": origin,
             "destination_level": destination,
         }
         facts |= {"confidence": str(CONFIDENCE), **numbers, **({"note": note.strip()} if note else {})}
-        print_json(facts | {"changes": json.loads(found.head(top).to_json(orient="records"))})
+        print_json(facts | {"changes": json.loads(changed.head(top).to_json(orient="records"))})
         return
     rows = labelled(
-        tree, found.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
+        tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
     )
     marks = rows["significant"].map({True: "*", False: ""})
     print_frame(
-        f"{other} against {one}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
+        f"{second} against {first}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
     )
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return a release with its key and certificate. Raises OdError if it is absent or not a release of flows."""
+    """Return the key, the flows and the certificate of a published release."""
     from od_assets.resources.folders import Folders
     from od_core import Release
     from od_core.flows.derived_flows import DerivedFlows
@@ -180,9 +180,9 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
     folders = Folders()
-    place, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
+    bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
-        newest_revisions(place, releases[0])  # refuses a name of no series first
+        newest_revisions(bundles, releases[0])  # refuses a name of no series first
         raise OdError(
             "OD-SUM-NAMES",
             f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
@@ -192,7 +192,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif is_series:
         period = periods.replace("..", "--")
-        keys = newest_releases(place, releases[0], Period(period))
+        keys = newest_releases(bundles, releases[0], Period(period))
     else:
         raise OdError(
             "OD-SUM-NAMES",
@@ -200,7 +200,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
             next_step="name a series with --periods, or name releases without it",
         )
     folders.refuse_lost(*keys)
-    print_derived(publish_sum(place, keys, period), "summed", as_json=as_json)
+    print_derived(publish_sum(bundles, keys, period), "summed", as_json=as_json)
 
 
 def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
@@ -224,8 +224,7 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     """Write replicates of a published release: tables that spread around its estimate as this does around the truth.
 
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
-    statistics. They are made from the public bundle alone: no record is read and no budget is charged. They are the
-    same on every call.
+    statistics. They are made from the public bundle alone, and are the same on every call. No budget is charged.
     """
     from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release
@@ -263,20 +262,20 @@ def site(
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
 
-    given = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
+    values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
-    described = replace(declared.described(), **{name: text for name, text in given.items() if text is not None})
+    described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
     folders = Folders()
-    written = write_site(folders.releases, to or declared.place, described, folders.database)
+    result = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
-        facts = {"folder": str(written.folder), "series": written.series, "releases": written.releases}
-        facts |= {"changed": written.changed, "left_out": list(map(str, written.left_out))}
-        facts |= {"faults": {str(key): fault for key, fault in written.left_out.items()}}
+        facts = {"folder": str(result.folder), "series": result.series, "releases": result.releases}
+        facts |= {"changed": result.changed, "left_out": list(map(str, result.left_out))}
+        facts |= {"faults": {str(key): fault for key, fault in result.left_out.items()}}
         print_json(facts)
     else:
-        say("site.written", releases=written.releases, series=written.series, files=len(written.changed))
-        console.print(f"First page: {written.folder / HOME}", soft_wrap=True)
-    written.refuse_left_out()
+        say("site.written", releases=result.releases, series=result.series, files=len(result.changed))
+        console.print(f"First page: {result.folder / HOME}", soft_wrap=True)
+    result.refuse_left_out()
 
 
 def disclose(release: str, folder: Path | None = None, as_json: bool = False) -> None:
@@ -290,16 +289,16 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
     bundle = Folders().bundle_named(release)
-    place = current_project().var / "disclosure" if folder is None else folder
-    written = write_disclosure(bundle, place, within=folder is None)
+    target = current_project().var / "disclosure" if folder is None else folder
+    result = write_disclosure(bundle, target, within=folder is None)
     if as_json:
-        print_json(written.facts())
+        print_json(result.facts())
         return
     width = max(map(len, DESCRIPTIONS))
     for name, description in DESCRIPTIONS.items():
         console.print(f"{name:<{width}}  {description}", soft_wrap=True)
-    console.print(f"{len(written.changed)} of {len(DESCRIPTIONS)} files were written; the others were there already.")
-    console.print(f"Folder: {written.folder}", soft_wrap=True)
+    console.print(f"{len(result.changed)} of {len(DESCRIPTIONS)} files were written; the others were there already.")
+    console.print(f"Folder: {result.folder}", soft_wrap=True)
     console.print(f"Fields that say {TO_COMPLETE!r} are yours. Complete copies: the command replaces these files.")
 
 
@@ -310,11 +309,11 @@ def contract(release: str, as_json: bool = False) -> None:
     from od_assets.resources.folders import Folders
     from od_core.published.documents import data_contract
 
-    found = data_contract(Folders().bundle_named(release))
+    contract = data_contract(Folders().bundle_named(release))
     if as_json:
-        print_json(found)
+        print_json(contract)
     else:
-        typer.echo(yaml.safe_dump(found, sort_keys=False, allow_unicode=True, width=120), nl=False)
+        typer.echo(yaml.safe_dump(contract, sort_keys=False, allow_unicode=True, width=120), nl=False)
 
 
 def explain(release: str, as_json: bool = False) -> None:
@@ -329,8 +328,8 @@ def explain(release: str, as_json: bool = False) -> None:
     from od_core.published.explanation import explain_release
 
     folders = Folders()
-    found = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
+    explanation = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
     if as_json:
-        print_json(found.to_facts())
+        print_json(explanation.to_facts())
     else:
-        print_explanation(found)
+        print_explanation(explanation)

@@ -28,11 +28,10 @@ def init(name: str, further: list[str] | None = None, **given: str | None) -> No
 
     places_of(name)  # refuses a taken name before any question
     fields = further_fields(further or [])
-    answers = answered(given, fields)
-    files, area_counts = initialize(name, answers, fields)
+    files, area_counts = initialize(name, answered(given, fields), fields)
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
-    written = "\n".join(map(str, files))
-    console.print(f"Areas: {areas}.\nWritten:\n{written}\n", soft_wrap=True)
+    file_names = "\n".join(map(str, files))
+    console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)
     plan(name)
 
 
@@ -72,13 +71,13 @@ def plan(
     if target:
         from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
 
-        found = target_plan(series, planned, target, table, runs)
+        for_targets = target_plan(series, planned, target, table, runs)
         if as_json:
-            print_json(found.facts())
+            print_json(for_targets.facts())
         else:
-            print_target_plan(found)
+            print_target_plan(for_targets)
         if to is not None:
-            write_declaration(found, to)
+            write_declaration(for_targets, to)
         return
     if page is not None:
         write_planning_page(series, planned, page)
@@ -131,15 +130,15 @@ def forecast(
 
     series = declaration(release)
     period = planned_period(series, period)
-    found = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+    errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
-        found.write(to)
+        errors.write(to)
     if as_json:
-        print_json(found.facts())
+        print_json(errors.facts())
         return
-    for title, frame in found.tables().items():
+    for title, frame in errors.tables().items():
         print_frame(title, frame)
-    console.print(found.source, soft_wrap=True)
+    console.print(errors.source, soft_wrap=True)
     if to is not None:
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
@@ -168,8 +167,8 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
         outcomes = []
         try:
             with stoppable(periods, f"{'period was' if len(periods) == 1 else 'periods were'} not run") as rest:
-                for each in rest:
-                    outcomes.append(run_period(component, job, each, quiet=as_json))
+                for later in rest:
+                    outcomes.append(run_period(component, job, later, quiet=as_json))
                     if not as_json:
                         print_outcome(outcomes[-1])
         finally:
@@ -204,21 +203,21 @@ def status(as_json: bool = False) -> None:
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
-    found, faults = [], list[OdError]()
+    series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
     for path, kind in types.items():
         name = path.parent.name
         try:
             if kind in RELEASES:
-                found.append(declared_in(path) if declared[name] == 1 else declaration(name))
+                series.append(declared_in(path) if declared[name] == 1 else declaration(name))
             else:
                 refuse_wrong_type(path)
         except OdError as error:
             faults += [] if str(error) in map(str, faults) else [error]
     with ledger.one_look():
         states = ledger.states()
-        rows = period_status(found, ledger, states)
+        rows = period_status(series, ledger, states)
     listed = {row["release"] for row in rows}
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]

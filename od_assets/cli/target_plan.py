@@ -68,12 +68,12 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     """
     published = [] if stated == SYNTHETIC else list(_published(plan))
     if stated is None:
-        own = [
+        of_data_set = [
             (key.release == series.name, key.period, key.revision, key, folder)
             for key, folder, certificate in published
             if certificate["data_set"] == series.domain.name and certificate["contents"]["trips"] > 0
         ]
-        chosen = max(own)[-2:] if own else None
+        chosen = max(of_data_set)[-2:] if of_data_set else None
     else:
         chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     if chosen is not None:
@@ -192,21 +192,21 @@ class Forecast:
 
     def facts(self) -> dict[str, Any]:
         """Return the forecast as a JSON-ready dictionary."""
-        stated = {name: fact for name, fact in vars(self).items() if name != "errors"}
-        return stated | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
+        facts_of_fields = {name: fact for name, fact in vars(self).items() if name != "errors"}
+        return facts_of_fields | {"forecast": json.loads(self.errors.to_json(orient="records", double_precision=15))}
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Return tables to print, by title: errors by level, by number of trips of a flow, and by epsilon."""
-        declared, whole = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
-        place = [name for name in _PLACE if name in self.errors]
-        by_level = self.errors[declared & whole][[*place, *COLUMNS[4:]]]
-        by_size = _by(self.errors[declared & ~whole], "size_class")
-        against = _by(self.errors[whole], "epsilon")
+        declared, is_total = self.errors["declared"], self.errors["size_class"] == ALL_SIZES
+        row_names = [name for name in _PLACE if name in self.errors]
+        by_level = self.errors[declared & is_total][[*row_names, *COLUMNS[4:]]]
+        by_size = _columns_by(self.errors[declared & ~is_total], "size_class")
+        against = _columns_by(self.errors[is_total], "epsilon")
         against.columns = [name if name in _PLACE else f"epsilon {name:g}" for name in against]
         return {
             f"{self.release}: expected errors over all cells of a level": by_level,
             "Mean absolute error by the number of trips of a cell": by_size[
-                [name for name in (*place, *CLASS_NAMES) if name in by_size]
+                [name for name in (*row_names, *CLASS_NAMES) if name in by_size]
             ],
             "Mean absolute error over all cells, by epsilon": against,
         }
@@ -224,8 +224,7 @@ def forecast_of(
 ) -> Forecast:
     """Return the forecast of a declared plan. It reads no record, true count or ledger, and spends nothing.
 
-    If ``epsilons`` is None, it takes :data:`od_core.evaluation.forecast.EPSILONS`, except those whose noise is too
-    wide.
+    If ``epsilons`` is None, :data:`od_core.evaluation.forecast.EPSILONS` are used, but for those with too wide noise.
 
     Raises:
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
@@ -241,18 +240,18 @@ def forecast_of(
         facts = {"epsilon": float(epsilon), "rho": float(plan.charge.as_rho), "declared": is_declared}
         return pd.concat([pd.DataFrame(facts, index=errors.index), errors], axis=1)
 
-    made = [made_at(plan, declared, is_declared=True)]
+    frames = [made_at(plan, declared, is_declared=True)]
     for epsilon in epsilons or EPSILONS:
         exact = exact_fraction("epsilon", epsilon)
         if exact == plan.budget.epsilon:
             continue
         try:
-            made.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
+            frames.append(made_at(with_epsilon(plan, exact), exact, is_declared=False))
         except OdError as error:
             if epsilons or error.code != TOO_WIDE:
                 raise
             left_out.append(epsilon)
-    errors = pd.concat(made).sort_values("epsilon", kind="stable", ignore_index=True)
+    errors = pd.concat(frames).sort_values("epsilon", kind="stable", ignore_index=True)
     if plan.segments is not None:
         source += f" {text('table.segments')}"
     if left_out:
@@ -267,9 +266,10 @@ def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -
     return plan
 
 
-def _by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
-    place = [name for name in _PLACE if name in errors]
-    wide = errors.pivot_table(index=place, columns=column, values="mean_abs_error", sort=False)
+def _columns_by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return a table of mean errors with a row for each place and a column for each value of ``column``."""
+    row_names = [name for name in _PLACE if name in errors]
+    wide = errors.pivot_table(index=row_names, columns=column, values="mean_abs_error", sort=False)
     return wide.reset_index().rename_axis(columns=None)
 
 
@@ -381,20 +381,20 @@ def target_plan(
     plan = _plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
-    wanted = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
-    known, source = public_table(series, plan, table)
-    found = target_budget(plan, wanted, known, runs)
-    chosen = _with_found(plan, _stated_budget(plan, found), found)
+    parsed = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]
+    flows, source = public_table(series, plan, table)
+    budget = target_budget(plan, parsed, flows, runs)
+    chosen = _with_found(plan, _stated_budget(plan, budget), budget)
     cap = series.domain.cap.allowed_rho()
     nearest = None
     if chosen.charge.as_rho > cap > 0:
-        nearest = _nearest(plan, wanted, known, runs, cap)
-    return TargetPlan(series.name, source, found, chosen, cap, nearest, *payable_periods(series, chosen))
+        nearest = _nearest(plan, parsed, flows, runs, cap)
+    return TargetPlan(series.name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen))
 
 
 def print_target_plan(planned: TargetPlan) -> None:
     """Print the budget, the cost of each target, the levels and the section of the declaration."""
-    spent, found = planned.plan.spent, planned.found
+    spent, budget = planned.plan.spent, planned.found
     charge, periods, paid = planned.plan.charge.as_rho, planned.periods, planned.paid
     say("target.budget", spent=spent, charge=charge, cap=planned.cap)
     if planned.fits:
@@ -411,16 +411,16 @@ def print_target_plan(planned: TargetPlan) -> None:
             for target in planned.nearest:
                 console.print(f"  {target}", soft_wrap=True)
     console.print()
-    print_table("targets", found.costs)
+    print_table("targets", budget.costs)
     say("target.rounded", "\n")
     levels = planned.plan.to_frame()
     shares, errors = (levels["rho"] / levels["rho"].sum()).map("{:.3g}".format), levels["expected_error"].map(rounded)
-    shown = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
-    print_frame("Levels", pd.DataFrame(shown))
-    if any(0 < share <= 1.001 * LEAST for share in found.shares):
+    columns = {"level": level_names(levels), "share of rho": shares, "expected error": errors}
+    print_frame("Levels", pd.DataFrame(columns))
+    if any(0 < share <= 1.001 * LEAST for share in budget.shares):
         say("target.least")
     console.print(planned.source, soft_wrap=True)
-    say("target.simulated", runs=found.runs, chance=f"{100 * CHANCE:g}")
+    say("target.simulated", runs=budget.runs, chance=f"{100 * CHANCE:g}")
     if planned.fits:
         console.print(f"\nDeclare it so:\n{yaml_block(planned.fields)}", soft_wrap=True)
     else:
@@ -440,13 +440,13 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
             next_step=_REMEDY,
         )
     text = declaration_file(planned.release).read_text(encoding="utf-8")
-    written = with_fields(text, planned.fields)
-    if written is None:
+    changed_text = with_fields(text, planned.fields)
+    if changed_text is None:
         raise OdError(
             "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
         )
     with written_as(path.name, "choose another path"):
-        write_text(path, written)
+        write_text(path, changed_text)
 
 
 def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
@@ -458,31 +458,33 @@ def with_fields(text: str, fields: Mapping[str, Any]) -> str | None:
     expected = _loaded(text)
     for place, (name, value) in enumerate(fields.items()):
         pairs = _nested(yaml.compose(text, Loader=yaml.SafeLoader), "attributes")
-        known = {key.value: (key, node) for key, node in pairs}
-        if place == 0 and name not in known:
+        node_of = {key.value: (key, node) for key, node in pairs}
+        if place == 0 and name not in node_of:
             return None
-        key, node = known.get(name, known[next(iter(fields))])
+        key, node = node_of.get(name, node_of[next(iter(fields))])
         indent, start = key.start_mark.column, key.start_mark.index
-        written = yaml_block({name: value}, indent).strip()
+        replacement = yaml_block({name: value}, indent).strip()
         if isinstance(value, dict):
-            written = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
-        if name in known:
+            replacement = f"{name}:\n{yaml_block(value, indent + 2)}".rstrip("\n")
+        if name in node_of:
             while isinstance(node, yaml.CollectionNode) and not node.flow_style and node.value:
                 node = node.value[-1][1] if isinstance(node, yaml.MappingNode) else node.value[-1]
-            text = f"{text[:start]}{written}{text[node.end_mark.index :]}"
+            text = f"{text[:start]}{replacement}{text[node.end_mark.index :]}"
         else:
-            text = f"{text[:start]}{written}\n{' ' * indent}{text[start:]}"
+            text = f"{text[:start]}{replacement}\n{' ' * indent}{text[start:]}"
         expected["attributes"][name] = value
     return text if _loaded(text) == expected else None
 
 
 def _nested(node: yaml.Node | None, name: str) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the pairs of keys and values of a section of a mapping in YAML; empty if it has no such section."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     section = next((value for key, value in pairs if key.value == name), None)
     return list(section.value) if isinstance(section, yaml.MappingNode) else []
 
 
 def _loaded(text: str) -> Any:
+    """Return the value of YAML text; None if it cannot be parsed."""
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError:
@@ -497,7 +499,7 @@ def _stated_budget(plan: ReleasePlan, found: TargetBudget) -> Budget:
 
 
 def _least_epsilon_for(rho: Fraction, plan: ReleasePlan, found: TargetBudget) -> Fraction:
-    """Return the first epsilon that spends at least ``rho``, from that of ``rho`` upwards in steps of a thousandth."""
+    """Return the first epsilon that spends at least ``rho``, in steps of a thousandth from the epsilon of ``rho``."""
     exact = Budget(rho=rho, delta=plan.budget.delta, shares=found.shares)
     epsilon = Fraction(text_above(_with_found(plan, exact, found).spent.epsilon, _DIGITS))
     # A conversion rounds rho down, and the exact one stops at the first rho with a larger epsilon.
@@ -514,7 +516,7 @@ def _with_found(plan: ReleasePlan, budget: Budget, found: TargetBudget) -> Relea
 
 
 def _text(number: Fraction) -> str:
-    """Return the decimal text of a number that has one of at most 12 digits, else the fraction."""
+    """Return a number as a decimal of at most 12 digits if it is equal to one, and otherwise as a fraction."""
     decimal = f"{float(number):.12g}".replace("e-0", "e-")
     return decimal if Fraction(decimal) == number else str(number)
 
@@ -528,23 +530,23 @@ def _nearest(
     is returned if a tolerance would be above 100 %.
     """
 
-    def needed(targets: Sequence[Target], runs: int = 0) -> float:
-        different = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
-        return target_budget(plan, list(different.values()), known, runs).rho
+    def rho_for(targets: Sequence[Target], runs: int = 0) -> float:
+        distinct = {str(target): target for target in targets}  # wide tolerances may be equal after rounding
+        return target_budget(plan, list(distinct.values()), known, runs).rho
 
     most = min((1 / float(target.within) for target in wanted if target.is_relative), default=math.inf)
-    unchanged = needed(wanted)
+    unchanged = rho_for(wanted)
 
     def widened(allowed: float) -> tuple[Target, ...] | None:
         rho, factor, smallest, nearest = unchanged, 1.0, math.inf, None
         for _ in range(8):
             # A little more, so that the rounded budget is within the cap.
-            tried = min(factor * math.sqrt(rho / allowed) * 1.001, most)
-            if tried == factor:
+            wider_factor = min(factor * math.sqrt(rho / allowed) * 1.001, most)
+            if wider_factor == factor:
                 break
-            factor = tried
+            factor = wider_factor
             targets = tuple(target.relaxed(factor) for target in wanted)
-            rho = needed(targets)
+            rho = rho_for(targets)
             if rho <= allowed and factor < smallest:
                 smallest, nearest = factor, targets
                 if rho > 0.98 * allowed:  # near enough
@@ -554,4 +556,4 @@ def _nearest(
     nearest = widened(float(cap))
     if nearest is None or runs == 0:
         return nearest
-    return widened(float(cap) * needed(nearest) / needed(nearest, runs))
+    return widened(float(cap) * rho_for(nearest) / rho_for(nearest, runs))

@@ -80,37 +80,37 @@ def guarded(app: ASGIApp, token: str, cookie: str, hosts: Sequence[str] = ()) ->
     return TrustedHostMiddleware(guard, [*LOCAL_HOSTS, *hosts], www_redirect=False)
 
 
-def _refusal(asked: HTTPConnection, token: str, cookie: str) -> Response | None:
+def _refusal(request: HTTPConnection, token: str, cookie: str) -> Response | None:
     """Return the response to a request that is not passed on, an error or a redirect; None if it is passed on."""
 
-    def is_the_token(given: str) -> bool:
-        return secrets.compare_digest(given.encode(), token.encode())
+    def is_the_token(text: str) -> bool:
+        return secrets.compare_digest(text.encode(), token.encode())
 
     # Browsers name the origin when a page sends data or opens a websocket. A request without an origin comes from a
     # program, or only reads a page. Browsers do not show such an answer to pages of other origins.
-    origin = asked.headers.get("origin")
-    if origin is not None and origin.partition("://")[2].lower() != asked.headers["host"].lower():
+    origin = request.headers.get("origin")
+    if origin is not None and origin.partition("://")[2].lower() != request.headers["host"].lower():
         return PlainTextResponse("The UI answers only its own pages, not a page of another origin.\n", 403)
-    if asked.scope["type"] == "http" and not _is_asked_by_the_ui(asked):
+    if request.scope["type"] == "http" and not _is_asked_by_the_ui(request):
         return PlainTextResponse("The UI accepts only GET, and POST of JSON to /graphql.\n", 405)
-    kind, _, bearer = asked.headers.get("authorization", "").partition(" ")
-    if is_the_token(asked.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
+    kind, _, bearer = request.headers.get("authorization", "").partition(" ")
+    if is_the_token(request.cookies.get(cookie, "")) or (kind.lower() == "bearer" and is_the_token(bearer)):
         return None
-    if asked.scope["type"] == "http" and is_the_token(asked.query_params.get("token", "")):
+    if request.scope["type"] == "http" and is_the_token(request.query_params.get("token", "")):
         # The same page without the token in the address, which sets the cookie.
-        there = str(asked.url.remove_query_params("token"))
-        answer = RedirectResponse(there, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
+        address = str(request.url.remove_query_params("token"))
+        answer = RedirectResponse(address, 303, {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"})
         answer.set_cookie(cookie, token, httponly=True, samesite="strict")
         return answer
     return PlainTextResponse("Open the complete address that od-release ui printed, including the token.\n", 401)
 
 
-def _is_asked_by_the_ui(asked: HTTPConnection) -> bool:
+def _is_asked_by_the_ui(request: HTTPConnection) -> bool:
     """Return whether a request has a method and path that the UI uses: GET, or POST of JSON to ``/graphql``."""
-    if asked.scope["path"] != "/graphql":
-        return asked.scope["method"] in ("GET", "HEAD")
-    kind = asked.headers.get("content-type", "").partition(";")[0].strip().lower()
-    return asked.scope["method"] == "POST" and kind == "application/json"
+    if request.scope["path"] != "/graphql":
+        return request.scope["method"] in ("GET", "HEAD")
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return request.scope["method"] == "POST" and kind == "application/json"
 
 
 _NOTHING_ELSE = (
@@ -145,14 +145,13 @@ def with_reports(app: ASGIApp, releases: Path, published: Callable[[], Collectio
 def _report(method: str, path: str, releases: Path, published: Callable[[], Collection[str]]) -> Response:
     """Return the page at an address such as ``/od/reports/us_flights/2001-06/r1/report.html``.
 
-    The address is compared with those of all published bundles, so that it never becomes a path. Symbolic links are not
-    followed.
+    The address is compared with those of published bundles, so it never becomes a path. No symbolic link is followed.
     """
     if method not in ("GET", "HEAD"):
         return PlainTextResponse("Reports can only be read.\n", 405, {"Allow": "GET, HEAD"})
     absent = PlainTextResponse("No published release has a report or an atlas at this address.\n", 404)
     try:
-        known = published()
+        published_keys = published()
         bundles = published_bundles(releases.resolve()).items()
     except OdError as error:
         return PlainTextResponse(f"{error}\n", 503)
@@ -160,9 +159,9 @@ def _report(method: str, path: str, releases: Path, published: Callable[[], Coll
     page = pages.get(path)
     if page is None or not page.is_file() or page.resolve() != page:
         return absent
-    if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in known:
+    if path.removeprefix(f"{REPORTS}/").rpartition("/")[0] not in published_keys:
         sources = json.loads((page.parent / "certificate.json").read_bytes()).get("sources", [])
-        if not sources or any(source["release"] not in known for source in sources):
+        if not sources or any(source["release"] not in published_keys for source in sources):
             return absent
     headers = _HEADERS | {"Content-Security-Policy": _POLICIES[page.name]}
     return FileResponse(page, headers=headers, media_type="text/html; charset=utf-8")
@@ -184,8 +183,8 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         OdError: the address or the port cannot be used; a host is not a valid name; or the token in the
             environment is too short or has other characters than letters, digits, - and _.
     """
-    given = os.environ.pop(TOKEN, None)  # runs do not need it
-    if given is not None and not re.fullmatch(r"[\w-]{32,}", given, re.ASCII):
+    stated_token = os.environ.pop(TOKEN, None)  # runs do not need it
+    if stated_token is not None and not re.fullmatch(r"[\w-]{32,}", stated_token, re.ASCII):
         raise OdError(
             "OD-UI-TOKEN",
             f"{TOKEN} must consist of at least 32 letters, digits, - or _",
@@ -198,7 +197,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
                 f"{host!r} is not a host name",
                 next_step="give it without scheme, port and wildcard, such as od.example.org",
             )
-    token = given or secrets.token_urlsafe(32)
+    token = stated_token or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(address, port))
         port = listening.getsockname()[1]
@@ -217,7 +216,7 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
         server = uvicorn.Server(uvicorn.Config(app, log_level=_LOG_LEVEL, timeout_graceful_shutdown=1))
         if daemon is not None:
             threading.Thread(target=_end_without, args=(daemon, server), daemon=True).start()
-        query = "" if given else f"?token={token}"
+        query = "" if stated_token else f"?token={token}"
         print(f"The Dagster UI runs until this command ends: http://localhost:{port}/{query}", flush=True)
         server.run(sockets=[listening])
         if server.started and daemon is not None and daemon.poll() is not None:
@@ -236,15 +235,16 @@ def _published() -> set[str]:
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
     """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
-    held = OdError(
+    refusal = OdError(
         "OD-UI-RUNNING",
         f"od-release ui runs already for {home.parent}",
         next_step="open the address that it printed, or end it first",
     )
-    return locked(home / "ui.lock", held, seconds=0)
+    return locked(home / "ui.lock", refusal, seconds=0)
 
 
 def _listening(address: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address. Raises OdError if it cannot be opened."""
     try:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((address, port), family=family)
@@ -260,10 +260,10 @@ def _listening(address: str, port: int) -> socket.socket:
 def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
     project = current_project()
-    stated = project.root / "workspace.yaml"
+    workspace_file = project.root / "workspace.yaml"
     target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.root.name)
-    if stated.is_file():
-        target = WorkspaceFileTarget([str(stated)])
+    if workspace_file.is_file():
+        target = WorkspaceFileTarget([str(workspace_file)])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:
         workspace = Path(folder) / "workspace.yaml"
         workspace.write_text(yaml.dump({"load_from": list(servers.get_code_server_specs())}), encoding="utf-8")
@@ -272,6 +272,7 @@ def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
 
 @contextmanager
 def _daemon(workspace: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Run the daemon of Dagster, which starts runs and sensors, during this context."""
     command = [sys.executable, "-m", "dagster._daemon", "run", "--workspace", str(workspace), "--log-level", _LOG_LEVEL]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL)  # noqa: S603  # this Python itself
     try:

@@ -49,8 +49,7 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     """Return the asset of the site. Raises OdError if a text or an address cannot be written on it.
 
     It is part of no release job and does not lock the warehouse, so that no publication waits for it or fails with it.
-    It reads public files alone. It fails after the site is written if the bundle of a published release is missing or
-    damaged.
+    It reads public files alone. It fails, after the site is written, if a published bundle is missing or damaged.
     """
     site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
 
@@ -71,14 +70,14 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
         from od_core.published.site import CATALOGUE, HOME, write_site  # all kinds take half a second to import
 
         with public_step(context):
-            written = write_site(warehouse.releases, folder, site, warehouse.database)
-            written.refuse_left_out()
+            result = write_site(warehouse.releases, folder, site, warehouse.database)
+            result.refuse_left_out()
         address: dict[str, Any] = {} if site.base is None else {"address": dg.MetadataValue.url(site.base)}
         return made(
             file_digest(folder / CATALOGUE),
-            series=written.series,
-            releases=written.releases,
-            files_written=len(written.changed),
+            series=result.series,
+            releases=result.releases,
+            files_written=len(result.changed),
             first_page=dg.MetadataValue.path(str((folder / HOME).resolve())),
             **address,
         )
@@ -117,6 +116,7 @@ def publishing_assets(project: Project) -> list[list[str]]:
 
 
 def _is_assisted(path: Path) -> bool:
+    """Return whether a declaration asks for assisted flows. One with a fault does not."""
     try:
         [document] = yaml_documents(path, path.name)
         return document["attributes"].get("assisted") is True
@@ -155,16 +155,16 @@ def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
         with public_step(context):
             results = table(comparison.folder / "runs")
             write_durably(path, lambda file: results.to_parquet(file), mode=PUBLIC_FILE_MODE)
-            known = (make() for make in comparison.data_sets.values())
-            text = tables_markdown(known, results, refusals(comparison.folder / "runs"))
+            data_sets = (make() for make in comparison.data_sets.values())
+            text = tables_markdown(data_sets, results, refusals(comparison.folder / "runs"))
             write_durably(path.with_name("tables.md"), lambda file: file.write_text(text, encoding="utf-8"))
         return made(file_digest(path), dagster__row_count=len(results))
 
     @dg.asset(**stated("figures"), deps=[tables])
     def figures(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         with public_step(context):
-            written = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
-        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(written)))
+            figure_files = draw_figures(pd.read_parquet(comparison.folder / "comparison.parquet"), comparison.folder)
+        return dg.MaterializeResult(metadata=allowed(dagster__row_count=len(figure_files)))
 
     return [runs, tables, figures]
 
@@ -186,11 +186,11 @@ def comparison_definitions(comparison: Comparison) -> dg.Definitions:
         owned_job(
             f"{comparison.name}_{job}",
             comparison.owners,
-            selection=dg.AssetSelection.assets(*([comparison.name, asset] for asset in stated["assets"])),
-            description=stated["description"],
+            selection=dg.AssetSelection.assets(*([comparison.name, asset] for asset in definition["assets"])),
+            description=definition["description"],
             tags={COMPARISON_TAG: comparison.name},
         )
-        for job, stated in _COMPARISON["jobs"].items()
+        for job, definition in _COMPARISON["jobs"].items()
     ]
     return dg.Definitions(assets=with_sources(assets), jobs=jobs)
 
@@ -234,14 +234,14 @@ class OdWarehouse(Declared):
 def refuse_broken(path: Path) -> None:
     """Raise OdError if a declaration cannot be parsed, does not fit its component, or is refused by Dagster."""
     refuse_wrong_type(path)
-    stated, name = component_type(path), path.parent.name
-    if stated in RELEASES:
+    declared_type, name = component_type(path), path.parent.name
+    if declared_type in RELEASES:
         refuse_unloadable(declaration(name))
-    elif stated == COMPARISON:
+    elif declared_type == COMPARISON:
         comparison(name)
-    elif stated == SITE:
+    elif declared_type == SITE:
         read_declaration(path, DeclaredSite)
-    elif stated == WAREHOUSE:
+    elif declared_type == WAREHOUSE:
         read_declaration(path, OdWarehouse)
 
 

@@ -62,7 +62,7 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 
     @classmethod
     def load(cls, attributes: BaseModel | None, context: dg.ComponentLoadContext) -> Self:  # noqa: ARG003 - Dagster passes it
-        """Return the component that Dagster has read from YAML."""
+        """Load the declared series from the attributes that Dagster has read."""
         return cls() if attributes is None else attributes  # type: ignore[return-value]  # get_model_cls is the class
 
 
@@ -70,11 +70,11 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
     assets = _assets(series.checked())
     verification, verify_job, verify_daily = daily_verification(series)
-    own = [key for asset in assets for key in asset.keys]
+    keys = [key for asset in assets for key in asset.keys]
     job = owned_job(
         f"{series.name}_release",
         series.owners,
-        selection=dg.AssetSelection.assets(*own) - dg.AssetSelection.checks(verification),
+        selection=dg.AssetSelection.assets(*keys) - dg.AssetSelection.checks(verification),
         description=f"Release one period of {series.name}, or read it back if it is already released.",
         tags={RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every},
     )

@@ -49,7 +49,7 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     if (absent := absence(file)) is not None:
         return Arrival(key, absent, None)
     status = file.stat()
-    written = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
+    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
     changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
     marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
@@ -57,7 +57,7 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     settled = 0 if series.arrivals is None else series.arrivals.settled_seconds
     if moment - changed < datetime.timedelta(seconds=settled):
         return Arrival(key, f"{file.name} changed less than {settled} seconds ago", changed)
-    if not series.has_file_of_each and series.periods.day(written) < period.end:
+    if not series.has_file_of_each and series.periods.day(modified) < period.end:
         return Arrival(key, f"{file.name} was last written before {period} ended", changed)
     return Arrival(key, None, changed)
 
@@ -76,9 +76,9 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     if found.changed is None or not series.has_file_of_each:
         return None
     file = series.records_path(found.key.period)
-    stated = folders.var / "confidential" / published.folder / _SOURCE
-    if stated.is_file():
-        differs = _differs(file, json.loads(stated.read_text(encoding="utf-8")))
+    source_file = folders.var / "confidential" / published.folder / _SOURCE
+    if source_file.is_file():
+        differs = _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
     else:  # an earlier version of this software released the period
         certificate = folders.bundle(published) / CERTIFICATE
         differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
@@ -110,8 +110,8 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
 
 def _differs(file: Path, stated: dict[str, Any]) -> bool:
     """Return whether a file has another content than stated. The content is read only if its state has changed."""
-    state, read = file_state(file), stated["state"]
-    return state != read and (state[0] != read[0] or _digest(file, *state) != stated["digest"])
+    state, stated_state = file_state(file), stated["state"]
+    return state != stated_state and (state[0] != stated_state[0] or _digest(file, *state) != stated["digest"])
 
 
 @lru_cache(maxsize=1024)

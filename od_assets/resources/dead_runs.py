@@ -29,7 +29,7 @@ _ELSEWHERE = "elsewhere"
 
 
 def mark_process(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Write the process and the host of a run into its tags.
+    """Tag a run with its process and host, by which dead runs are found.
 
     If the executor starts a process for each step, the process of the run is the parent of the step's process. An
     executor that starts steps elsewhere monitors them itself, so no process is written.
@@ -122,8 +122,8 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
     if _PARTITION_TAG in run.tags:
-        partition, every = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
-        marks[PERIOD_TAG] = partition if every is None else period_of(partition, every).text
+        partition, length = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
+        marks[PERIOD_TAG] = partition if length is None else period_of(partition, length).text
     if marks:
         instance.add_run_tags(run.run_id, marks)
 

@@ -53,10 +53,10 @@ class ReleaseWork(Generic[P, G]):
     @classmethod
     def of(cls, warehouse: Warehouse, series: Series[Any, Any], key: ReleaseKey) -> Self:
         """Return the work on a release. In a run, it is always the same object, so its plan is computed only once."""
-        known = warehouse.works.get(key)
-        if not isinstance(known, cls) or known.series is not series:
-            known = warehouse.works[key] = cls(warehouse, series, key)
-        return known
+        work = warehouse.works.get(key)
+        if not isinstance(work, cls) or work.series is not series:
+            work = warehouse.works[key] = cls(warehouse, series, key)
+        return work
 
     @classmethod
     @contextmanager
@@ -94,8 +94,7 @@ class ReleaseWork(Generic[P, G]):
         """Return the plan over a geography, with what earlier releases of the series showed of its rule, if it has one.
 
         Raises:
-            OdError: as in :meth:`od_assets.series.series.Series.plan`; or the bundle of an earlier release is
-                missing or changed.
+            OdError: as in :meth:`od_assets.series.series.Series.plan`; or an earlier bundle is missing or changed.
         """
         plan = self.series.plan(geography, self.key.period)
         if isinstance(plan, ReleasePlan) and plan.mechanism.estimator.key == "auto":
@@ -103,16 +102,16 @@ class ReleaseWork(Generic[P, G]):
         return plan
 
     def _earlier(self, plan: ReleasePlan) -> Mapping[str, Any] | None:
-        """Return the evidence of the reserved plan; before, of the newest earlier release that has the same plan."""
+        """Return the evidence of the reserved plan; before, that of the newest earlier release with the same plan."""
         ledger = self.warehouse.ledger
         if (reserved := ledger.reserved_plan(self.key)) is not None:
             return reserved.get(EARLIER)
         before = (key for key in ledger.published(series=self.key.release) if key < self.key)
         for key in sorted(before, reverse=True):
-            stated = certificate_of(self.warehouse.bundle(key))
-            if certificate_digest(stated) != ledger.publication(key).get("certificate"):
+            certificate = certificate_of(self.warehouse.bundle(key))
+            if certificate_digest(certificate) != ledger.publication(key).get("certificate"):
                 raise damaged(key, "its certificate differs from the one that was published")
-            if (earlier := earlier_of(plan, stated)) is not None:
+            if (earlier := earlier_of(plan, certificate)) is not None:
                 return earlier
         return None
 
@@ -132,11 +131,11 @@ class ReleaseWork(Generic[P, G]):
         drawn = self.is_drawn
         if drawn:
             self.hold_to_reading()
-        here = self.series.records_are_here and not drawn
+        reads_file = self.series.records_are_here and not drawn
         file = self.series.records_path(self.key.period)
         with (
             nullcontext() if drawn else self.staged.read_with(self.series.reading),
-            source_kept(self.folder, file) if here else nullcontext(),
+            source_kept(self.folder, file) if reads_file else nullcontext(),
         ):
             yield self.staged.records
 
@@ -272,8 +271,8 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
         By default, these are all steps: those of the flow tree, and then those of area totals.
         """
         staged, measurements = self.staged, self.measurements
-        asked = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
-        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in asked]
+        selected = (*self.plan.steps, *self.plan.area_total_steps) if steps is None else steps
+        return [Measurement(step, staged.nodes_above(self.plan, step), measurements.read(step)) for step in selected]
 
     @cached_property
     def release(self) -> Release:

@@ -24,8 +24,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     """The folders, the ledger and the database of the project. Only one run at a time can lock them.
 
     Every run is a separate process (UI, schedule, backfill, command line), so neither the executor nor a pool can
-    prevent two runs at the same time. A file lock can. The system releases the lock when the process ends, even after a
-    crash.
+    prevent two runs at the same time. A file lock can: the system releases it when the process ends or crashes.
     """
 
     folder: str = ""
@@ -85,9 +84,9 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         if self._instance is None:
             return
         cursors, name = self._instance.daemon_cursor_storage, f"od/ledger_of/{data_set}"
-        stated = cursors.get_cursor_values({name}).get(name)
-        if stated is not None:
-            number, entry_hash = stated.split(" ")
+        cursor = cursors.get_cursor_values({name}).get(name)
+        if cursor is not None:
+            number, entry_hash = cursor.split(" ")
             if not self.ledger.has(EntryName(int(number), entry_hash)):
                 raise OdError(
                     "OD-LEDGER-OTHER",
@@ -153,6 +152,7 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
 
 
 def _row(published: Published) -> dict[str, Any]:
+    """Return the result of the verification of a release, ready for JSON."""
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]

@@ -73,9 +73,9 @@ def by_step(title: str) -> Tell:
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
         nonlocal completed
-        event, said = entry.dagster_event, one_of_all(entry)
-        if said is not None:
-            number, parts, name = said
+        event, step_progress = entry.dagster_event, one_of_all(entry)
+        if step_progress is not None:
+            number, parts, name = step_progress
             progress.update(task, completed=completed + number / parts, description=printable(f"{title}: {name}"))
         if event is None:
             return
@@ -193,6 +193,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
 
 
 def _measured(step: Step) -> str:
+    """Return what a step measures, in words."""
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
     if side := step.noise_facts.get("area_totals"):
@@ -228,7 +229,7 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
 
 def _by_run(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
     """Update the bar with the last run and the number of completed runs, from a message in the run's log."""
-    said = one_of_all(entry)
-    if said is not None:
-        done, _, what = said
-        progress.update(task, completed=done, description=printable(what))
+    run_progress = one_of_all(entry)
+    if run_progress is not None:
+        done, _, release = run_progress
+        progress.update(task, completed=done, description=printable(release))

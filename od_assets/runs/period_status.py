@@ -19,7 +19,7 @@ def chosen_periods(series: Series[Any, Any], period: str | None, *, every: bool)
 
     Raises OdError if the given period is not an ended period of the series, or no period has ended.
     """
-    periods = [each.text for each in series.periods.ended()]
+    periods = [ended.text for ended in series.periods.ended()]
     if not periods:
         raise _no_period(f"no period of {series.name} has ended")
     if every:
@@ -37,13 +37,13 @@ def refuse_without_file(series: Series[Any, Any], period: str) -> None:
     folders = Folders()
     if (folders.confidential.path / series.key(period).folder).exists():
         return
-    found = [arrival(series, each) for each in reversed(series.periods.ended())]
-    if found[0].waits is None or found[0].changed is not None:
+    arrivals = [arrival(series, ended) for ended in reversed(series.periods.ended())]
+    if arrivals[0].waits is None or arrivals[0].changed is not None:
         return
-    newest = next((each.key.period for each in found if each.changed is not None), None)
+    newest = next((ended.key.period for ended in arrivals if ended.changed is not None), None)
     step = "see trips.files in its declaration" if newest is None else f"release that one: --period {newest}"
     has = "no period has a file" if newest is None else f"the newest period that has a file is {newest}"
-    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {found[0].waits}; {has}", next_step=step)
+    raise OdError("OD-FILE-ABSENT", f"{series.name} {period}: {arrivals[0].waits}; {has}", next_step=step)
 
 
 def planned_period(series: Series[Any, Any], period: str | None) -> str:
@@ -69,19 +69,19 @@ def period_status(
     """
     ended = {series.name: series.periods.ended() for series in declared}
     domains = {series.domain.name: series.domain for series in declared}
-    left: dict[str, Mapping[str, Fraction]] = {}
+    rho_left: dict[str, Mapping[str, Fraction]] = {}
     for name, domain in domains.items():
-        periods = {period.text for each in declared if each.domain.name == name for period in ended[each.name]}
+        periods = {period.text for series in declared if series.domain.name == name for period in ended[series.name]}
         try:
-            left[name] = ledger.remaining(name, periods)
+            rho_left[name] = ledger.remaining(name, periods)
         except OdError:  # the first release declares the domain in the ledger
-            left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
+            rho_left[name] = dict.fromkeys(periods, domain.cap.allowed_rho())
     rows = []
     for series in declared:
         planned, domain_name = _plans(series), series.domain.name
         for period in ended[series.name]:
             key = series.key(period.text)
-            row = release_status(key, states.get(str(key)), left[domain_name][period.text])
+            row = release_status(key, states.get(str(key)), rho_left[domain_name][period.text])
             if row["state"] != "not begun":
                 plan = planned(period)
                 row["settings_changed"] = None if plan is None else ledger.changed_settings(key, domain_name, plan)
@@ -94,18 +94,18 @@ def period_status(
 def release_status(key: ReleaseKey, state: ReleaseState | None, left: Fraction | None = None) -> dict[str, Any]:
     """Return the state of a release, its measured levels, the rho that it spent, and what its data set has left.
 
-    Its state is None if it is not begun. Without a declaration, it is not known what is left and whether settings
-    changed.
+    Its state is None if it is not begun. Without a declaration, what is left and what changed are not known.
     """
-    found = ReleaseState() if state is None else state
+    state = state or ReleaseState()
+    begun = "begun" if state.kinds else "not begun"
     return {
         "release": str(key),
-        "state": "published" if found.is_published else "begun" if found.kinds else "not begun",
+        "state": "published" if state.is_published else begun,
         "settings_changed": None,
         "waits_for": None,
-        "measured_levels": f"{found.kinds.count(MEASURED)} of {len(found.kinds)}" if found.kinds else "none",
-        "interrupted_levels": found.kinds.count(DRAWING),
-        "rho_spent": float(found.rho),
+        "measured_levels": f"{state.kinds.count(MEASURED)} of {len(state.kinds)}" if state.kinds else "none",
+        "interrupted_levels": state.kinds.count(DRAWING),
+        "rho_spent": float(state.rho),
         "data_set_rho_left": None if left is None else float(left),
     }
 

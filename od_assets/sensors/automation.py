@@ -41,10 +41,10 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         done = Warehouse.of(series.project).published_periods(series.name).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
-        found = arrival(series, period)
-        if found.waits is not None:
-            return dg.SkipReason(f"{found.key} is waiting: {found.waits}.")
-        return _request(series, period, found, tick)
+        newest = arrival(series, period)
+        if newest.waits is not None:
+            return dg.SkipReason(f"{newest.key} is waiting: {newest.waits}.")
+        return _request(series, period, newest, tick)
 
     return schedule
 
@@ -55,8 +55,7 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
     The sensor also reports why other periods cannot be released yet. It never releases a published period again, even
     if its file or the declared revision has changed. It requests one run per file. If the run fails and the file is
     replaced, the sensor requests another run, because the run key contains the time at which the file was last changed
-    (and nothing else about the file). The cursor contains the run keys that were requested and whose releases are not
-    published yet.
+    (and nothing else about the file). The cursor has the requested run keys whose releases are not published yet.
     """
 
     @dg.sensor(
@@ -70,36 +69,38 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         warehouse, now = Warehouse.of(series.project), datetime.datetime.now(datetime.UTC)
-        published, asked = warehouse.published_periods(series.name), set(json.loads(context.cursor or "[]"))
+        published, requested = warehouse.published_periods(series.name), set(json.loads(context.cursor or "[]"))
         ready: dict[str, dg.RunRequest] = {}
-        said: list[str] = []
+        messages: list[str] = []
         for period in series.periods.ended(now):
-            found = arrival(series, period, now)
+            newest = arrival(series, period, now)
             if period.text in published:
-                late = correction(series, found, published[period.text], warehouse)
-                said += [] if late is None else [late]
-            elif found.waits is not None:
-                said.append(f"{found.key} is waiting: {found.waits}")
+                late = correction(series, newest, published[period.text], warehouse)
+                messages += [] if late is None else [late]
+            elif newest.waits is not None:
+                messages.append(f"{newest.key} is waiting: {newest.waits}")
             else:
-                request = _request(series, period, found, found.changed)
+                request = _request(series, period, newest, newest.changed)
                 ready[str(request.run_key)] = request
-                if request.run_key in asked:
-                    said.append(f"{found.key} was requested; if its run failed, correct its file or run it by hand")
-        new = [key for key in ready if key not in asked][:_MOST]
-        reason = "; ".join(said[-_MOST:]) or f"Every ended period of {series.name} is published."
-        if new and said:
+                if request.run_key in requested:
+                    correct = "if its run failed, correct its file or run it by hand"
+                    messages.append(f"{newest.key} was requested; {correct}")
+        run_keys = [key for key in ready if key not in requested][:_MOST]
+        reason = "; ".join(messages[-_MOST:]) or f"Every ended period of {series.name} is published."
+        if run_keys and messages:
             context.log.info(reason)
         return dg.SensorResult(
-            run_requests=[ready[key] for key in new],
-            skip_reason=None if new else dg.SkipReason(reason),
-            cursor=json.dumps(sorted({*(asked & ready.keys()), *new})),
+            run_requests=[ready[key] for key in run_keys],
+            skip_reason=None if run_keys else dg.SkipReason(reason),
+            cursor=json.dumps(sorted({*(requested & ready.keys()), *run_keys})),
         )
 
     return arrivals
 
 
 def _request(
-    series: Series[Any, Any], period: Period, found: Arrival, since: datetime.datetime | None
+    series: Series[Any, Any], period: Period, newest: Arrival, since: datetime.datetime | None
 ) -> dg.RunRequest:
+    """Return the request of a run for a period, with a key that is the same until the file is changed again."""
     stamp = "" if since is None else since.isoformat()
-    return dg.RunRequest(run_key=f"{found.key}@{stamp}", partition_key=series.periods.partition(period))
+    return dg.RunRequest(run_key=f"{newest.key}@{stamp}", partition_key=series.periods.partition(period))

@@ -105,7 +105,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
     but a backfill publishes several bundles between two evaluations.
     """
     seen: dict[str, int] = json.loads(context.cursor or "{}")
-    said = []
+    messages = []
     for key in sorted(context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else []):
         if key.path[1:] != ["bundle"]:
             continue
@@ -118,11 +118,13 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
         for record in context.instance.fetch_materializations(after, limit=100, ascending=True).records:
             seen[name] = record.storage_id
             if _is_of_a_release(context.instance, record) and _is_new(context.instance, record):
-                said.append(_published(record))
+                messages.append(_published(record))
                 with _taken():
-                    od_notices.published(said[-1], context.log)
+                    od_notices.published(messages[-1], context.log)
     context.update_cursor(json.dumps(seen))
-    return dg.SkipReason(f"Published since the last evaluation: {', '.join(each.release for each in said) or 'none'}.")
+    return dg.SkipReason(
+        f"Published since the last evaluation: {', '.join(message.release for message in messages) or 'none'}."
+    )
 
 
 @contextmanager
@@ -153,25 +155,27 @@ def _published(record: Any) -> Published:
 
 def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether a run of the series itself made the bundle, rather than a report from the UI or another job."""
-    run, made = instance.get_run_by_id(record.run_id), record.asset_materialization
+    run, materialization = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (
         run is not None
-        and run.tags.get(RELEASE_TAG) == made.asset_key.path[0]
-        and "release" in made.metadata
-        and _DATA_VERSION in (made.tags or {})
-        and made.partition is not None
+        and run.tags.get(RELEASE_TAG) == materialization.asset_key.path[0]
+        and "release" in materialization.metadata
+        and _DATA_VERSION in (materialization.tags or {})
+        and materialization.partition is not None
     )
 
 
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether the period had no bundle before, or a different one."""
-    made = record.asset_materialization
+    materialization = record.asset_materialization
     earlier = dg.AssetRecordsFilter(
-        asset_key=made.asset_key, asset_partitions=[made.partition], before_storage_id=record.storage_id
+        asset_key=materialization.asset_key,
+        asset_partitions=[materialization.partition],
+        before_storage_id=record.storage_id,
     )
-    found = instance.fetch_materializations(earlier, limit=100).records
-    before: Any = next((each.asset_materialization for each in found if _is_of_a_release(instance, each)), None)
-    return before is None or before.tags[_DATA_VERSION] != made.tags[_DATA_VERSION]
+    records = instance.fetch_materializations(earlier, limit=100).records
+    before: Any = next((record.asset_materialization for record in records if _is_of_a_release(instance, record)), None)
+    return before is None or before.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION]
 
 
 _SECONDS = 20.0
@@ -204,8 +208,7 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     does not take is sent again at the next evaluation, and later events wait, so that they arrive in order.
 
     Raises:
-        OdError: the client is not installed or refuses its configuration; or the backend did not take the first event
-            of this evaluation.
+        OdError: the client is not installed or refuses its configuration; or the backend refused the first event.
     """
     require("openlineage")
     from od_assets.sensors.open_lineage import Sender  # imports the client, which an extra installs
@@ -231,23 +234,23 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 
 
-def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, place: list[int], until: float) -> str:
+def _send(context: dg.SensorEvaluationContext, sender: Any, kind: Any, cursor: list[int], until: float) -> str:
     """Send the events of runs that finished in one way, and return why it stopped; empty if all events are sent.
 
-    ``place`` is changed: the last finished run whose events are all sent, and the number of sent events of the next.
+    ``cursor`` is changed: the last run whose events are all sent, then the number of sent events of the next run.
     """
     repository = context.repository_def
     if repository is None:
         return "no definitions are loaded"
-    after = dg.RunStatusChangeRecordsFilter(kind, after_storage_id=place[0])
+    after = dg.RunStatusChangeRecordsFilter(kind, after_storage_id=cursor[0])
     for record in context.instance.fetch_run_status_changes(after, limit=100, ascending=True).records:
         run = context.instance.get_run_by_id(record.run_id)
         if run is not None and RELEASE_TAG in run.tags and is_declared_here(repository, run.tags[RELEASE_TAG]):
-            for event in sender.events(context.instance, run, repository.asset_graph)[place[1] :]:
+            for event in sender.events(context.instance, run, repository.asset_graph)[cursor[1] :]:
                 if time.monotonic() > until:
                     return "the evaluation took too long"
                 if fault := sender.send(event):
                     return str(fault)
-                place[1] += 1
-        place[:] = [record.storage_id, 0]
+                cursor[1] += 1
+        cursor[:] = [record.storage_id, 0]
     return ""

@@ -73,7 +73,7 @@ class Sender:
         return ""
 
     def close(self) -> None:
-        """Deliver what the transport still holds."""
+        """Send the events that the transport still holds, and close it."""
         self._client.close(timeout=5.0)
 
 
@@ -92,58 +92,59 @@ class _Translation:
         self.written = self._by_step(_TYPES.ASSET_MATERIALIZATION_PLANNED, "asset_key")
         self.checked = self._by_step(_TYPES.ASSET_CHECK_EVALUATION_PLANNED, "asset_key")
         self.evaluations = self._by_step(_TYPES.ASSET_CHECK_EVALUATION)
-        made = self._by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
-        self.made = {each.asset_key: each for each in chain.from_iterable(made.values())}
+        materializations = self._by_step(_TYPES.ASSET_MATERIALIZATION, "materialization")
+        self.made = {event.asset_key: event for event in chain.from_iterable(materializations.values())}
 
     def _by_step(self, kind: dg.DagsterEventType, field: str | None = None) -> defaultdict[str, list[Any]]:
         """Return the contents of the events of a kind, or a field of them, by step."""
-        found = defaultdict[str, list[Any]](list)
+        by_step = defaultdict[str, list[Any]](list)
         for event in self.logged:
             if event.event_type == kind:
                 content: Any = event.event_specific_data
-                found[event.step_key or ""].append(content if field is None else getattr(content, field))
-        return found
+                by_step[event.step_key or ""].append(content if field is None else getattr(content, field))
+        return by_step
 
     def events(self) -> list[RunEvent]:
         """Return one event per start and per end of the run and, if it was completed, of each of its steps.
 
         All have the day on which the run ended as their time, and steps stand in the order of their names, because how
-        long a step took depends on the records. So does which step failed: a run that was not completed is told without
-        its steps.
+        long a step took depends on the records. So does which step failed: a failed run is told without its steps.
         """
         state = [_ENDS[event.event_type] for event in self.logged if event.event_type in _ENDS][-1]
         steps = list[str]()
         if state is RunState.COMPLETE:
             started = {event.step_key or "" for event in self.logged if event.event_type == _TYPES.STEP_START}
             steps = sorted(started.intersection((*self.written, *self.checked)))
-        told = [self._event(each, step) for step in steps for each in (RunState.START, RunState.COMPLETE)]
-        return [self._event(RunState.START), *told, self._event(state)]
+        of_steps = [self._event(event, step) for step in steps for event in (RunState.START, RunState.COMPLETE)]
+        return [self._event(RunState.START), *of_steps, self._event(state)]
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:
-        written = self.written[step] if step else []
+        """Return the event of a state of the run, or of a step of it."""
+        keys = self.written[step] if step else []
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",
             eventType=state,
             run=self._run(step),
             job=self._job(step),
-            inputs=self._inputs(step, written, done=state is RunState.COMPLETE) if step else [],
-            outputs=[self._output(key) for key in written if key in self.made] if state is RunState.COMPLETE else [],
+            inputs=self._inputs(step, keys, done=state is RunState.COMPLETE) if step else [],
+            outputs=[self._output(key) for key in keys if key in self.made] if state is RunState.COMPLETE else [],
             producer=f"urn:od-release:{version('od-release')}",
         )
 
     def _run(self, step: str) -> Run:
-        told = [tag for tag in (RELEASE_TAG, PERIOD_TAG, REVISION_TAG) if tag in self.run.tags]
-        fields = [facets.tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in told]
-        own: dict[str, Any] = {"tags": facets.tags_run.TagsRunFacet(fields)}
+        """Return the run with the tags of the release; for a step, its own run below that."""
+        tags = [tag for tag in (RELEASE_TAG, PERIOD_TAG, REVISION_TAG) if tag in self.run.tags]
+        fields = [facets.tags_run.TagsRunFacetFields(tag, self.run.tags[tag], "DAGSTER") for tag in tags]
+        run_facets: dict[str, Any] = {"tags": facets.tags_run.TagsRunFacet(fields)}
         if not step:
-            return Run(self.run.run_id, own)
+            return Run(self.run.run_id, run_facets)
         job, parent = self._job(), facets.parent_run
-        own["parent"] = parent.ParentRunFacet(
+        run_facets["parent"] = parent.ParentRunFacet(
             parent.Run(self.run.run_id),
             parent.Job(job.namespace, job.name),
             parent.Root(parent.RootRun(self.run.run_id), parent.RootJob(job.namespace, job.name)),
         )
-        return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), own)
+        return Run(str(uuid5(NAMESPACE_URL, f"{self.run.run_id}/{step}")), run_facets)
 
     def _job(self, step: str = "") -> Job:
         name = f"{self.run.tags[RELEASE_TAG]}_release"
@@ -152,11 +153,11 @@ class _Translation:
 
     def _inputs(self, step: str, written: Iterable[dg.AssetKey], *, done: bool) -> list[InputDataset]:
         """Return the datasets that a step reads: upstream assets, declared files, and the assets that it checks."""
-        read = set(self.checked[step])
+        inputs = set(self.checked[step])
         for key in written:
             sources = chain.from_iterable(self._sources(key).values())
             parents = self.graph.get(key).parent_keys if self.graph.has(key) else ()
-            read |= {*parents, *(source.asset_key for source in sources)}
+            inputs |= {*parents, *(source.asset_key for source in sources)}
         assets = [
             InputDataset(
                 self.namespace,
@@ -164,48 +165,48 @@ class _Translation:
                 facets=self._facets(key),
                 inputFacets=self._assertions(step, key) if done and not self._is_confidential(key) else {},
             )
-            for key in sorted(read.difference(written))
+            for key in sorted(inputs.difference(written))
         ]
         declared = [source for key in written for source in self._metadata(key).get(SOURCES, [])]
         return [*assets, *(self._file(source) for source in declared)]
 
     def _assertions(self, step: str, key: dg.AssetKey) -> dict[str, Any]:
         """Return the results of the checks of an asset in a step, without their metadata."""
-        own = [
+        results = [
             result for result in self.evaluations[step] if result.asset_key == key and not self._is_confidential(key)
         ]
         assertions = facets.data_quality_assertions_dataset
-        told = [assertions.Assertion(result.check_name, result.passed) for result in own]
-        return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(told)} if own else {}
+        outcomes = [assertions.Assertion(result.check_name, result.passed) for result in results]
+        return {"dataQualityAssertions": assertions.DataQualityAssertionsDatasetFacet(outcomes)} if results else {}
 
     def _file(self, source: str) -> InputDataset:
         """Return a declared file or address of records or zones; of the run's period if there is a file of each."""
-        place = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
-        parts = urlsplit(place)
+        address = source.replace("{period}", self.run.tags.get(PERIOD_TAG, "{period}"))
+        parts = urlsplit(address)
         if parts.scheme:
             return InputDataset(f"{parts.scheme}://{parts.netloc}", parts.path.lstrip("/"))
-        return InputDataset("file" if place.startswith("/") else self.namespace, place)
+        return InputDataset("file" if address.startswith("/") else self.namespace, address)
 
     def _output(self, key: dg.AssetKey) -> OutputDataset:
         """Return an asset that the run made, with its version, the sources of its columns and its number of rows."""
-        made, lineage = self.made[key], facets.column_lineage_dataset
-        own, counted = self._facets(key), dict[str, Any]()
-        if (digest := (made.tags or {}).get("dagster/data_version")) is not None:
-            own["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
+        materialization, lineage = self.made[key], facets.column_lineage_dataset
+        asset_facets, output_facets = self._facets(key), dict[str, Any]()
+        if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
+            asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
         columns = {
             column: lineage.Fields([self._field(key, source) for source in sources])
             for column, sources in self._sources(key).items()
             if sources
         }
         if columns:
-            own["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
-        if (rows := made.metadata.get("dagster/row_count")) is not None:
+            asset_facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
+        if (rows := materialization.metadata.get("dagster/row_count")) is not None:
             statistics = facets.output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rows.value)
-            counted["outputStatistics"] = statistics
-        return OutputDataset(self.namespace, key.to_user_string(), facets=own, outputFacets=counted)
+            output_facets["outputStatistics"] = statistics
+        return OutputDataset(self.namespace, key.to_user_string(), facets=asset_facets, outputFacets=output_facets)
 
     def _facets(self, key: dg.AssetKey) -> dict[str, Any]:
-        """Return what the definition says; nothing if the declaration has changed since, and has no such asset."""
+        """Return the facets of an asset's definition; none if the present declaration has no such asset."""
         if not self.graph.has(key):
             return {}
         node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset
@@ -231,8 +232,8 @@ class _Translation:
     def _field(self, key: dg.AssetKey, source: dg.TableColumnDep) -> Any:
         """Return an upstream column; its values are masked if they are confidential and those of the asset are not."""
         masked = self._is_confidential(source.asset_key) and not self._is_confidential(key)
-        of, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []
-        return facets.column_lineage_dataset.InputField(self.namespace, of, source.column_name, noise)
+        upstream, noise = source.asset_key.to_user_string(), [_NOISE] if masked else []
+        return facets.column_lineage_dataset.InputField(self.namespace, upstream, source.column_name, noise)
 
     def _is_confidential(self, key: dg.AssetKey) -> bool:
         """Return whether an asset is confidential, or is not declared any more."""

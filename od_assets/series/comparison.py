@@ -77,10 +77,16 @@ class Comparison(Declaration):
 
     @cached_property
     def data_sets(self) -> dict[str, Callable[[], KnownFlows]]:
-        """Functions that make or read the data sets, by name. Raises OdError for an unknown or an unmarked one."""
-        made, code, step = synthetic_data_sets(), "OD-EVALUATION-UNKNOWN", "correct the declaration of the comparison"
-        chosen = {name: choose("synthetic data set", name, made, code=code, next_step=step) for name in self.synthetic}
-        return chosen | {table.name: table.reader(self.project) for table in self.tables}
+        """Functions that make or read the data sets, by name.
+
+        Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
+        """
+        data_sets, step = synthetic_data_sets(), "correct the declaration of the comparison"
+        synthetic = {
+            name: choose("synthetic data set", name, data_sets, code="OD-EVALUATION-UNKNOWN", next_step=step)
+            for name in self.synthetic
+        }
+        return synthetic | {table.name: table.reader(self.project) for table in self.tables}
 
     @property
     def folder(self) -> Path:
@@ -89,7 +95,7 @@ class Comparison(Declaration):
 
     def planned(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
-        contenders = [one for one in CONTENDERS if self.mechanisms is None or one.mechanism in self.mechanisms]
+        contenders = [rival for rival in CONTENDERS if self.mechanisms is None or rival.mechanism in self.mechanisms]
         asked_for = self.mechanisms is not None
         epsilons = tuple(map(str, self.epsilons))
         return planned_runs([data_set], contenders, epsilons=epsilons, number=self.runs, all_of_them=asked_for)

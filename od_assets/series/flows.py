@@ -96,11 +96,11 @@ class SegmentSection(Section):
         return SegmentSource(name, column, derive, tuple(self.lookup.items()), tuple(self.breaks), tuple(self.bands))
 
     def listed(self, name: str) -> tuple[str, ...]:
-        """Return the declared categories, or those that the source gives and the one of unlisted records."""
+        """Return the declared categories; by default, those of the source and that of unlisted records."""
         if self.categories is not None:
             return tuple(self.categories)
-        given = self.source(name).given or ()
-        return given if self.unknown is None or self.unknown in given else (*given, self.unknown)
+        categories = self.source(name).given or ()
+        return categories if self.unknown is None or self.unknown in categories else (*categories, self.unknown)
 
 
 class Columns(Section):
@@ -185,9 +185,9 @@ class Sides:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the whole content."""
-        both = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(both.encode()).hexdigest()
+        """Digest of the geography; if there are two, SHA-256 of both digests."""
+        digests = f"{self.origin.digest} {self.destination.digest}"
+        return self.origin.digest if self.other is None else sha256(digests.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
@@ -271,8 +271,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def bands(self) -> Bands | None:
         """Cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut."""
-        stated = self.stated_bands
-        return None if stated is None else Bands(tuple(stated.cuts), stated.part_trips)
+        section = self.stated_bands
+        return None if section is None else Bands(tuple(section.cuts), section.part_trips)
 
     @property
     def area_totals(self) -> Fraction | None:
@@ -320,15 +320,15 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def mechanism(self) -> Mechanism:
         """Mechanism of the releases."""
-        stated = self.stated_mechanism
-        if MECHANISMS.make(stated).measures != "every_level":
+        section = self.stated_mechanism
+        if MECHANISMS.make(section).measures != "every_level":
             raise OdError(
                 "OD-MECHANISM-UNPUBLISHED",
-                f"mechanism {stated!r} measures only the leaves, so its table is not consistent with"
+                f"mechanism {section!r} measures only the leaves, so its table is not consistent with"
                 " any level above; it serves for comparison and cannot be published by a declared release",
                 next_step="choose a mechanism that measures every level, or call release_flows with a ledger",
             )
-        return MECHANISMS.make(stated, **self.mechanism_options)
+        return MECHANISMS.make(section, **self.mechanism_options)
 
     @property
     def measured_levels(self) -> list[int]:
@@ -412,8 +412,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def zone_lists(self) -> dict[str, ZoneList]:
         """See :attr:`Series.zone_lists`. File names cannot clash, because names of series have no dot."""
         others = self.destination_geography
-        named = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
-        return super().zone_lists | named
+        lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
+        return super().zone_lists | lists
 
     def sides(self, geography: Sides) -> tuple[Geography, Geography]:
         """Return both geographies; see :meth:`Series.sides`."""

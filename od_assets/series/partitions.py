@@ -53,9 +53,9 @@ class SeriesPeriods:
     time_zone: str | None
 
     def __post_init__(self) -> None:
-        known = (*LENGTHS, SINGLE)
-        if self.every not in known:
-            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, known)})")
+        lengths = (*LENGTHS, SINGLE)
+        if self.every not in lengths:
+            raise _fault(f"every cannot be {self.every!r} ({nearest_known(self.every, lengths)})")
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         for period in filter(None, (self.first, self.last)):
@@ -105,7 +105,7 @@ class SeriesPeriods:
         return self._until(day if self.last is None else min(day, self.last.end))
 
     def declared(self) -> list[Period]:
-        """Return all periods, oldest first; of a series without an end, those that have ended."""
+        """Return all periods, oldest first; for a series without an end, those that have ended."""
         if self.last is None and self._length is not None:
             return self.ended()
         return self._until((self.last or self.first).end)
@@ -127,7 +127,7 @@ class SeriesPeriods:
         return None if Period.around(newest.end, self._length).end <= self.day(moment) else newest
 
     def day(self, moment: datetime.datetime) -> datetime.date:
-        """Return the day of a moment in the series' time zone."""
+        """Return the day of a moment in the time zone of the series."""
         return moment.astimezone(ZoneInfo(self.clock)).date()
 
     @property

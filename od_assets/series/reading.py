@@ -66,8 +66,8 @@ def declaration_files(project: Project | None = None) -> list[Path]:
 def component_type(path: Path) -> str:
     """Return the component type that a declaration names; that of flows if it names none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    stated = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
-    return stated.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
+    type_line = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
+    return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
 def declarations_of(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
@@ -151,7 +151,7 @@ class DeclaredSite(Declaration):
         return self
 
     def described(self) -> SiteDescription:
-        """Return what the site says of itself. Raises OdError if a text or an address cannot be written."""
+        """Return the description of the site. Raises OdError if a text or an address cannot be written."""
         from od_core.published.site import SiteDescription
 
         return SiteDescription(self.title, self.url, self.publisher, self.licence, self.contact)
@@ -218,16 +218,16 @@ def refuse_wrong_type(path: Path) -> None:
     """
     where = f"{path.parent.name}/{path.name}"
     for document in yaml_documents(path, where):
-        stated = document.get("type") if isinstance(document, dict) else None
-        package, _, name = str(stated).rpartition(".")
-        if not isinstance(stated, str) or not name:
+        component = document.get("type") if isinstance(document, dict) else None
+        package, _, name = str(component).rpartition(".")
+        if not isinstance(component, str) or not name:
             raise _fault(f"{where}: type: must name a component, such as {RELEASES[0]}")
-        installed, own = package.partition(".")[0], RELEASES[0].partition(".")[0]
-        if installed == own and stated not in COMPONENTS:
-            known = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
-            raise _fault(f"{where}: type: there is no component {stated} ({known})")
+        installed, this_package = package.partition(".")[0], RELEASES[0].partition(".")[0]
+        if installed == this_package and component not in COMPONENTS:
+            suggestion = nearest_known(name, tuple(known.rpartition(".")[2] for known in COMPONENTS))
+            raise _fault(f"{where}: type: there is no component {component} ({suggestion})")
         if installed and find_spec(installed) is None:
-            raise _fault(f"{where}: type: there is no package {installed!r}, of which {stated} would be a component")
+            raise _fault(f"{where}: type: there is no package {installed!r}, of which {component} would be a component")
 
 
 def _fault(message: str) -> OdError:

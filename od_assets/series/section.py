@@ -25,7 +25,7 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """Return the value of a document."""
+        """Return the value of a YAML document."""
         if _nodes(node, {}) > _MOST_NODES:
             raise yaml.constructor.ConstructorError(
                 None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark
@@ -33,10 +33,11 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the mapping of a node."""
-        names = [name.value for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
-        for (name, _), text in zip(node.value, names, strict=False):
-            if names.count(text) > 1:
+        """Return the mapping of a YAML node. A name that is written twice is an error."""
+        names = [name for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
+        texts = [name.value for name in names]
+        for name, text in zip(names, texts, strict=True):
+            if texts.count(text) > 1:
                 raise yaml.constructor.ConstructorError(None, None, f"{text!r} is written twice", name.start_mark)
         return super().construct_mapping(node, deep=deep)
 
@@ -46,7 +47,7 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
     if id(node) not in known:
         known[id(node)] = _MOST_NODES + 1  # while it is counted: a node that contains itself has no end
         parts = node.value if isinstance(node, yaml.CollectionNode) else []
-        inner = [part for each in parts for part in (each if isinstance(each, tuple) else (each,))]
+        inner = [part for path in parts for part in (path if isinstance(path, tuple) else (path,))]
         known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
     return known[id(node)]
 
@@ -78,7 +79,7 @@ def _documents(text: str) -> list[Any]:
 
 
 def line_of(path: Path, field: Sequence[str]) -> int | None:
-    """Return the line of a field in a YAML file that can be parsed; that of its section if the field is not written.
+    """Return the number of the line of a field in a YAML file; of its section if the field is not written.
 
     Return None if the section is the whole file.
 
@@ -207,10 +208,11 @@ def with_environment(value: Any) -> Any:
 
 
 def _variable(template: re.Match[str]) -> str:
-    found = _VARIABLE.fullmatch(template[0])
-    if found is None:
+    """Return the value of the environment variable that a template names, and hide it in messages."""
+    match = _VARIABLE.fullmatch(template[0])
+    if match is None:
         raise ValueError("a template can only name a variable of the environment, as in {{ env.LAKE }}")
-    name = found[1] or found[2]
+    name = match[1] or match[2]
     if name not in os.environ:
         raise ValueError(f"the environment variable {name} is not set")
     hide(os.environ[name], f"{{{{ env.{name} }}}}")
@@ -253,18 +255,18 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
     """
     faults = [(list(map(str, fault["loc"])) or [""], fault) for fault in error.errors()]  # "" for the whole document
     same_field = [(names, fault) for names, fault in faults if names[0] == faults[0][0][0]]
-    deepest = max(same_field, key=lambda found: len(found[0]))
-    names, first = next((found for found in faults if found[1]["type"] == "extra_forbidden"), deepest)
-    path, known = [], tuple[str, ...]()
+    deepest = max(same_field, key=lambda number: len(number[0]))
+    names, first = next((number for number in faults if number[1]["type"] == "extra_forbidden"), deepest)
+    path, fields = [], tuple[str, ...]()
     for name in names:
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        known = tuple(annotations_of(section))
+        fields = tuple(annotations_of(section))
         section = _part_of(section, name)
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
-    hint = f" ({nearest_known(path[-1], known)})" if first["type"] == "extra_forbidden" else ""
-    found = None if line is None else line(path)
-    place = "" if found is None else f" (line {found})"
+    hint = f" ({nearest_known(path[-1], fields)})" if first["type"] == "extra_forbidden" else ""
+    number = None if line is None else line(path)
+    place = "" if number is None else f" (line {number})"
     return f"{'.'.join(path)}{place}: {first['msg'].removeprefix('Value error, ')}{hint}"

@@ -200,19 +200,19 @@ class DomainSection(Section):
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
                 names the file of the domain if what the file declares is at fault, whatever the release declares.
         """
-        own = self.max_trips
+        bound = self.max_trips
         if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
-            if own is not None:
+            if bound is not None:
                 message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
                 step = "move max_trips to the declarations of the releases"
                 raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
-            own = 1  # in place of that of the release
+            bound = 1  # in place of that of the release
         try:
             unit = PrivacyUnit(
                 self.unit,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.neighbours,  # type: ignore[arg-type]  # checked by PrivacyUnit
                 self.column,
-                own,
+                bound,
                 max_trips_year=self.max_trips_year,
                 id_pattern=self.id_pattern,
             )
@@ -248,9 +248,9 @@ def read_domain(project: Project, name: str) -> DomainSection:
         OdError: the file is missing or cannot be read, or a field is invalid; the message names the file and the field.
     """
     path = project.domains / f"{name}.yaml"
-    known = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
-    if name not in known:
-        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, known)})")
+    domains = tuple(sorted(file.stem for file in project.domains.glob("*.yaml")))
+    if name not in domains:
+        raise _fault(f"there is no privacy domain {name!r} ({nearest_known(name, domains)})")
     try:
         [document] = yaml_documents(path, path.name) or [None]
         declared = DomainSection.model_validate(document)
@@ -520,15 +520,14 @@ class Series(Declaration, Generic[P, G]):
         Periods with as many days have the same plan.
 
         Raises:
-            OdError: the plan is refused; the release alone exceeds the cap of its data set; or the noise is too wide
-                for the backend.
+            OdError: the plan is refused; the release alone exceeds the cap; or the noise is too wide for the backend.
         """
         plan = self.plan_without_cap(geography, period)
-        allowed, asked = self.domain.cap.allowed_rho(), plan.charge.as_rho
-        if asked > allowed:
+        allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
+        if rho > allowed:
             raise OdError(
                 "OD-LEDGER-CAP",
-                f"one release of {self.name} needs rho {text_above(asked)}, which exceeds the cap {text_above(allowed)}"
+                f"one release of {self.name} needs rho {text_above(rho)}, which exceeds the cap {text_above(allowed)}"
                 f" of data set {self.domain.name!r}",
                 next_step="request a smaller budget, or raise the cap and state a reason",
             )
@@ -537,7 +536,7 @@ class Series(Declaration, Generic[P, G]):
 
     @abstractmethod
     def plan_without_cap(self, geography: G, period: str) -> P:
-        """Return what :meth:`plan` returns, also if the release exceeds the cap. Raises OdError if it is refused."""
+        """Return the plan, also if the release exceeds the cap. Raises OdError if the plan is refused."""
 
 
 class TableSeries(Series[P, G]):
@@ -564,12 +563,12 @@ class TreeSeries(Series[P, G]):
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`Series.listed_columns`."""
         lists = self.zone_lists.values()
-        named = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
+        levels = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
         columns = [
             Column(level, "string", level, f"Code of the area of level {level}.") for level in self.placing_columns
         ]
         columns += [
-            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in named
+            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in levels
         ]
         if any(zones.boundaries for zones in lists):
             columns.append(Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits."))

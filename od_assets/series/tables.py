@@ -92,26 +92,26 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     @property
     def top_code(self) -> int | TopCodeEstimate:
         """Largest size that is distinguished, or the settings of its estimate."""
-        stated = self.stated_top_code
-        if isinstance(stated, int):
-            return stated
-        return TopCodeEstimate(exact_fraction("the share of the top code", stated.share), stated.most)
+        section = self.stated_top_code
+        if isinstance(section, int):
+            return section
+        return TopCodeEstimate(exact_fraction("the share of the top code", section.share), section.most)
 
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of codes (as origin and destination) and dates. Raises OdError if a column is missing."""
-        form, given = self.record_format, self.trips.columns
-        date = given.date or form.columns.date
-        code: ColumnName | None = given.group
+        form, declared = self.record_format, self.trips.columns
+        date = declared.date or form.columns.date
+        code: ColumnName | None = declared.group
         if self.groups is None:
             # In a format without fixed columns, there is no default for the column of areas.
-            code = given.area or (None if form.container == "named" else form.columns.origin)
-            if code is None or date is None or given.group is not None:
+            code = declared.area or (None if form.container == "named" else form.columns.origin)
+            if code is None or date is None or declared.group is not None:
                 raise _fault(
                     "without a list of groups, the groups are the days of areas, and the records need the columns"
                     " area and date"
                 )
-        elif code is None or given.area is not None:
+        elif code is None or declared.area is not None:
             raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
 
@@ -199,12 +199,12 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of the files of records. Raises OdError if a trip has a single place."""
-        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
-        if named is None:
+        columns, places = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
+        if places is None:
             return columns
-        if len(named) < 2:
+        if len(places) < 2:
             raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
-        return replace(columns, origin=named[0], destination=named[-1], stops=tuple(named[1:-1]))
+        return replace(columns, origin=places[0], destination=places[-1], stops=tuple(places[1:-1]))
 
     @property
     def stages(self) -> tuple[str, ...]:

@@ -77,12 +77,13 @@ def holds_numbers(column: pd.Series) -> bool:
         return kind.is_numeric_dtype(dtype) and not (kind.is_bool_dtype(dtype) or kind.is_complex_dtype(dtype))
     inferred = kind.infer_dtype(column, skipna=True)
     if inferred.startswith("mixed"):  # such as whole numbers and decimals
-        return all(isinstance(one, (Real, Decimal)) and not isinstance(one, bool) for one in column[column.notna()])
+        present = column[column.notna()]
+        return all(isinstance(value, (Real, Decimal)) and not isinstance(value, bool) for value in present)
     return inferred in ("integer", "floating", "decimal")
 
 
 def exact_numbers(column: pd.Series) -> NDArray[Any]:
-    """Return a column of numbers without a missing one as an array of the same values.
+    """Return a column of numbers, none of which is missing, as an array with the same values.
 
     Decimals become integers if all are whole, else objects.
     """
@@ -90,8 +91,8 @@ def exact_numbers(column: pd.Series) -> NDArray[Any]:
         return column.to_numpy(dtype=np.float64)
     if isinstance(column.dtype, pd.ArrowDtype):
         with suppress(pa.ArrowInvalid):  # a fraction, or a number beyond 64 bits
-            whole: NDArray[np.int64] = pa.array(column).cast(pa.int64()).to_numpy()
-            return whole
+            exact: NDArray[np.int64] = pa.array(column).cast(pa.int64()).to_numpy()
+            return exact
     return column.to_numpy()
 
 
@@ -124,23 +125,23 @@ def column_names(columns: Mapping[str, str] | None, roles: Sequence[str], hint: 
     ``columns`` are names by role, such as ``{"origin": "from_zone"}``, and ``hint`` is further advice for a caller who
     gives an unknown role. Raises OdError if a key is not a role, a name is not text, or two roles have the same column.
     """
-    given = {} if columns is None else columns
-    if not isinstance(given, Mapping):
+    own_names = {} if columns is None else columns
+    if not isinstance(own_names, Mapping):
         example = f'columns={{"{roles[0]}": "the name in your table"}}'
-        raise _no_columns(f"columns is a {type(given).__name__}, not a mapping", f"write {example}")
-    for role, name in given.items():
+        raise _no_columns(f"columns is a {type(own_names).__name__}, not a mapping", f"write {example}")
+    for role, name in own_names.items():
         if role not in roles:
             step = f"use the keys {', '.join(roles)}" + (f"; {hint}" if hint else "")
             raise _no_columns(f"columns has the unknown key {role!r} ({nearest_known(role, tuple(roles))})", step)
         if not isinstance(name, str):
             step = "write the name of the column as it is in the table"
             raise _no_columns(f"columns gives {role!r} no name, but a value of type {type(name).__name__}", step)
-    names = {role: given.get(role, role) for role in roles}
+    names = {role: own_names.get(role, role) for role in roles}
     of_column: dict[str, str] = {}
     for role, name in names.items():
         first = of_column.setdefault(name, role)
         if first != role:
-            step = f"name another column for {first if first not in given else role}"
+            step = f"name another column for {first if first not in own_names else role}"
             raise _no_columns(f"column {name!r} is both the column of {first} and that of {role}", step)
     return names
 

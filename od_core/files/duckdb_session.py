@@ -67,7 +67,7 @@ def memory_database() -> duckdb.DuckDBPyConnection:
 
 @cache
 def _memory_database(_process: int) -> duckdb.DuckDBPyConnection:
-    """Return the database of a process. A forked process opens its own: it lacks the threads of the one it inherits."""
+    """Return the in-memory database of this process. A forked process opens its own, since it inherits no threads."""
     import duckdb
 
     connection = duckdb.connect()
@@ -131,12 +131,12 @@ def of_machine(error: Exception, what: str) -> OdError | None:
     record if it begins with one of these two kinds. ``what`` is what the machine could not do, such as "trips.csv
     cannot be read".
     """
-    said = str(error)
+    text = str(error)
     number = error.errno if isinstance(error, OSError) else None
-    if number is None and said.startswith("IO Error"):
-        unknown = errno.ENOSPC if "Could not write" in said else None
-        number = next((one for one in (*_FULL, *_OF_MACHINE) if os.strerror(one) in said), unknown)
-    if isinstance(error, MemoryError) or said.startswith("Out of Memory Error"):
+    if number is None and text.startswith("IO Error"):
+        unknown = errno.ENOSPC if "Could not write" in text else None
+        number = next((candidate for candidate in (*_FULL, *_OF_MACHINE) if os.strerror(candidate) in text), unknown)
+    if isinstance(error, MemoryError) or text.startswith("Out of Memory Error"):
         code, fault = "OD-SYSTEM-MEMORY", f"the memory does not suffice, of which DuckDB may use {MEMORY_LIMIT}"
         step = "free memory, then run again; a Parquet file needs less memory if its row groups are smaller"
     elif number in _FULL:
@@ -150,7 +150,7 @@ def of_machine(error: Exception, what: str) -> OdError | None:
     else:
         return None
     message = f"{what}: {fault}; nothing was lost, and the records are unchanged"
-    return OdError(code, message, next_step=step, confidential_detail=said)
+    return OdError(code, message, next_step=step, confidential_detail=text)
 
 
 def quoted_name(name: str) -> str:

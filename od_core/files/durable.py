@@ -63,21 +63,20 @@ def make_folder(folder: Path, mode: int = PUBLIC_FOLDER_MODE) -> None:
 def write_durably(path: Path, write: Callable[[Path], T], *, mode: int = CONFIDENTIAL_FILE_MODE) -> T:
     """Write a file durably, and return what ``write`` returns. An existing file is replaced in one step.
 
-    ``write`` writes the content to the path of a temporary file, which is then renamed. The umask does not change the
-    mode.
+    ``write`` writes the content to a temporary file, which is then renamed. The umask does not change the mode.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        made = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
+        descriptor = os.open(temporary, os.O_CREAT | os.O_WRONLY | os.O_TRUNC, mode)
         try:
             written = write(temporary)
             temporary.chmod(mode)
-            if os.path.samestat(os.fstat(made), temporary.stat()):
-                os.fsync(made)
+            if os.path.samestat(os.fstat(descriptor), temporary.stat()):
+                os.fsync(descriptor)
             else:  # some writers replace the file by a new one
                 sync(temporary)
         finally:
-            os.close(made)
+            os.close(descriptor)
         temporary.replace(path)
         sync(path.parent)
     finally:
@@ -91,7 +90,7 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     The two folders are exchanged in one step if the file system can do so. Otherwise, a crash may leave no folder at
     ``folder``, but never one with only a part of its content.
     """
-    if _exchanged(folder, by):
+    if _could_exchange(folder, by):
         by.rename(aside)
     else:
         folder.rename(aside)
@@ -99,15 +98,15 @@ def replace_folder(folder: Path, by: Path, aside: Path) -> None:
     sync(folder.parent)
 
 
-def _exchanged(one: Path, other: Path) -> bool:
+def _could_exchange(folder: Path, other: Path) -> bool:
     """Exchange two folders in one step, and return True. Return False if the system or the file system cannot do so."""
     exchange = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if exchange is None:
         return False
-    if exchange(_HERE, os.fsencode(one), _HERE, os.fsencode(other), _EXCHANGE) == 0:
+    if exchange(_HERE, os.fsencode(folder), _HERE, os.fsencode(other), _EXCHANGE) == 0:
         return True
     if (number := ctypes.get_errno()) not in _NO_EXCHANGE:
-        raise OSError(number, os.strerror(number), str(one))
+        raise OSError(number, os.strerror(number), str(folder))
     return False
 
 
@@ -172,6 +171,7 @@ def rights(path: Path) -> str:
 
 
 def _user(number: int) -> str:
+    """Return the name of a user by its number; the number itself in words if it has no name."""
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"
@@ -202,8 +202,7 @@ def write_checked(path: Path, write: Callable[[BinaryIO], object], *, mode: int,
 
     An existing file is overwritten. ``write`` writes the content from beginning to end. The umask does not change the
     mode. The caller must make the name of the file durable. With ``from_disk``, the file is read back from the disk
-    instead of the system's cache, which takes longer. Use it for published files, so that damage is found before
-    readers find it.
+    instead of the system's cache, which takes longer. Use it for published files, so that readers find no damage.
 
     Raises:
         OSError: a step failed, even if ``write`` suppressed the error. The file is removed.
@@ -265,13 +264,14 @@ class _Sink(io.RawIOBase):
         return self._size
 
     def write(self, content: Any) -> int:
+        """Write all bytes, and return their number. Later calls repeat a failure."""
         self.raise_failure()
-        rest = memoryview(content).cast("B")
-        size = len(rest)
-        self.digest.update(rest)
+        remaining = memoryview(content).cast("B")
+        size = len(remaining)
+        self.digest.update(remaining)
         try:
-            while rest:  # one call may write only a part
-                rest = rest[os.write(self._descriptor, rest) :]
+            while remaining:  # one call may write only a part
+                remaining = remaining[os.write(self._descriptor, remaining) :]
         except OSError as failure:
             self._failure = failure
             raise

@@ -94,9 +94,9 @@ def _groups(schema: pa.Schema, batches: Iterable[pa.RecordBatch], rows: int) -> 
         number += len(batch)
         if number >= rows:
             table = pa.Table.from_batches(waiting, schema)
-            whole = len(table) - len(table) % rows
-            for start in range(0, whole, rows):
+            in_full_groups = len(table) - len(table) % rows
+            for start in range(0, in_full_groups, rows):
                 yield table.slice(start, rows).combine_chunks()
-            waiting, number = table.slice(whole).to_batches(), len(table) - whole
+            waiting, number = table.slice(in_full_groups).to_batches(), len(table) - in_full_groups
     if waiting:
         yield pa.Table.from_batches(waiting, schema).combine_chunks()

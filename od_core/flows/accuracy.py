@@ -112,15 +112,15 @@ def shapes_of(geography: Geography, most: int | None = None) -> Shapes:
     for level in range(geography.depth - 1, -1, -1):
         parents, first_child, width = geography.parents[level + 1], geography.first_child[level], len(areas[0])
         ordered = np.sort(parents * width + shape) % width  # sorted shapes of each area's children
-        known: dict[bytes, int] = {}
+        number_of: dict[bytes, int] = {}
         runs = pairwise(first_child.tolist())
-        above = np.array([known.setdefault(ordered[first:end].tobytes(), len(known)) for first, end in runs])
-        if len(known) > most:
+        above = np.array([number_of.setdefault(ordered[first:end].tobytes(), len(number_of)) for first, end in runs])
+        if len(number_of) > most:
             by_size = np.lexsort((np.diff(first_child), geography.zones_below(level)))
             above[by_size] = np.arange(len(above)) * most // len(above)
         sizes = np.bincount(above)
-        both = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
-        pairs.insert(0, both.reshape(-1, width).astype(np.float64))
+        in_common = np.bincount(above[parents] * width + shape, minlength=len(sizes) * width)
+        pairs.insert(0, in_common.reshape(-1, width).astype(np.float64))
         areas.insert(0, sizes.astype(np.float64))
         of_areas.insert(0, above)
         shape = above
@@ -134,8 +134,7 @@ class ShapedTree:
     Attributes:
         steps: The steps to each level below the root.
         sides: The areas of the origin side and of the destination side, grouped by shape.
-        nodes: For each level, root first, the number of origin areas of each shape and the number of destination areas
-            of each shape.
+        nodes: For each level, root first, the numbers of origin areas and of destination areas of each shape.
     """
 
     steps: list[Step]
@@ -155,8 +154,8 @@ class ShapedTree:
         for level in range(1, tree.depth + 1):
             split = 0 if tree.refines_origin(level) else 1
             pairs = (origin, destination)[split].pairs[tree.level_pair(level - 1)[split]]
-            above, below, whole = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
-            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, whole / whole.sum()))
+            above, below, undivided = nodes[level - 1][split], nodes[level][split], nodes[level][1 - split]
+            steps.append(Step(split == 0, pairs / above[:, np.newaxis], pairs / below, undivided / undivided.sum()))
         return cls(steps, (origin, destination), nodes)
 
     def means(self, values: Iterator[Reals]) -> list[float]:
@@ -186,16 +185,16 @@ class NodeVariances:
     @classmethod
     def of(cls, shaped: ShapedTree, variances: Mapping[int, Fraction | float], *, refined: bool) -> NodeVariances:
         """Return the variances that the noise of the measured levels gives; see :func:`expected_errors`."""
-        own = [np.full((1, 1), float(variances[len(shaped.steps)]))]
+        variance_of_level = [np.full((1, 1), float(variances[len(shaped.steps)]))]
         siblings: list[Reals] = []
         for level in range(len(shaped.steps) - 1, -1, -1):
-            v = below = shaped.steps[level].over_children(own[0])
+            v = below = shaped.steps[level].over_children(variance_of_level[0])
             if level in variances:
                 noise = float(variances[level])
                 v = 1 / (1 / noise + 1 / below) if refined else np.full_like(below, noise)
             siblings.insert(0, below)
-            own.insert(0, v)
-        return cls(shaped, own, siblings, own[0] if 0 in variances else np.zeros((1, 1)))
+            variance_of_level.insert(0, v)
+        return cls(shaped, variance_of_level, siblings, variance_of_level[0] if 0 in variances else np.zeros((1, 1)))
 
     def estimates(
         self,
@@ -232,8 +231,7 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
     of the noise below about 5. In simulations of siblings that differ by more than the noise, the result is within 10 %
     for standard deviations of at least 0.6, except in two cases. Least-squares errors that are predicted below 0.75 are
     smaller in reality, because rounding then often gives the true count. Errors of nearly equal siblings are larger,
-    because the noise then determines which of them IntOpt lowers: by a quarter for a standard deviation of 1, by 5 %
-    for 10.
+    because the noise then determines which of them IntOpt lowers: by a quarter for a deviation of 1, by 5 % for 10.
 
     Args:
         variances: Variance of the noise of each measured level. If level 0 is missing, the total is known exactly. At
@@ -246,9 +244,10 @@ def expected_errors(tree: FlowTree, variances: Mapping[int, Fraction | float], *
     """
 
     def rounding(step: Step, estimate: Reals, s: Reals) -> Reals:
+        """Return what rounding adds to the variance of children; see :meth:`NodeVariances.estimates`."""
         # Least-squares values are rounded before IntOpt, so their sum differs from c by their rounding errors only.
-        lacking = step.fan_out / 12 if refined else step.over_whole(estimate + s)
-        uneven = _shift_error(step.fan_out, lacking)
+        variance_of_sum = step.fan_out / 12 if refined else step.over_whole(estimate + s)
+        uneven = _shift_error(step.fan_out, variance_of_sum)
         below: Reals = (uneven + ((1 - 1 / step.fan_out) / 12 if refined else 0)) @ step.parents
         return below[:, np.newaxis] if step.splits_origin else below
 
@@ -310,7 +309,7 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
 
 
 def verdict(width: float) -> str:
-    """Return what intervals of at most this half-width say of flows. The width is rounded up to two digits."""
+    """Return in words which flows an interval with this half-width tells from 0 and from each other."""
     digits = max(len(str(math.ceil(width))) - 2, 0)
     trips = math.ceil(width / 10**digits) * 10**digits
     return (

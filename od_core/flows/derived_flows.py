@@ -6,13 +6,11 @@ A sum adds the flows of releases, such as those of twelve months, and their inde
 alone. Flows change slowly, so the releases of earlier periods say much about how the trips of an area divide among its
 neighbours. Model-assisted estimates start with the first release and go on period by period. Each is a table of shrunk
 estimates (:mod:`od_core.flows.estimation.shrinkage`) that learns from the table of the period before. Held-out noise
-chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if no rule that learns has less error, the
-released flows stay as they are.
+chooses the rule of estimation (:mod:`od_core.flows.estimation.held_out`); if none has less error, they stay unchanged.
 
 How much a table learns is itself estimated from the noisy measurements, and a level learns nothing if what earlier
 flows explain may be chance. So earlier flows that no longer hold are hardly used. Still, these estimates move towards
-the past, and their errors are not independent over time. For changes between periods, and for intervals, use the
-releases themselves.
+the past, and their errors are not independent over time. For changes between periods and for intervals, use releases.
 """
 
 from __future__ import annotations
@@ -73,7 +71,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
         }
     first, expected = next(iter(facts.items()), ("", {}))
     for fact, value in expected.items():
-        if unlike := [name for name, own in facts.items() if own[fact] != value]:
+        if unlike := [name for name, facts_of_release in facts.items() if facts_of_release[fact] != value]:
             raise OdError(
                 "OD-DERIVED-OTHER",
                 f"{fact} of {', '.join(unlike)} {'differs' if len(unlike) == 1 else 'differ'} from {first}",
@@ -83,7 +81,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
 
 
 def not_of_flows(name: str, kind: str) -> OdError:
-    """Return the OdError for a release that nothing can be derived from, because of what it is."""
+    """Return the OdError for a release from which no flows can be derived; ``kind`` says what it is."""
     return OdError(
         "OD-DERIVED-KIND",
         f"{name} is {kind}; flows can be derived only from releases of flows",
@@ -108,7 +106,7 @@ class FlowSum(DerivedFlows):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """All releases."""
+        """All releases of the sum, whose measurements determine its intervals."""
         return self.releases
 
 
@@ -125,8 +123,8 @@ def sum_releases(releases: Releases) -> FlowSum:
         OdError: There are fewer than two releases, one of them is given twice or is not a release of flows, the
             mechanism of one has a threshold, or they differ in their areas, their privacy unit or their breakdowns.
     """
-    named = releases_of(releases, breakdowns=True)
-    for name, release in named.items():
+    releases_by_name = releases_of(releases, breakdowns=True)
+    for name, release in releases_by_name.items():
         if release.plan.has_threshold:
             raise OdError(
                 "OD-SUM-THRESHOLD",
@@ -134,7 +132,7 @@ def sum_releases(releases: Releases) -> FlowSum:
                 " threshold: a sum would lack them, and nothing states how many they are",
                 next_step="sum releases of another mechanism",
             )
-    parts = tuple(named.values())
+    parts = tuple(releases_by_name.values())
     if len({id(release) for release in parts}) < max(len(parts), LEAST):
         raise too_few()
     return FlowSum(parts, *_summed(parts))
@@ -152,22 +150,22 @@ def too_few() -> OdError:
 def _summed(releases: Sequence[Release]) -> tuple[Nodes, dict[str, Integers]]:
     """Return the sums of the leaves and, by breakdown, of their trips in each category, without leaves of no trips."""
     tree = releases[0].tree
-    every = Nodes.joined(tree.depth, [release.leaves for release in releases])
-    rank = tree.first_rank(every)
+    all_leaves = Nodes.joined(tree.depth, [release.leaves for release in releases])
+    rank = tree.first_rank(all_leaves)
     order = np.argsort(rank, kind="stable")
     starts = np.flatnonzero(np.diff(rank[order], prepend=-1))
 
     def total(values: Integers) -> Integers:
         return np.add.reduceat(values[order], starts)
 
-    trips = total(every.trips)
-    there = trips != 0
-    first = order[starts][there]
+    trips = total(all_leaves.trips)
+    has_trips = trips != 0
+    first = order[starts][has_trips]
     segments = {
-        one.name: total(np.concatenate([release.segments[one.name] for release in releases]))[there]
-        for one in releases[0].breakdowns
+        breakdown.name: total(np.concatenate([release.segments[breakdown.name] for release in releases]))[has_trips]
+        for breakdown in releases[0].breakdowns
     }
-    return Nodes(tree.depth, every.origin[first], every.destination[first], trips[there]), segments
+    return Nodes(tree.depth, all_leaves.origin[first], all_leaves.destination[first], trips[has_trips]), segments
 
 
 MOST = 12
@@ -178,14 +176,12 @@ MOST = 12
 class AssistedFlows(DerivedFlows):
     """Model-assisted estimates of the flows of a release, which also learn from earlier releases.
 
-    The intervals are those of the release itself, widened to contain the estimate: they need no model. There are no
-    estimates by category.
+    The intervals are those of the release, widened to contain the estimate. Categories are not estimated.
 
     Attributes:
         releases: the earlier releases and, last, the one whose flows are estimated.
         leaves: estimated leaf nodes, in tree order.
-        rule: how they were estimated. If least squares have less error than any rule that learns, these are the
-            released flows.
+        rule: how they were estimated. If no rule that learns has less error than least squares, the released flows.
     """
 
     releases: tuple[Release, ...]
@@ -195,7 +191,7 @@ class AssistedFlows(DerivedFlows):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """The release that is estimated."""
+        """The release that is estimated, alone: only its measurements determine the intervals."""
         return self.releases[-1:]
 
     @property
@@ -224,10 +220,10 @@ def assist_release(releases: Releases) -> AssistedFlows:
         OdError: no release is given; one of them is not a release of flows, has no intervals, or differs from the first
             in its areas or its privacy unit; or a level does not fit into memory.
     """
-    named = releases_of(releases, breakdowns=False)
-    if not named:
+    releases_by_name = releases_of(releases, breakdowns=False)
+    if not releases_by_name:
         raise OdError("OD-ASSIST-FEW", "there is no release to estimate", next_step="name a release of flows")
-    for name, release in named.items():
+    for name, release in releases_by_name.items():
         if release.plan.mechanism.measures != "every_level":
             raise OdError(
                 "OD-ASSIST-MECHANISM",
@@ -235,7 +231,7 @@ def assist_release(releases: Releases) -> AssistedFlows:
                 next_step="choose releases of a mechanism that does, such as inftda_refined",
             )
         refuse_without_intervals(release.plan, max(len(measurement.noisy) for measurement in release.measured))
-    parts = tuple(named.values())
+    parts = tuple(releases_by_name.values())
     rule = rule_of(parts[-1], parts[-2].leaves if len(parts) > 1 else None)
     return AssistedFlows(parts, learned(parts, rule), rule)
 
@@ -260,5 +256,5 @@ def learned(releases: Sequence[Release], rule: Rule, earlier: Nodes | None = Non
         earlier = learned(before, rule, earlier)
     levels = last.fitted_levels()
     trips, nodes = shrink(last.plan, levels, rule, earlier, last.measured)[-1], levels[-1].nodes
-    there = trips > 0
-    return Nodes(last.tree.depth, nodes.origin[there], nodes.destination[there], trips[there])
+    has_trips = trips > 0
+    return Nodes(last.tree.depth, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])

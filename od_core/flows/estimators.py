@@ -55,5 +55,5 @@ def declared_estimator(options: Mapping[str, str]) -> Estimator:
     >>> declared_estimator({"estimate": "shrunk", "leaves": "empirical_bayes", "u": "3/2"}).key
     'mixture'
     """
-    asked = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")
-    return next(one for one in _EACH if (one.estimate, one.leaves) == asked)
+    declared = options.get("estimate", "least_squares"), options.get("leaves", "chebyshev")
+    return next(one for one in _EACH if (one.estimate, one.leaves) == declared)

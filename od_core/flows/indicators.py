@@ -56,8 +56,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
         unless the totals of that side were measured; otherwise empty.
 
     Raises:
-        OdError: If origins and destinations have different areas, if a level is unknown, or, with ``interval``, if the
-            flows have no intervals.
+        OdError: if origins and destinations differ, a level is unknown, or ``interval`` is true without intervals.
     """
     if not flows.tree.same_geography:
         raise OdError(
@@ -85,7 +84,7 @@ def indicators(flows: ReleasedFlows, levels: Sequence[str] | None = None, *, int
 def _of_level(
     flows: ReleasedFlows, level: int, distances: ZoneDistances | None, *, interval: bool
 ) -> dict[str, NDArray[Any]]:
-    """Return the columns of the indicators of one level."""
+    """Return the indicators of the areas of one level, and the marks of totals, column by column."""
     within, begun, ended = _released(flows, level)
     share = np.full(len(begun), np.nan)
     np.divide(within, begun, out=share, where=begun > 0)
@@ -128,8 +127,8 @@ def _released(flows: ReleasedFlows, level: int) -> tuple[Integers, Integers, Int
     tree, size = flows.tree, flows.tree.origin.size(level)
     origin, destination, trips = tree.sums_at(flows.leaves, level, level)
     within, begun, ended = np.zeros((3, size), dtype=np.int64)
-    own = origin == destination
-    within[origin[own]] = trips[own]
+    is_within = origin == destination
+    within[origin[is_within]] = trips[is_within]
     np.add.at(begun, origin, trips)
     np.add.at(ended, destination, trips)
     return within, begun, ended
@@ -164,9 +163,9 @@ def _mean_distance(flows: ReleasedFlows, level: int, distances: ZoneDistances) -
     """Return the mean distance of the released trips from each area of a level, in kilometres; shape (areas,)."""
     distance = distances.between(flows.leaves.origin, flows.leaves.destination)
     area, size = flows.tree.origin.ancestors(level)[flows.leaves.origin], flows.tree.origin.size(level)
-    known = ~np.isnan(distance)
-    trips = np.where(known, flows.leaves.trips, 0)
-    metres = np.where(known, np.round(1000 * distance), 0).astype(np.int64)
+    has_distance = ~np.isnan(distance)
+    trips = np.where(has_distance, flows.leaves.trips, 0)
+    metres = np.where(has_distance, np.round(1000 * distance), 0).astype(np.int64)
     sums = np.zeros((2, size), dtype=np.int64)
     np.add.at(sums[0], area, metres * trips)
     np.add.at(sums[1], area, trips)
@@ -213,8 +212,8 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     covariance = (mixed.variance - total.variance - scale**2 * trips.variance) / (2 * scale)
     low, high = _ratios(total, trips, covariance, farthest)
     unseen = dropped_bound(trips)
-    seen = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
-    part = np.divide(seen, seen + unseen, out=np.ones(len(low)), where=unseen > 0)
+    lower = np.maximum(lower_bound(trips.estimate, trips.variance), 0)
+    part = np.divide(lower, lower + unseen, out=np.ones(len(low)), where=unseen > 0)
     return _outwards(low * part, high * part + farthest * (1 - part), _METRE)
 
 
@@ -226,9 +225,9 @@ def _outwards(low: Reals, high: Reals, digits: int) -> tuple[Reals, Reals]:
 
 def _ratios(part: Estimates, whole: Estimates, covariance: Reals, most: float) -> tuple[Reals, Reals]:
     """Return the lower and upper bounds of part / whole, from 0 to ``most``: these two where the ratio is unknown."""
-    low, high, known = fieller(part, whole, covariance, DEVIATIONS)
-    known &= whole.estimate > 0
-    return np.where(known, np.clip(low, 0, most), 0.0), np.where(known, np.clip(high, 0, most), most)
+    low, high, is_known = fieller(part, whole, covariance, DEVIATIONS)
+    is_known &= whole.estimate > 0
+    return np.where(is_known, np.clip(low, 0, most), 0.0), np.where(is_known, np.clip(high, 0, most), most)
 
 
 def distance_bands(
@@ -258,8 +257,8 @@ def distance_bands(
     """
     tree, leaves = flows.tree, flows.leaves
     distances = ZoneDistances.of(tree)
-    steps = np.array(distances.edges if edges is None else edges, dtype=np.float64)
-    if not np.isfinite(steps).all() or np.any(np.diff(steps, prepend=0.0) <= 0):
+    ends = np.array(distances.edges if edges is None else edges, dtype=np.float64)
+    if not np.isfinite(ends).all() or np.any(np.diff(ends, prepend=0.0) <= 0):
         raise OdError(
             "OD-DISTANCES-EDGES",
             "the ends of bands of distance are not positive numbers in ascending order",
@@ -268,16 +267,16 @@ def distance_bands(
 
     def band_of(origin: Numbers, destination: Numbers) -> NDArray[np.int64]:
         distance = distances.between(origin, destination)
-        return np.where(np.isnan(distance), 0, np.searchsorted(steps, distance, side="right") + 1)
+        return np.where(np.isnan(distance), 0, np.searchsorted(ends, distance, side="right") + 1)
 
-    bands = np.arange(1 if distances.all_known else 0, len(steps) + 2)
-    from_km = np.concatenate([[np.nan, 0.0], steps])[bands]
-    to_km = np.concatenate([[np.nan], steps, [np.nan]])[bands]
+    bands = np.arange(1 if distances.all_known else 0, len(ends) + 2)
+    from_km = np.concatenate([[np.nan, 0.0], ends])[bands]
+    to_km = np.concatenate([[np.nan], ends, [np.nan]])[bands]
     released = band_of(leaves.origin, leaves.destination)
     tables = []
     for level in map(tree.origin.level_number, tree.origin.level_names if levels is None else levels):
         size = tree.origin.size(level)
-        begun = np.zeros((size, len(steps) + 2), dtype=np.int64)
+        begun = np.zeros((size, len(ends) + 2), dtype=np.int64)
         np.add.at(begun, (tree.origin.ancestors(level)[leaves.origin], released), leaves.trips)
         trips = begun[:, bands].ravel()
         columns: dict[str, Any] = {
@@ -290,7 +289,7 @@ def distance_bands(
         }
         if interval:
             estimates = flows.intervals.begun(level, None, lambda o, d: band_of(o, d) - bands[0], len(bands))
-            lower, upper = (np.column_stack(ends).ravel() for ends in zip(*map(bounds_of, estimates), strict=True))
+            lower, upper = (np.column_stack(bounds).ravel() for bounds in zip(*map(bounds_of, estimates), strict=True))
             columns |= {"lower": np.minimum(lower, trips), "upper": np.maximum(upper, trips)}
         tables.append(pd.DataFrame(columns))
     return pd.concat(tables, ignore_index=True)

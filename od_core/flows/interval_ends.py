@@ -7,8 +7,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 
 DEVIATIONS = 1.6448536269514722
-"""Half-width of the interval around the mean that contains a normal variable with probability 0.9, in standard
-deviations."""
+"""Half-width, in standard deviations, of the interval that contains a normal variable with probability 0.9."""
 
 _TOLERANCE = 1e-9
 """Largest relative error of an estimate from floating-point rounding, by which intervals are widened."""
@@ -31,7 +30,7 @@ def upper_bound(estimate: Reals, variance: Reals) -> Integers:
 
 
 def highest(estimate: Reals, variance: Reals) -> Integers:
-    """Return the upper ends of such intervals of numbers that may be negative; whole numbers of the same shape."""
+    """Return the upper ends of the 90 % intervals of numbers that may be negative; whole numbers of the same shape."""
     return np.floor(estimate + half_width(estimate, variance)).astype(np.int64)
 
 
@@ -39,8 +38,7 @@ def half_width(estimate: Reals, variance: Reals) -> Reals:
     """Return the half-widths of the intervals of estimates with the given variances; shape of ``estimate``.
 
     An estimate is a multiple of 1 or, if the sum of two areas is known exactly, of 1/2. A quarter is added to the
-    half-width, so that the ends lie between two multiples. The interval is at least 1 wide, so it contains a whole
-    number.
+    half-width, so that the ends lie between two multiples. The interval is at least 1 wide.
     """
     width = DEVIATIONS * np.sqrt(variance)
     rounding = np.minimum(_TOLERANCE * (1 + np.abs(estimate)), _MOST_TOLERANCE)

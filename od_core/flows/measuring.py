@@ -56,9 +56,9 @@ def measure_levels(
             noisy, nodes = run_level(plan, queries[0], above, trips, noise, measurements)
             measured.append(Measurement(queries[0], above, noisy))
             continue
-        own = measure_level(plan, queries, above, trips, noise, measurements)
-        measured += own
-        nodes = None if is_refined else next_parents(plan, own, nodes)
+        level_measured = measure_level(plan, queries, above, trips, noise, measurements)
+        measured += level_measured
+        nodes = None if is_refined else next_parents(plan, level_measured, nodes)
     return measured, nodes
 
 
@@ -107,11 +107,11 @@ def run_level(
             estimates.append(nodes)
             yield noisy
 
-    kept = measurements.once(step, draw)
-    whole = [nodes for nodes in estimates if nodes is not None]
-    if whole and len(whole) == len(estimates):
-        return kept, Nodes.joined(step.level, whole)
-    return kept, estimate(plan, step, parents, kept)
+    noisy_values = measurements.once(step, draw)
+    all_nodes = [nodes for nodes in estimates if nodes is not None]
+    if all_nodes and len(all_nodes) == len(estimates):
+        return noisy_values, Nodes.joined(step.level, all_nodes)
+    return noisy_values, estimate(plan, step, parents, noisy_values)
 
 
 def measure(
@@ -135,8 +135,8 @@ def measure(
             )
         tables = trips.by_segment[step.breakdown]
     if parents is None:
-        own = np.array([one.total for one in tables])
-        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else own
+        totals = np.array([table.total for table in tables])
+        counts = trips.of_zones(plan.tree, step.side) if isinstance(step, AreaTotalStep) else totals
         return iter([draw_noise(plan, step, noise, None, len(counts)) + counts])
     return in_order(partial(_measured, plan, step, tables, noise), plan.tree.expand(parents))
 

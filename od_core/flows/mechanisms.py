@@ -19,8 +19,7 @@ from od_core.registry import Registry, refuse_unknown
 Measures = Literal["every_level", "all_leaves", "present_leaves"]
 """The cells that a mechanism measures. ``every_level`` measures every level of the flow tree, top first; the cells of a
 level are the children of the nodes that the level above released. ``all_leaves`` measures every public pair of zones
-once. ``present_leaves`` measures the pairs of zones that have trips, and drops those whose noisy count is below a
-threshold."""
+once. ``present_leaves`` measures the pairs of zones with trips, and drops noisy counts below a threshold."""
 
 
 class Mechanism:
@@ -165,10 +164,10 @@ class InfTDARefined(InfTDA):
             object.__setattr__(self, "keep_all_cap", int(self.keep_all_cap))
         if isinstance(self.keep_all_cap, bool) or not isinstance(self.keep_all_cap, int) or self.keep_all_cap < 0:
             raise _wrong_option("keep_all_cap must be a whole number of leaf pairs, at least 0")
-        named = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
-        for what, name, known in named:
-            step = f"choose {', '.join(known[:-1])} or {known[-1]}"
-            refuse_unknown(what, name, known, code="OD-MECHANISM-OPTION", next_step=step)
+        choices = ("leaf estimator", self.leaves, LEAVES), ("estimate", self.estimate, ESTIMATES)
+        for what, name, allowed in choices:
+            step = f"choose {', '.join(allowed[:-1])} or {allowed[-1]}"
+            refuse_unknown(what, name, allowed, code="OD-MECHANISM-OPTION", next_step=step)
         if self.estimate == "auto" and self.leaves != "chebyshev":
             raise _wrong_option(
                 "estimate: auto chooses how leaves are estimated, so leaves must be chebyshev",

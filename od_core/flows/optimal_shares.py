@@ -22,10 +22,11 @@ The largest right-hand side over lambda, for the worst y, is a linear program. I
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from itertools import permutations
 from typing import Literal
 
 import numpy as np
@@ -118,26 +119,26 @@ def _solved(losses: Callable[[Reals], Reals], start: Reals) -> Reals:
         return start
     largest = losses(start).max()
 
-    def accuracy(logarithms: Reals) -> Reals:
-        found: Reals = -np.log(losses(np.exp(logarithms)) / largest)
-        return found
+    def accuracies(logarithms: Reals) -> Reals:
+        of_losses: Reals = -np.log(losses(np.exp(logarithms)) / largest)
+        return of_losses
 
     def shares_of(logarithms: Reals) -> Reals:
         shares: Reals = np.exp(logarithms) / np.exp(logarithms).sum()
         return shares
 
     result = scipy.optimize.minimize(
-        lambda at: float(np.log(np.exp(at).sum())),
+        lambda logarithms: float(np.log(np.exp(logarithms).sum())),
         np.log(np.maximum(start, LEAST)),
         jac=shares_of,
         method="SLSQP",
         bounds=[_LOGARITHMS] * len(start),
         constraints=[
-            {"type": "ineq", "fun": accuracy, "jac": lambda at: _differences(accuracy, at)},
+            {"type": "ineq", "fun": accuracies, "jac": lambda logarithms: _differences(accuracies, logarithms)},
             {
-                "type": "ineq",
-                "fun": lambda at: np.log(shares_of(at) / LEAST),
-                "jac": lambda at: np.eye(len(start)) - shares_of(at),
+                "type": "ineq",  # no share is below the smallest
+                "fun": lambda logarithms: np.log(shares_of(logarithms) / LEAST),
+                "jac": lambda logarithms: np.eye(len(start)) - shares_of(logarithms),
             },
         ],
         options={"maxiter": 300, "ftol": 1e-10},
@@ -155,45 +156,45 @@ def _differences(function: Callable[[Reals], Reals], at: Reals) -> Reals:
 def _rounded(shares: Reals, grain: int) -> Integers:
     """Return shares as multiples of 1 / ``grain`` that sum to 1, none below the smallest."""
     least = round(LEAST * grain)
-    whole = np.maximum(np.floor(shares * grain), least).astype(np.int64)
-    while (missing := grain - whole.sum()) != 0:
-        rest = shares * grain - whole
-        whole[np.argmax(rest) if missing > 0 else np.argmin(np.where(whole > least, rest, np.inf))] += np.sign(missing)
-    return whole
+    grains = np.maximum(np.floor(shares * grain), least).astype(np.int64)
+    while (missing := grain - grains.sum()) != 0:
+        remainders = shares * grain - grains
+        removable = np.where(grains > least, remainders, np.inf)
+        grains[np.argmax(remainders) if missing > 0 else np.argmin(removable)] += np.sign(missing)
+    return grains
 
 
-def _polished(whole: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
+def _polished(units: Integers, grain: int, losses: Callable[[Reals], Reals]) -> Integers:
     """Move units of 1 / ``grain`` between two shares for as long as this makes a single loss smaller.
 
     The result does not depend on the last digits of the solver's result.
     """
-    best = losses(whole / grain)[0]
-    moves = [(one, other) for one in range(len(whole)) for other in range(len(whole)) if one != other]
+    best = losses(units / grain)[0]
+    moves = list(permutations(range(len(units)), 2))
     is_better = True
     while is_better:
         is_better = False
-        for one, other in moves:
-            moved = whole.copy()
-            moved[one] -= 1
+        for position, other in moves:
+            moved = units.copy()
+            moved[position] -= 1
             moved[other] += 1
-            if moved[one] < round(LEAST * grain):
+            if moved[position] < round(LEAST * grain):
                 continue
             loss = losses(moved / grain)[0]
             if loss < best * (1 - 1e-12):
-                whole, best, is_better = moved, loss, True
-    return whole
+                units, best, is_better = moved, loss, True
+    return units
 
 
 def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
     """Return the best proven lower bound of the optimum.
 
-    It follows from the losses at some shares, shape (losses,), and the derivatives of minus the losses, shape (losses,
-    shares).
+    It follows from the losses at some shares, and from the derivatives of minus the losses, shape (losses, shares).
     """
     count, levels = slopes.shape
     spare = 1 - levels * LEAST  # what remains after the smallest share of each level
     gain = (1 + power) * values - slopes.sum(axis=1) * LEAST
-    found = scipy.optimize.linprog(
+    result = scipy.optimize.linprog(
         np.append(-gain, spare),
         A_ub=np.column_stack([slopes.T, -np.ones(levels)]),
         b_ub=np.zeros(levels),
@@ -201,7 +202,7 @@ def _lower_bound(values: Reals, slopes: Reals, power: float) -> float:
         b_eq=np.ones(1),
         bounds=[(0, None)] * count + [(None, None)],
     )
-    return float(-found.fun)
+    return float(-result.fun)
 
 
 Part = Literal["all", "within", "outflow", "inflow"]
@@ -233,37 +234,37 @@ class Quantity:
         followed by a breakdown, such as ``state x state by mode``. Raises OdError with the most similar quantity if
         there is no such level, side or breakdown.
         """
-        known = _quantities(tree, breakdowns)
+        quantities = _quantities(tree, breakdowns)
         name = " ".join(str(text).split())
-        if name not in known:
-            near = get_close_matches(name, known, 1)
+        if name not in quantities:
+            near = get_close_matches(name, quantities, 1)
             levels = ", ".join(dict.fromkeys((*tree.origin.level_names, *tree.destination.level_names)))
             raise OdError(
                 "OD-QUANTITY-UNKNOWN",
                 f"there is no quantity {name!r} ({f'did you mean {near[0]!r}?' if near else f'levels: {levels}'})",
                 next_step="write it as 'state x region' or 'state outflow', and 'by' with a breakdown after it",
             )
-        return known[name]
+        return quantities[name]
 
 
 def _quantities(tree: FlowTree, breakdowns: Sequence[Breakdown]) -> dict[str, Quantity]:
     """Return all quantities of a release by name."""
     origins, destinations = tree.origin.level_names, tree.destination.level_names
-    found = [
-        Quantity(f"{origin} x {destination}", o, d)
-        for o, origin in enumerate(origins)
-        for d, destination in enumerate(destinations)
+    totals = [
+        Quantity(f"{origin} x {destination}", origin_level, destination_level)
+        for origin_level, origin in enumerate(origins)
+        for destination_level, destination in enumerate(destinations)
     ]
     if tree.same_geography:
         for level, name in list(enumerate(origins))[1:]:
             parts: tuple[Part, ...] = ("within", "outflow", "inflow")
-            found += [Quantity(f"{name} {part}", level, level, part) for part in parts]
-    every = {one.name: one for one in found}
-    for breakdown in breakdowns:
-        for one in found:
-            name = f"{one.name} by {breakdown.name}"
-            every[name] = Quantity(name, one.origin_level, one.destination_level, one.part, breakdown)
-    return every
+            totals += [Quantity(f"{name} {part}", level, level, part) for part in parts]
+    by_category = [
+        replace(total, name=f"{total.name} by {breakdown.name}", breakdown=breakdown)
+        for breakdown in breakdowns
+        for total in totals
+    ]
+    return {quantity.name: quantity for quantity in (*totals, *by_category)}
 
 
 MOST_SHAPES = 128
@@ -308,7 +309,7 @@ class VarianceModel:
 
     @cached_property
     def free_levels(self) -> list[int]:
-        """Those of the levels that need a share. Any other level has nodes with one child, so it needs none."""
+        """Levels that need a share. The nodes of any other level have one child each, so it needs none."""
         return [level for level in self.levels if self.tree.largest_fan_out(level) != 1]
 
     def of_levels(self, shares: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -340,7 +341,7 @@ class VarianceModel:
         return lambda shares: self._variance(quantity, shares, from_noise)
 
     def _variance(self, quantity: Quantity, shares: Reals, from_noise: Callable[[Noise], Variance]) -> Variance:
-        """Return the variance of a quantity; ``from_noise`` returns that of a table measured with some noise."""
+        """Return the variance of a quantity, given the function from the noise of a table to its variance there."""
         totals, categories = self._noise(quantity, shares)
         total = from_noise(totals)
         if quantity.breakdown is None or categories is None:
@@ -348,6 +349,7 @@ class VarianceModel:
         return segment_variance(total, from_noise(categories), len(quantity.breakdown.categories))
 
     def _every_cell(self, quantity: Quantity) -> Cells:
+        """Return all pairs of areas of a quantity; an area and itself if the quantity is of single areas."""
         size = self.tree.origin.size(quantity.origin_level)
         if quantity.part != "all":
             return np.arange(size), np.arange(size)
@@ -368,21 +370,21 @@ class VarianceModel:
         See :func:`od_core.flows.step.planned_steps` and :class:`od_core.flows.step.CombinedTotals`.
         """
         of_levels = dict(zip(self.free_levels, shares.tolist(), strict=True))
-        whole = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
+        total = sum(of_levels[level] * part for level, _, _, part in self._queries) / sum(of_levels.values())
         precision: dict[int, float] = {}
-        own: dict[int, float] = {}
+        variance_of_level: dict[int, float] = {}
         for level, breakdown, sensitivity, part in self._queries:  # the totals of a level before its categories
-            variance = sensitivity * whole / (2 * of_levels[level] * part)
+            variance = sensitivity * total / (2 * of_levels[level] * part)
             if breakdown is None:
                 precision[level] = 1 / variance
             elif level in precision:
                 precision[level] += 1 / (len(breakdown.categories) * variance)
             if breakdown is not None and breakdown == quantity.breakdown:
-                own[level] = variance
+                variance_of_level[level] = variance
         totals = tuple((level, 1 / value) for level, value in precision.items())
         if quantity.breakdown is None:
             return totals, None
-        return totals, tuple(({0: UNMEASURED * max(own.values())} | own).items())
+        return totals, tuple(({0: UNMEASURED * max(variance_of_level.values())} | variance_of_level).items())
 
     @cached_property
     def _queries(self) -> list[tuple[int, Breakdown | None, int, float]]:
@@ -390,7 +392,8 @@ class VarianceModel:
         queries = level_queries(dict.fromkeys(self.free_levels, Fraction(1)), self.neighbours, self.segments)
         sensitivity = self.neighbours.sensitivity_squared
         return [
-            (level, one, sensitivity(level, by_segment=one is not None), float(part)) for level, one, part in queries
+            (level, breakdown, sensitivity(level, by_segment=breakdown is not None), float(part))
+            for level, breakdown, part in queries
         ]
 
     @cached_property
@@ -407,25 +410,30 @@ class VarianceModel:
         return lru_cache(8)(lambda noise: NodeVariances.of(self._shaped, dict(noise), refined=self.mechanism.refines))
 
     def _of_nodes(self, level: int, cells: Cells) -> Callable[[Noise], Reals]:
-        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,)."""
+        """Return the function from the noise to the variance of each of some nodes of a level; shape (nodes,).
+
+        See :meth:`_of_sums`; here, each parent has one child with a weight.
+        """
         columns = [
-            shapes.of_areas[at][geography.ancestors_at(below, at)[areas]]
-            for above in range(level + 1)
-            for (geography, shapes), below, at, areas in zip(
-                self._sides, self.tree.level_pair(level), self.tree.level_pair(above), cells, strict=True
+            shapes.of_areas[above][geography.ancestors_at(below, above)[areas]]
+            for tree_level in range(level + 1)
+            for (geography, shapes), below, above, areas in zip(
+                self._sides, self.tree.level_pair(level), self.tree.level_pair(tree_level), cells, strict=True
             )
         ]
         alike, places = np.unique(np.column_stack(columns), axis=0, return_inverse=True)  # nodes of equal variance
         shapes = [tuple(map(len, sides)) for sides in self._shaped.nodes[: level + 1]]
-        index = [np.ravel_multi_index((*alike.T[2 * at : 2 * at + 2],), shape) for at, shape in enumerate(shapes)]
+        sides = zip(alike.T[::2], alike.T[1::2], shapes, strict=True)  # of each level, root first
+        index = [np.ravel_multi_index((origin, destination), shape) for origin, destination, shape in sides]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             variance, weight = np.zeros(len(alike)), np.ones(len(alike))
-            for at in range(level, 0, -1):
-                a, parent = weight * nodes.own[at].take(index[at]), nodes.siblings[at - 1].take(index[at - 1])
-                variance += weight * a - a**2 / parent
-                weight = a / parent
+            for below in range(level, 0, -1):
+                wv = weight * nodes.own[below].take(index[below])
+                s = nodes.siblings[below - 1].take(index[below - 1])
+                variance += weight * wv - wv**2 / s
+                weight = wv / s
             total: Reals = (variance + weight**2 * nodes.root[0, 0])[places]
             return total
 
@@ -434,35 +442,38 @@ class VarianceModel:
     def _of_sums(self, quantity: Quantity, cells: Cells | None) -> Callable[[Noise], Reals]:
         """Return the function from the noise to the variances of some or all cells of a quantity; shape (cells,).
 
-        Each cell is a sum of nodes of the first level of the tree that divides it.
+        Each cell is a sum of nodes of the first level of the tree that divides it. If its nodes below a parent have
+        the weights w and the variances v, which sum to S, the parent's weight is sum(w v) / S, and the variance has
+        the term sum(w^2 v) - sum(w v)^2 / S besides that of the parents.
         """
-        wanted = (quantity.origin_level, quantity.destination_level)
-        pairs = map(self.tree.level_pair, range(self.tree.depth + 1))
-        level = next(at for at, (o, d) in enumerate(pairs) if o >= wanted[0] and d >= wanted[1])
+        levels = (quantity.origin_level, quantity.destination_level)
+        level_pairs = [self.tree.level_pair(tree_level) for tree_level in range(self.tree.depth + 1)]
+        level = next(i for i, (o, d) in enumerate(level_pairs) if o >= levels[0] and d >= levels[1])
         if self.tree.cells(level) > MOST_SUMMED:
             raise OdError(
                 "OD-QUANTITY-TOO-LARGE",
                 f"{quantity.name} is the sum of {self.tree.cells(level):,} flows, more than {MOST_SUMMED:,}",
                 next_step="choose a pair of levels of the flow tree; od-release plan lists them",
             )
-        at = self.tree.level_pair(level)
-        first = np.ones((self.tree.origin.size(at[0]), self.tree.destination.size(at[1])))
+        origin_level, destination_level = level_pairs[level]
+        first = np.ones((self.tree.origin.size(origin_level), self.tree.destination.size(destination_level)))
         if quantity.part in ("outflow", "inflow"):
-            first[np.arange(len(first)), np.arange(len(first))] = 0
-            wanted = (wanted[0], 0) if quantity.part == "outflow" else (0, wanted[1])
-        areas = [tuple(map(max, self.tree.level_pair(here), wanted)) for here in range(level + 1)]
-        spread = [self._spread(here, pair) for here, pair in enumerate(areas)]
+            np.fill_diagonal(first, 0)
+            levels = (levels[0], 0) if quantity.part == "outflow" else (0, levels[1])
+        areas = [tuple(map(max, pair, levels)) for pair in level_pairs[: level + 1]]
+        spread = [self._spread(tree_level, pair) for tree_level, pair in enumerate(areas)]
 
         def variances(noise: Noise) -> Reals:
             nodes = self._nodes(noise)
             weight, variance = first, np.zeros(1)
-            for here in range(level, 0, -1):
-                a = weight * nodes.own[here][spread[here]]
-                q = weight * a
-                a, q = (self._summed(values, areas[here], areas[here - 1]) for values in (a, q))
-                parent = nodes.siblings[here - 1][spread[here - 1]]
-                variance = variance + self._summed(q - a**2 / parent, areas[here - 1], wanted)
-                weight = a / parent
+            for below in range(level, 0, -1):
+                above = below - 1
+                wv = weight * nodes.own[below][spread[below]]
+                wwv = self._summed(weight * wv, areas[below], areas[above])
+                wv = self._summed(wv, areas[below], areas[above])
+                s = nodes.siblings[above][spread[above]]
+                variance = variance + self._summed(wwv - wv**2 / s, areas[above], levels)
+                weight = wv / s
             total: Reals = variance + weight**2 * nodes.root[0, 0]
             if cells is None:
                 return total.ravel()
@@ -473,8 +484,8 @@ class VarianceModel:
     def _spread(self, level: int, wanted: Iterable[int]) -> tuple[Integers, ...]:
         """Return the index that spreads values by pairs of shapes of a level over pairs of areas as fine or finer."""
         sides = [
-            shapes.of_areas[at][geography.ancestors_at(fine, at)]
-            for (geography, shapes), at, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
+            shapes.of_areas[coarse][geography.ancestors_at(fine, coarse)]
+            for (geography, shapes), coarse, fine in zip(self._sides, self.tree.level_pair(level), wanted, strict=True)
         ]
         return np.ix_(*sides)
 

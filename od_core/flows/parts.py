@@ -21,8 +21,7 @@ Tasks read and write files of these kinds, one per part:
   breakdown.
 - ``leaves``: the part's released leaves, and ``segments``: their trips by breakdown.
 
-All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` (row sums of all leaves)
-and ``posterior``.
+All parts read the same ``largest`` (largest variances of each table and level), ``all_rows`` and ``posterior``.
 
 A task is a function from a descriptor to an outcome, short texts with numbers of parts, codes and digests. All other
 data is written to a store and read from it. So no message of an engine contains a count or a noisy value, and an engine
@@ -138,8 +137,8 @@ class Work:
         ``kind`` is the kind of file, listed in the docstring of this module.
         """
         values = {name: np.asarray(array) for name, array in arrays.items()}
-        columns = [pa.LargeListArray.from_arrays([0, one.size], pa.array(one.ravel())) for one in values.values()]
-        shapes = json.dumps([one.shape for one in values.values()])
+        columns = [pa.LargeListArray.from_arrays([0, flat.size], pa.array(flat.ravel())) for flat in values.values()]
+        shapes = json.dumps([flat.shape for flat in values.values()])
         batch = pa.record_batch(columns, names=list(values), metadata={_SHAPES: shapes})
         sink = pa.BufferOutputStream()
         with pa.ipc.new_file(sink, batch.schema) as writer:
@@ -224,6 +223,7 @@ class _Guarded:
 
 @lru_cache(maxsize=1)
 def _read_plan(store: Store, digest: str) -> ReleasePlan:
+    """Return the plan that the driver stored. Raises OdError if its digest is another."""
     content = store.read(_plan_file(digest)).read_buffer()
     if hashlib.sha256(content).hexdigest() != digest:
         raise OdError(
@@ -306,9 +306,9 @@ class PartMeasurements:
 
     def _claim(self, step: Step) -> None:
         """Claim the draw of this part in the first charged round in which nobody did. Raises OdError if all have."""
-        mine = str(os.getpid()).encode()
+        owner = str(os.getpid()).encode()
         for number in range(1, self.rounds[step.number] + 1):
-            if self.store.create_if_absent(f"{_CLAIMS}{step.number}.{self.part:05d}.{number}", mine):
+            if self.store.create_if_absent(f"{_CLAIMS}{step.number}.{self.part:05d}.{number}", owner):
                 return
         raise OdError(
             "OD-LOST-DRAW",
@@ -350,9 +350,9 @@ def granted_rounds(
     _mark_or_find(store, key, begun=any(state is not None and state.kind != RESERVED for state in states.values()))
     for step in steps:
         number, state = step.number, states[step.number]
-        claimed, kept = claimed_rounds(store, number), {*part_files(store, number)}
+        claimed, stored = claimed_rounds(store, number), {*part_files(store, number)}
         if state is None or state.kind == RESERVED:
-            if claimed or kept:
+            if claimed or stored:
                 raise OdError(
                     "OD-LEDGER-ROLLED-BACK",
                     f"level {step.level} of {key} has measurements of parts that the ledger does not record",
@@ -363,7 +363,7 @@ def granted_rounds(
         elif state.kind == MEASURED:
             rounds[number] = 0
         else:
-            missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - kept
+            missing = {part_file(number, part) for part, last in claimed.items() if last >= state.draw} - stored
             is_lost = (not store.has(name) for name in missing)  # a store may list a file later than it has it
             rounds[number] = ledger.start_draw(key, number, noise) if any(is_lost) else state.draw
     return rounds
@@ -411,8 +411,7 @@ def record_measured(
     ``rounds`` is the result of :func:`granted_rounds`, and ``parts`` is the number of parts of the band.
 
     Raises:
-        OdError: If the stored parts of a measured step differ from those recorded, or if the store does not list all
-            files that it has.
+        OdError: if parts of a measured step differ from those recorded, or the store does not list all its files.
     """
     for step in steps:
         _refuse_late_list(store, step.number, parts)
@@ -479,8 +478,8 @@ def measure_band(
     ledger, key = measurements.ledger, measurements.key
     rounds = granted_rounds(ledger, key, steps, work.store, backend_name(work.noise))
     for task, nodes in zip(band.tasks, band.parts, strict=True):
-        own = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
-        work.save_nodes("frontier", task, [own])
+        above_part = Nodes(frontier.level, frontier.origin[nodes], frontier.destination[nodes], frontier.trips[nodes])
+        work.save_nodes("frontier", task, [above_part])
     on_all(workers, measure_part, work, [{**task, "rounds": rounds} for task in band.tasks])
     record_measured(ledger, key, steps, work.store, rounds, len(band.parts))
     return band
@@ -518,11 +517,11 @@ def refine_bands(
         work.save("all_rows", _ALL, vars(rows))
     for band in bands:
         for task, above in zip(band.tasks, band.parts, strict=True):
-            work.save("above", task, {name: own[above] for name, own in trips.items()})
+            work.save("above", task, {name: values[above] for name, values in trips.items()})
         on_all(workers, descend_part, work, band.tasks)
         if band is not last:
             parts = [work.load("last", task) for task in band.tasks]
-            trips = {name: np.concatenate([own[:0], *(last[name] for last in parts)]) for name, own in trips.items()}
+            trips = {name: np.concatenate([of[:0], *(part[name] for part in parts)]) for name, of in trips.items()}
     if plan.mechanism.leaf_dial is not None and last.parts:
         leaves = sum(work.load("histogram", task)["counts"] for task in last.tasks)
         posterior = posterior_of(GridNoise.of(plan.steps[-1].variance), np.asarray(leaves))
@@ -561,10 +560,10 @@ _TOTALS = "_0"
 
 
 def _each(counts: Tables) -> Iterator[tuple[str, list[NoisyCounts]]]:
-    """Yield each table, by the name that its files have."""
+    """Yield each table with the name of its files, such as ``mode_0`` for the first category of ``mode``."""
     for name, tables in counts.items():
-        for k, own in enumerate(tables):
-            yield f"{name}_{k}", own
+        for k, table in enumerate(tables):
+            yield f"{name}_{k}", table
 
 
 def _risen_bands(
@@ -581,16 +580,17 @@ def _risen_bands(
             first = 0
             for task in band.tasks:  # the sums over the band below, for the part's last level
                 end = first + len(work.load_nodes("passed", task)[-1])
-                for table, own in sums.items():
-                    work.save(f"below_{table}", task, {name: values[first:end] for name, values in vars(own).items()})
+                for table, below in sums.items():
+                    of_part = {name: values[first:end] for name, values in vars(below).items()}
+                    work.save(f"below_{table}", task, of_part)
                 first = end
             on_all(workers, rise_part, work, band.tasks)
         for table, _ in _each(counts):
-            said = [work.load(f"sums_{table}", task) for task in band.tasks]
-            for name in {name for arrays in said for name in arrays if name.startswith("largest_")}:
-                largest[name.replace("largest", table)] = max(arrays[name] for arrays in said)
+            results = [work.load(f"sums_{table}", task) for task in band.tasks]
+            for name in {name for arrays in results for name in arrays if name.startswith("largest_")}:
+                largest[name.replace("largest", table)] = max(arrays[name] for arrays in results)
             names, none = ("noisy", "difference", "variance"), np.empty(0, dtype=np.int64)
-            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in said)]) for name in names))
+            sums[table] = ChildSums(*(np.concatenate([none, *(arrays[name] for arrays in results)]) for name in names))
     return sums, largest
 
 
@@ -605,8 +605,8 @@ def measure_part(work: Work, part: Part) -> None:
     counts, ranks = CountFiles(work.store, work.counts), plan.tree.rank_range(frontier)
     steps, is_last = plan.step_bands[band], band == len(plan.step_bands) - 1
     trips = counts.between(*ranks) if is_last else counts.at_level(plan.tree, steps[-1].level, ranks)
-    kept = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
-    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, kept, shared=True)
+    measurements = PartMeasurements(work.store, number, {int(step): count for step, count in part["rounds"].items()})
+    measured, last = measure_levels(plan, steps, frontier, trips, work.noise, measurements, shared=True)
     del trips
     _, *above = {m.step.level: m.parents for m in measured}.values()
     below = [nodes for nodes in above if isinstance(nodes, Nodes)]
@@ -625,9 +625,9 @@ def measure_part(work: Work, part: Part) -> None:
 
 def rise_part(work: Work, part: Part) -> None:
     """Combine the nodes of a part with the sums over the bands below, and store the files ``risen`` and ``sums``."""
-    kept = work.load_nodes("passed", part)[-1]
+    nodes = work.load_nodes("passed", part)[-1]
     for table, counts in _each(_measured(work, part)):
-        _rise(work, part, table, counts, kept, ChildSums(**work.load(f"below_{table}", part)))
+        _rise(work, part, table, counts, nodes, ChildSums(**work.load(f"below_{table}", part)))
 
 
 def descend_part(work: Work, part: Part) -> None:
@@ -641,13 +641,14 @@ def descend_part(work: Work, part: Part) -> None:
     def risen(table: str) -> list[RisenLevel]:
         arrays, levels = work.load(f"risen_{table}", part), []
         for nodes in work.load_nodes("passed", part):
-            own = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
-            levels.append(RisenLevel(nodes, **own, largest=float(variances[f"{table}_{nodes.level}"])))
+            estimates = {name: arrays[f"{name}_{nodes.level}"] for name in _RISEN}
+            levels.append(RisenLevel(nodes, **estimates, largest=float(variances[f"{table}_{nodes.level}"])))
         return levels
 
     levels = risen(_TOTALS)
     trips = trips_by_level(plan, totals[1], levels)
-    work.save("refined", part, {str(level.nodes.level): own for level, own in zip(levels, trips[1:], strict=True)})
+    numbers = (str(level.nodes.level) for level in levels)
+    work.save("refined", part, dict(zip(numbers, trips[1:], strict=True)))
     last: Trips = {"": trips[-1]}
     for name, segments in by_breakdown:
         categories = [risen(f"{name}_{k}") for k in range(segments.shape[1])]
@@ -682,9 +683,10 @@ def _measured(work: Work, part: Part) -> Tables:
     """Return the tables of the stored measurements of a part."""
     plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
-    above = dict(zip(dict.fromkeys(step.level for step in steps), nodes, strict=False))
+    levels = dict.fromkeys(step.level for step in steps)
+    parents_of = dict(zip(levels, nodes, strict=False))  # the last nodes passed may be no parents
     measured = [
-        Measurement(step, above[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
+        Measurement(step, parents_of[step.level], NoisyVector(partial(work.store.read, part_file(step.number, number))))
         for step in steps
     ]
     return tables_of(plan, measured)

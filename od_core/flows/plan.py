@@ -78,8 +78,8 @@ class Bands:
     part_trips: int = PART_TRIPS
 
     def __post_init__(self) -> None:
-        whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
-        if not whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
+        are_whole = all(isinstance(cut, int) and not isinstance(cut, bool) for cut in (*self.cuts, self.part_trips))
+        if not are_whole or not self.cuts or list(self.cuts) != sorted({*self.cuts}) or self.cuts[0] < 1:
             raise _refused("cuts are levels below the root, each once, from the top")
         if self.part_trips < 1:
             raise _refused("part_trips is a number of trips, at least 1")
@@ -191,10 +191,11 @@ class ReleasePlan(Plan):
 
     @cached_property
     def _of_table(self) -> tuple[GaussianStep, ...]:
+        """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
             return (threshold_step(self.unit, self.budget, self.tree.depth),)
-        given = self.segments, self.area_totals, share_of_table(self.uncounted)
-        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *given)
+        options = self.segments, self.area_totals, share_of_table(self.uncounted)
+        return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 
     @property
     def charged_steps(self) -> tuple[Step, ...]:
@@ -220,10 +221,10 @@ class ReleasePlan(Plan):
             return self.steps
         combined = []
         for total in (step for step in self.steps if not step.by_segment):
-            own = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
+            of_breakdowns = [step for step in self.steps_at(total.level) if isinstance(step, SegmentStep)]
             combined.append(
                 CombinedTotals.of(
-                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in own]
+                    total, [(step, len(find(self.breakdowns, step.breakdown).categories)) for step in of_breakdowns]
                 )
             )
         return tuple(combined)
@@ -264,7 +265,7 @@ class ReleasePlan(Plan):
     @property
     def tables(self) -> int:
         """Number of tables that are measured: the totals, and one for each category of each breakdown."""
-        return 1 + sum(len(one.categories) for one in self.breakdowns)
+        return 1 + sum(len(breakdown.categories) for breakdown in self.breakdowns)
 
     @cached_property
     def expected_errors(self) -> list[float]:
@@ -276,7 +277,7 @@ class ReleasePlan(Plan):
         return self._errors(self.totals)
 
     def expected_segment_errors(self, breakdown: str) -> list[float]:
-        """Return the same for the trips of one category of a breakdown. Raises OdError if it is not declared."""
+        """Return the expected errors of one category of a breakdown. Raises OdError if it is not declared."""
         categories = len(find(self.breakdowns, breakdown).categories)
         pairs = zip(self.expected_errors, self._errors(self.segment_steps(breakdown)), strict=True)
         return [segment_variance(v**2, w**2, categories) ** 0.5 for v, w in pairs]
@@ -311,7 +312,7 @@ class ReleasePlan(Plan):
         return _half_widths(self._largest_variances(self.totals))
 
     def segment_half_widths(self, breakdown: str) -> list[float]:
-        """Return upper bounds of the same for one category of a breakdown. Raises OdError if it is not declared."""
+        """Return :attr:`half_widths` of one category of a breakdown. Raises OdError if it is not declared."""
         categories, steps = len(find(self.breakdowns, breakdown).categories), self.segment_steps(breakdown)
         pairs = zip(self._largest_variances(self.totals), self._largest_variances(steps), strict=True)
         return _half_widths([segment_variance(v, w, categories) for v, w in pairs])
@@ -337,17 +338,17 @@ class ReleasePlan(Plan):
         """
         if self.has_threshold:
             return []
-        own = [(step, "", self.half_widths[step.level]) for step in self.totals]
+        rows = [(step, "", self.half_widths[step.level]) for step in self.totals]
         for breakdown in self.breakdowns:
             widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
-            own += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
+            rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
         variances = [self.area_total_variance(step) for step in self.area_total_steps]
-        own += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
-        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in own]
+        rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
+        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in rows]
 
     @property
     def conversion(self) -> str:
-        """Name of the conversion from epsilon to rho: that of the budget or, by default, of the mechanism.
+        """Name of the conversion from epsilon to rho that the budget states; by default, that of the mechanism.
 
         ``exact`` is replaced by ``tight`` if it is not defined for this unit and this delta.
         """
@@ -357,9 +358,9 @@ class ReleasePlan(Plan):
         """Return the budget that the given draws have spent; see :meth:`od_core.privacy.plan.Plan.spent_on`."""
         if self.has_threshold:
             return super().spent_on(draws)
-        each = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
-        every_period = each[-1] if self.uncounted is not None else Fraction(0)
-        return Spent(each, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
+        rhos = tuple(number * step.charge.rho for number, step in zip(draws, self.charged_steps, strict=True))
+        every_period = rhos[-1] if self.uncounted is not None else Fraction(0)
+        return Spent(rhos, self.budget.delta, self._cells if set(draws) == {1} else None, every_period)
 
     @property
     def unmeasured_levels(self) -> list[int]:
@@ -383,6 +384,7 @@ class ReleasePlan(Plan):
 
     @property
     def _cells(self) -> tuple[int, ...] | None:
+        """Shifted cells of each table for the exact privacy loss; None if the uncounted trips are published, too."""
         if self.uncounted is not None:
             return None
         return shifted_cells(self.neighbours, [(step.level, step.by_segment) for step in self._of_table])
@@ -449,7 +451,7 @@ class ReleasePlan(Plan):
             totals), public_cells (number of public nodes, times the categories), sensitivity_squared, variance,
             standard_deviation (of the noise), rho (the charge) and expected_error (root mean square, in trips).
         """
-        by_breakdown = {one.name: self.expected_segment_errors(one.name) for one in self.breakdowns}
+        by_breakdown = {breakdown.name: self.expected_segment_errors(breakdown.name) for breakdown in self.breakdowns}
         errors = {"": self.expected_errors} | by_breakdown
         rows = []
         for step in (*self.steps, *self.area_total_steps):
@@ -473,6 +475,7 @@ class ReleasePlan(Plan):
         return pd.DataFrame(rows)
 
     def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of flows have. What is not declared is left out, as in earlier versions."""
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),

@@ -110,7 +110,7 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
         "normal": NORMAL_VALUES.tolist(),
         "declared": {
             "budget": choices.budgets.index(plan.budget),
-            "unit": [(each.kind, each.neighbours) for each in choices.units].index((unit.kind, unit.neighbours)),
+            "unit": [(choice.kind, choice.neighbours) for choice in choices.units].index((unit.kind, unit.neighbours)),
             "trips": unit.max_trips or USER_TRIPS,
             "segments": segments is not None,
         },
@@ -120,7 +120,7 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
         "units": [choices.unit_facts(unit) for unit in choices.units],
         "segments": segments
         and {
-            "breakdowns": [{"name": one.name, "categories": len(one.categories)} for one in segments.breakdowns],
+            "breakdowns": [{"name": by.name, "categories": len(by.categories)} for by in segments.breakdowns],
             "share": float(segments.share),
         },
         "sets": [choices.set_facts(tree) for tree in choices.trees],
@@ -136,7 +136,7 @@ class _Choices:
 
     @property
     def simple(self) -> str:
-        """Conversion from epsilon to rho that depends on nothing else; it is used if a reader moves the shares."""
+        """Conversion from epsilon to rho that does not depend on shares, for readers who change the shares."""
         declared = self.plan.budget.conversion or self.plan.mechanism.default_conversion
         return "bun_steinke" if declared == "bun_steinke" else "tight"
 
@@ -145,20 +145,20 @@ class _Choices:
         """Budgets in the order of their epsilon, the declared one among them; shares are as declared."""
         declared = self.plan.budget
         others = [replace(declared, epsilon=Fraction(epsilon), rho=None) for epsilon in EPSILONS]
-        return sorted([declared, *(each for each in others if each.epsilon != declared.epsilon)], key=_epsilon)
+        return sorted([declared, *(other for other in others if other.epsilon != declared.epsilon)], key=_epsilon)
 
     def budget_facts(self, budget: Budget) -> dict[str, Any]:
         """Return a budget with the rho that it has by the simple conversion."""
         if budget.rho is None:
-            declared, stated = "epsilon", _epsilon(budget)
-            rho = rho_for_epsilon(stated, budget.delta, self.simple)
+            declared, exact = "epsilon", _epsilon(budget)
+            rho = rho_for_epsilon(exact, budget.delta, self.simple)
         else:
-            declared, stated, rho = "rho", budget.rho, budget.rho
+            declared, exact, rho = "rho", budget.rho, budget.rho
         return {
             "epsilon": text_above(_epsilon(budget)),
             "promised": float_above(_epsilon(budget)),
             "declared": declared,
-            "exact": _exact_text(stated),
+            "exact": _exact_text(exact),
             "rho": [float(rho), text_above(rho)],
         }
 
@@ -174,15 +174,15 @@ class _Choices:
         return trees
 
     def set_facts(self, tree: FlowTree) -> dict[str, Any]:
-        """Return the shapes of the areas of some levels, and what else depends on these levels alone."""
+        """Return the shapes of the areas of the levels of a tree, and other facts that depend on these levels alone."""
         levels, mechanism = self.plan.tree.origin.levels, self.plan.mechanism
-        summed = mechanism.measures == "all_leaves"
+        is_summed = mechanism.measures == "all_leaves"
         return {
             "kept": [levels.index(level) + 1 for level in tree.origin.levels],
             "origin": _shape_facts(tree.origin),
             "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
             "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
-            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if summed else None,
+            "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
         }
 
     @cached_property
@@ -194,13 +194,14 @@ class _Choices:
         relations: tuple[Relation, ...] = ("bounded", "unbounded")
         units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
         if declared.max_weight is None:  # records with weights have no user unit
-            units += [replace(user, neighbours=each, max_trips=_TRIPS, max_trips_year=yearly) for each in relations]
+            user = replace(user, max_trips=_TRIPS, max_trips_year=yearly)
+            units += [replace(user, neighbours=relation) for relation in relations]
         return units
 
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
-        both = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
-        changes = [change_of(unit, may_leave=each.record_may_leave) for each in both]
+        without_and_with_segments = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
+        changes = [change_of(unit, may_leave=neighbours.record_may_leave) for neighbours in without_and_with_segments]
         for number, name in _STAND_INS.items():
             changes = [change.replace(str(number), name) for change in changes]
         return {
@@ -208,7 +209,7 @@ class _Choices:
             "relation": unit.neighbours,
             "trips": None if unit.max_trips == _TRIPS else unit.contribution_bound,
             "change": changes,
-            "publishesTotal": [each.have_equal_totals for each in both],
+            "publishesTotal": [neighbours.have_equal_totals for neighbours in without_and_with_segments],
         }
 
     def _neighbours(self, unit: PrivacyUnit, segments: Segments | None) -> Neighbours:
@@ -216,10 +217,10 @@ class _Choices:
         return replace(self.plan.neighbours, unit=unit, has_unknown_categories=unlisted)
 
     def rule_facts(self) -> list[list[list[dict[str, Any]]]]:
-        """Return, for each set of levels, each unit, and without and with segments, what the declared shares give."""
+        """Return the facts of the declared shares for each set of levels, each unit, and without and with segments."""
         options = [None] if self.plan.segments is None else [None, self.plan.segments]
-        found = in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
-        return [[[next(found) for _ in options] for _ in self.units] for _ in self.trees]
+        facts = in_order(lambda case: self._rule(*case), product(self.trees, self.units, options))
+        return [[[next(facts) for _ in options] for _ in self.units] for _ in self.trees]
 
     def _rule(self, tree: FlowTree, unit: PrivacyUnit, segments: Segments | None) -> dict[str, Any]:
         """Return the declared shares of the levels, or those of the mechanism if the declared ones do not fit.
@@ -241,16 +242,18 @@ class _Choices:
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
-            spent: list[Spent | None] = []
+            losses: list[Spent | None] = []
             for budget in self.budgets:
                 if is_exact or budget is self.plan.budget:
                     shared = replace(budget, shares=declared.shares)
                     steps = planned_steps(tree, neighbours, mechanism, shared, segments)
-                    spent.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))
+                    losses.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))
                 else:
-                    spent.append(None)
-            promise = [one and [float_above(one.epsilon), float_above(Guarantee.of(one).best_guess())] for one in spent]
-            rho = [[float(one.rho), text_above(one.rho)] for one in spent if one] if is_exact else None
+                    losses.append(None)
+            promise = [
+                loss and [float_above(loss.epsilon), float_above(Guarantee.of(loss).best_guess())] for loss in losses
+            ]
+            rho = [[float(loss.rho), text_above(loss.rho)] for loss in losses if loss] if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
         return {"shares": listed, "fits": fits, "rho": rho, "promise": promise}
 
@@ -272,7 +275,7 @@ def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """
     last = kept[-1]
     zones = pd.DataFrame(
-        {geography.levels[at - 1]: geography.codes_of(at, geography.ancestors_at(last, at)) for at in kept}
+        {geography.levels[level - 1]: geography.codes_of(level, geography.ancestors_at(last, level)) for level in kept}
     )
     unknown = geography.unknown
     if unknown is not None:

@@ -115,7 +115,7 @@ class Release(ReleasedFlows, PlannedRelease):
 
     @property
     def parts(self) -> tuple[Release, ...]:
-        """This release alone."""
+        """This release alone, which has its own measurements."""
         return (self,)
 
     @cached_property
@@ -143,8 +143,7 @@ class Release(ReleasedFlows, PlannedRelease):
     def measurements_at(self, level: int) -> pd.DataFrame:
         """Return the noisy measurements of a level of the flow tree, one row per cell.
 
-        The columns are level, origin, destination (area codes), noisy (int64) and variance (float). Raises OdError if
-        the level was not measured.
+        The columns are level, origin, destination (codes), noisy, variance. Raises OdError for an unmeasured level.
         """
         measurement = next((m for m in self.measured if m.step.level == level and not m.step.by_segment), None)
         if measurement is None:
@@ -160,8 +159,7 @@ class Release(ReleasedFlows, PlannedRelease):
     def fitted_levels(self) -> list[FittedLevel]:
         """Return all levels of the flow tree with their estimates by least squares, top level first.
 
-        The mechanism must measure every level. Raises OdError if a level does not fit into memory, or a noisy value is
-        too large.
+        The mechanism must measure every level. Raises OdError if a level exceeds memory or a noisy value is too large.
         """
         totals = combined_totals(self.plan, self.measured)
         needed = ASSISTING_BYTES * max(len(measurement.noisy) for measurement in totals)
@@ -185,8 +183,7 @@ class Release(ReleasedFlows, PlannedRelease):
         follow from published values alone, are the same on every call and every machine, and cost no budget.
 
         Yields:
-            Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips are real numbers,
-            which may be negative.
+            Tables with the columns of :attr:`flows` and a row for each measured pair of zones. Trips may be negative.
 
         Raises:
             OdError: If the number is not positive, or as for :attr:`replicated`.
@@ -290,8 +287,8 @@ def release_flows(
         area_totals=area_totals,
     )
     if previous is not None and previous.choice is not None:
-        stated = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
-        plan = replace(plan, earlier=earlier_of(plan, stated))
+        facts = {"release": None, "plan": previous.plan.stored_facts, **previous.choice.facts()}
+        plan = replace(plan, earlier=earlier_of(plan, facts))
     source = noise_named(noise)
     refuse_too_wide(source, (step.largest_variance for step in plan.charged_steps))
     if plan.has_threshold:
@@ -322,11 +319,11 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     """
     first = plan.steps[0]
     if isinstance(first, ThresholdStep):
-        kept = measurements.once(first, partial(measure_present, first, trips, noise))
-        leaves, measurement = present_leaves(plan, first, kept)
+        noisy = measurements.once(first, partial(measure_present, first, trips, noise))
+        leaves, measurement = present_leaves(plan, first, noisy)
         return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
-    alone = plan.mechanism.measures == "all_leaves"
-    root = above_the_leaves(plan) if alone else published_root(plan, trips.total)
+    leaves_alone = plan.mechanism.measures == "all_leaves"
+    root = above_the_leaves(plan) if leaves_alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)

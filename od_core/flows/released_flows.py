@@ -109,15 +109,16 @@ QUANTITIES = ("trips", "within", "distance", "has_distance")
 
 
 def _quantity(tree: FlowTree, name: str) -> ZoneFunction:
+    """Return the weights that a name of ``QUANTITIES`` stands for, as a function of the zones of pairs."""
     if name == "trips":
         return lambda origin, _: np.ones(len(origin))
     if name == "within":
         number = positions(pd.Series(tree.origin.zones), tree.destination.zones)
         return lambda origin, destination: (number[origin] == destination).astype(np.float64)
-    between = ZoneDistances.of(tree).between
+    distance = ZoneDistances.of(tree).between
     if name == "distance":
-        return lambda origin, destination: np.nan_to_num(between(origin, destination))
-    return lambda origin, destination: (~np.isnan(between(origin, destination))).astype(np.float64)
+        return lambda origin, destination: np.nan_to_num(distance(origin, destination))
+    return lambda origin, destination: (~np.isnan(distance(origin, destination))).astype(np.float64)
 
 
 def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
@@ -140,8 +141,8 @@ def _of_table(tree: FlowTree, table: pd.DataFrame) -> ZoneFunction:
     listed = pairs(*(geography.zone_numbers(codes) for geography, codes in sides))
     if not listed.is_unique:
         raise _fault("a pair of zones has two weights")
-    known = pd.Series(_finite(table["weight"].to_numpy()), listed)
-    return lambda origin, destination: known.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
+    weights = pd.Series(_finite(table["weight"].to_numpy()), listed)
+    return lambda origin, destination: weights.reindex(pairs(origin, destination), fill_value=0.0).to_numpy()
 
 
 def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]], Any]) -> ZoneFunction:
@@ -149,10 +150,10 @@ def _of_function(tree: FlowTree, function: Callable[[NDArray[Any], NDArray[Any]]
     origins, destinations = (np.array(side.zones, dtype=object) for side in (tree.origin, tree.destination))
 
     def weight(origin: Numbers, destination: Numbers) -> Reals:
-        found = np.asarray(function(origins[origin], destinations[destination]))
-        if found.shape not in ((), origin.shape):
-            raise _fault(f"the function of weights returned the shape {found.shape} for {len(origin)} pairs of zones")
-        return np.broadcast_to(_finite(found), origin.shape)
+        weights = np.asarray(function(origins[origin], destinations[destination]))
+        if weights.shape not in ((), origin.shape):
+            raise _fault(f"the function of weights returned the shape {weights.shape} for {len(origin)} pairs of zones")
+        return np.broadcast_to(_finite(weights), origin.shape)
 
     return weight
 
@@ -240,11 +241,11 @@ class ReleasedFlows(ABC):
         return SegmentIntervals([part.segment_fit(segment) for part in self.parts])
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return what ``compute`` returns, which is called once for each key and shared by all views of these flows."""
+        """Return the result of ``compute``, which is called once for each key and shared by all views of the flows."""
         if key not in self._computed:
             self._computed[key] = compute()
-        kept: T = self._computed[key]
-        return kept
+        result: T = self._computed[key]
+        return result
 
     @cached_property
     def _computed(self) -> dict[Hashable, Any]:
@@ -286,12 +287,10 @@ class ReleasedFlows(ABC):
             With ``segment``, also the category, in a column with the name of the breakdown. The trips of a pair in all
             categories sum to its trips. An interval that did not contain the released trips is widened to them, so
             trips may equal lower or upper. Pairs with 0 released trips are listed only with ``interval``, and only if
-            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public pairs, times the
-            categories.
+            the two levels have at most :data:`od_core.publication.columns.MOST_LISTED` public cells.
 
         Raises:
-            OdError: If a level or the breakdown is unknown or, with ``interval``, if the release has no
-                :attr:`intervals`.
+            OdError: if a level or the breakdown is unknown or, with ``interval``, there are no :attr:`intervals`.
         """
         tree, breakdown = self.tree, None if segment is None else find(self.breakdowns, segment)
         levels = self._levels(origin_level, destination_level)
@@ -357,25 +356,24 @@ class ReleasedFlows(ABC):
             widened to contain the trips, as in :meth:`flows_at`.
 
         Raises:
-            OdError: If a level, an area, the breakdown or the category is unknown, or if the release has no
-                :attr:`intervals`.
+            OdError: if a level, an area, the breakdown or the category is unknown, or there are no :attr:`intervals`.
         """
         tree = self.tree
-        meant = [
+        zones_of_sides = [
             geography.zones_in(geography.level_number(level), codes)
             for geography, level, codes in (
                 (tree.origin, origin_level, origins),
                 (tree.destination, destination_level, destinations),
             )
         ]
-        inside = meant[0][self.leaves.origin] & meant[1][self.leaves.destination]
+        inside = zones_of_sides[0][self.leaves.origin] & zones_of_sides[1][self.leaves.destination]
         if segment is None and category is None:
             trips = int(self.leaves.trips[inside].sum())
-            lower, upper = self.intervals.of_sum(*meant)
+            lower, upper = self.intervals.of_sum(*zones_of_sides)
         else:
             k = find(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*meant))
+            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*zones_of_sides))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     def weighted_sum(

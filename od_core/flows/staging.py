@@ -70,6 +70,7 @@ class StagedRelease(StagedFiles):
         return path.read_text(encoding="utf-8") if path.exists() else None
 
     def _remove_other_counts(self, current: str | None) -> None:
+        """Remove all stored counts except those with the name ``current``."""
         folder = self.folder / _COUNTS
         for other in folder.iterdir() if folder.exists() else ():
             if (name := f"{_COUNTS}/{other.name}") != current:
@@ -138,9 +139,9 @@ class StagedRelease(StagedFiles):
 
     def segments(self, plan: ReleasePlan) -> dict[str, Integers]:
         """Return the trips of the released leaves by category, by breakdown. Raises OdError if a file is absent."""
+        tables = {breakdown.name: self._wide_segments(breakdown) for breakdown in plan.breakdowns}
         return {
-            one.name: np.column_stack([column.to_numpy() for column in self._wide_segments(one).columns[2:]])
-            for one in plan.breakdowns
+            name: np.column_stack([trips.to_numpy() for trips in wide.columns[2:]]) for name, wide in tables.items()
         }
 
     def nodes_above(self, plan: ReleasePlan, step: GaussianStep) -> Nodes | None:

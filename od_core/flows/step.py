@@ -43,7 +43,7 @@ class SegmentStep(GaussianStep):
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """Facts of a Gaussian step, and the name of the breakdown."""
+        """The facts of a Gaussian step, with the name of the breakdown."""
         return {"breakdown": self.breakdown, **super().noise_facts}
 
 
@@ -71,10 +71,10 @@ class CombinedTotals:
         """Return the combination of the queries of one level; those by segment are with their number of categories."""
         precisions = [1 / total.variance, *(1 / (categories * step.variance) for step, categories in segments)]
         unit = math.lcm(*(precision.denominator for precision in precisions))
-        whole = [int(precision * unit) for precision in precisions]
-        largest = math.gcd(*whole)
+        weights = [int(precision * unit) for precision in precisions]
+        largest = math.gcd(*weights)
         variance = 1 / sum(precisions, start=Fraction(0))
-        return cls(total.level, tuple(weight // largest for weight in whole), variance)
+        return cls(total.level, tuple(weight // largest for weight in weights), variance)
 
 
 @dataclass(frozen=True)
@@ -136,14 +136,14 @@ class AreaTotals:
         Raises OdError if there are none.
         """
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
-        found = []
-        for side, (own, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
-            coarsest = min(pair[1 - side] for pair in pairs if pair[side] == own.depth)
-            if own.size(own.depth) > 1 and other.size(coarsest) > 1:
-                found.append(side)
-        if not found:
+        sides = []
+        for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
+            coarsest = min(pair[1 - side] for pair in pairs if pair[side] == geography.depth)
+            if geography.size(geography.depth) > 1 and other.size(coarsest) > 1:
+                sides.append(side)
+        if not sides:
             raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
-        return tuple(found)
+        return tuple(sides)
 
 
 def _no_area_totals(message: str) -> OdError:
@@ -205,8 +205,7 @@ class Segments:
 
     Attributes:
         breakdowns: the breakdowns, at least one.
-        share: share of the budget of a level that all breakdowns have together, in equal parts. The totals have the
-            rest.
+        share: share of a level's budget that all breakdowns have together, in equal parts. The totals have the rest.
 
     Raises:
         OdError: The share is not between 0 and 1, or its denominator is above ``MOST_SHARE_DENOMINATOR``.
@@ -245,23 +244,23 @@ class Segments:
 
     def facts(self) -> dict[str, Any]:
         """Return the segments as JSON-ready public facts, which :meth:`from_facts` reads."""
-        return {"breakdowns": [one.facts() for one in self.breakdowns], "share": str(self.share)}
+        return {"breakdowns": [breakdown.facts() for breakdown in self.breakdowns], "share": str(self.share)}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any] | None) -> Segments | None:
         """Return the segments whose :meth:`facts` are given; None for None."""
         if facts is None:
             return None
-        return cls(tuple(Breakdown(**one) for one in facts["breakdowns"]), Fraction(facts["share"]))
+        return cls(tuple(Breakdown(**breakdown) for breakdown in facts["breakdowns"]), Fraction(facts["share"]))
 
     def check(self, mechanism: Mechanism) -> None:
         """Raise OdError if a mechanism cannot be combined with segments."""
-        what = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
-        what = "leaves: empirical_bayes" if mechanism.leaf_dial is not None and not mechanism.shrinks else what
-        if what:
+        option = f"mechanism {mechanism.name!r}" if mechanism.name != "inftda_refined" else ""
+        option = "leaves: empirical_bayes" if mechanism.leaf_dial is not None and not mechanism.shrinks else option
+        if option:
             raise OdError(
                 "OD-SEGMENT-MECHANISM",
-                f"{what} cannot release segments",
+                f"{option} cannot release segments",
                 next_step="use mechanism inftda_refined without these options, or leave out segments",
             )
 
@@ -298,8 +297,8 @@ def level_queries(
         if neighbours.sensitivity_squared(level) > 0:
             queries.append((level, None, share if segments is None else share * (1 - segments.share)))
         if segments is not None:
-            each = share * segments.share / len(segments.breakdowns)
-            queries += [(level, breakdown, each) for breakdown in segments.breakdowns]
+            share_of_breakdown = share * segments.share / len(segments.breakdowns)
+            queries += [(level, breakdown, share_of_breakdown) for breakdown in segments.breakdowns]
     return queries
 
 
@@ -319,9 +318,9 @@ def planned_steps(
     """
     of_levels = level_shares(tree, neighbours, mechanism, budget, segments=segments is not None)
     queries = level_queries(of_levels, neighbours, segments)
-    whole = sum(share for *_, share in queries)
+    total = sum(share for *_, share in queries)
     sides, of_areas = ((), Fraction(0)) if area_totals is None else (area_totals.sides(tree), area_totals.share)
-    shares = tuple((1 - of_areas) * share / whole for *_, share in queries)
+    shares = tuple((1 - of_areas) * share / total for *_, share in queries)
     shares += tuple(of_areas / len(sides) for _ in sides)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)
     cells = shifted_cells(neighbours, counted)
@@ -336,9 +335,9 @@ def planned_steps(
             position = 1 + segments.breakdowns.index(breakdown)
             steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
-    for at, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
-        level, sensitivity = tree.depth + at, neighbours.sensitivity_squared(tree.depth)
-        number = tables * (tree.depth + 1) + at  # the number before is that of uncounted trips
+    for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
+        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth)
+        number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         steps.append(AreaTotalStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), side, number))
     return tuple(steps)
 

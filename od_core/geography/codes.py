@@ -158,7 +158,7 @@ def check_columns(table: pd.DataFrame, of: str, expected: Sequence[str]) -> None
 
 def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[str]) -> OdError:
     """Return the OdError for a column that a public list lacks, as :func:`check_columns` raises it."""
-    if any(one in columns for one in expected):
+    if any(column in columns for column in expected):
         near = nearest_known(name, tuple(columns))
         return geography_fault("OD-GEOGRAPHY-COLUMN", f"{table} has no column {name!r} ({near})")
     return geography_fault(
@@ -207,10 +207,10 @@ def check_coordinates(coordinates: Degrees, zones: tuple[str, ...]) -> None:
         raise geography_fault(
             "OD-GEOGRAPHY-SHAPE", "the coordinates do not have exactly one latitude and one longitude for each zone"
         )
-    fits = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
-    if not fits.all():
+    is_valid = np.isnan(coordinates).all(axis=1) | (np.abs(coordinates) <= _MOST_DEGREES).all(axis=1)
+    if not is_valid.all():
         message = "a zone has invalid coordinates: one of the two is missing, or a value is out of range"
-        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(fits))]!r}")
+        raise geography_fault("OD-GEOGRAPHY-COORDINATES", message, f"zone {zones[int(np.argmin(is_valid))]!r}")
 
 
 # Names of levels, and areas with their parents.
@@ -246,8 +246,8 @@ def first_repeated(codes: Sequence[str]) -> str | None:
 
 def positions(codes: pd.Series, listed: Sequence[str]) -> NDArray[np.int32]:
     """Return the position of each code in a list, or -1 for a code that is not listed; shape (len(codes),)."""
-    found = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
-    numbers: NDArray[np.int32] = found.fill_null(-1).to_numpy().astype(np.int32)
+    places = pc.index_in(texts(codes), pa.array(listed, pa.large_string()))
+    numbers: NDArray[np.int32] = places.fill_null(-1).to_numpy().astype(np.int32)
     return numbers
 
 
@@ -258,10 +258,10 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     """
     code = text_codes(areas["area"], "area")
     has_parent = ~areas["parent"].isna().to_numpy()
-    given = iter(text_codes(areas["parent"][has_parent], "parent"))
+    given_parents = iter(text_codes(areas["parent"][has_parent], "parent"))
     parent_of: dict[str, str] = {}
     for area, listed in zip(code, has_parent, strict=True):
-        parent = next(given) if listed else WHOLE_SPACE
+        parent = next(given_parents) if listed else WHOLE_SPACE
         if area == WHOLE_SPACE:
             if listed:
                 message = f"the whole space {area!r} lies within another area"
@@ -274,8 +274,8 @@ def paths_of_zones(areas: pd.DataFrame) -> list[tuple[str, ...]]:
     if (twice := first_repeated([area for area in code if area != WHOLE_SPACE])) is not None:
         raise geography_fault("OD-GEOGRAPHY-DUPLICATE", "an area is listed twice", f"area {twice!r}")
     check_case(list(parent_of), "area")
-    known = {WHOLE_SPACE, *parent_of}
-    orphan = next((area for area, parent in parent_of.items() if parent not in known), None)
+    all_areas = {WHOLE_SPACE, *parent_of}
+    orphan = next((area for area, parent in parent_of.items() if parent not in all_areas), None)
     if orphan is not None:
         detail = f"area {orphan!r} has the parent {parent_of[orphan]!r}"
         raise geography_fault("OD-GEOGRAPHY-PARENT-UNLISTED", "an area has a parent that is not in the list", detail)
@@ -347,8 +347,7 @@ def named_areas(
     within a name becomes one space, and that around it is dropped.
 
     Raises:
-        OdError: as in :func:`check_named_levels`; an area has two names; a name is not text; or :func:`check_codes`
-            refuses it.
+        OdError: as in :func:`check_named_levels` or :func:`check_codes`; an area has two names; a name is not text.
     """
     check_named_levels(levels, columns)
     names: list[tuple[str, ...]] = [("",) * len(codes[0])]
@@ -359,8 +358,8 @@ def named_areas(
                 if not isinstance(name, str) and not pd.isna(name):
                     message = f"column {column!r} contains a name that is not text; read the column as text"
                     raise geography_fault("OD-GEOGRAPHY-NAMES", message, f"name {name!r}")
-                given = " ".join(name.split()) if isinstance(name, str) else ""
-                if given and name_of.setdefault(code, given) != given:
+                one_line = " ".join(name.split()) if isinstance(name, str) else ""
+                if one_line and name_of.setdefault(code, one_line) != one_line:
                     raise geography_fault(
                         "OD-GEOGRAPHY-NAMES", f"level {level!r} has an area with two names", f"area {code!r}"
                     )

@@ -3,8 +3,7 @@
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
 [boninsegna2025inftda, section 3]. The nodes of a level are sorted so that the children of a node are consecutive nodes
-of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all leaf pairs). This is
-called tree order.
+of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all): this is *tree order*.
 """
 
 from __future__ import annotations
@@ -39,14 +38,14 @@ def keep_nonzero(trips, offsets, first_child, whole, divided_out, whole_out, tri
 
     ``divided_out`` receives the area on the refined side, and ``whole_out`` the area on the other side.
     """
-    kept = 0
+    number = 0
     for parent in range(len(offsets) - 1):
         for child in range(offsets[parent], offsets[parent + 1]):
             if trips[child] != 0:
-                divided_out[kept] = first_child[parent] + (child - offsets[parent])
-                whole_out[kept] = whole[parent]
-                trips_out[kept] = trips[child]
-                kept += 1
+                divided_out[number] = first_child[parent] + (child - offsets[parent])
+                whole_out[number] = whole[parent]
+                trips_out[number] = trips[child]
+                number += 1
 
 
 @kernel
@@ -166,7 +165,7 @@ class Expansion:
 
     @property
     def children(self) -> Pairs:
-        """All children in tree order."""
+        """The children of all parents, in tree order."""
         fan_out = np.diff(self.offsets)
         divided = (np.arange(len(self)) + np.repeat(self.first_child - self.offsets[:-1], fan_out)).astype(np.int32)
         if self.splits_origin:
@@ -179,10 +178,11 @@ class Expansion:
             children = self.children
             return Nodes(self.level, children.origin, children.destination, trips)
         kept = int(np.count_nonzero(trips))
-        same, divided, counts = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
-        whole = self.destination if self.splits_origin else self.origin
-        keep_nonzero(trips, self.offsets, self.first_child, whole, divided, same, counts)
-        return Nodes(self.level, *((divided, same) if self.splits_origin else (same, divided)), counts)
+        origin, destination, kept_trips = np.empty(kept, np.int32), np.empty(kept, np.int32), np.empty(kept, np.int64)
+        divided, other = (origin, destination) if self.splits_origin else (destination, origin)
+        others_of_parents = self.destination if self.splits_origin else self.origin
+        keep_nonzero(trips, self.offsets, self.first_child, others_of_parents, divided, other, kept_trips)
+        return Nodes(self.level, origin, destination, kept_trips)
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,8 +249,8 @@ class FlowTree:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:
             return 0
-        _, geography, at = self._split(level + 1)
-        return int(np.diff(geography.first_child[at - 1]).max())
+        _, geography, area_level = self._split(level + 1)
+        return int(np.diff(geography.first_child[area_level - 1]).max())
 
     def rank_terms(self, level: int) -> tuple[Numbers, Numbers]:
         """Return two tables of factors, of the level's origin areas and of its destination areas; shape (areas, level).
@@ -258,16 +258,16 @@ class FlowTree:
         The rank of a node's first leaf pair is the scalar product of the rows of its origin and its destination. Each
         column is for one step of the path from the root, and its product is the number of leaf pairs below the
         preceding siblings. For a step that refines the destination of (o, d) to d', this is zones(o) * (first(d') -
-        first(d)), where zones(o) is the number of zones in o and first(d) the number of the first zone in d; and
-        likewise for the origin.
+        first(d)), where zones(o) is the number of zones in o, first(d) the first zone in d; likewise for the origin.
         """
         if level not in self._terms:
-            sides = [np.empty((geography.size(at), level), dtype=np.int32) for geography, at in self._sides(level)]
+            sizes = [geography.size(side_level) for geography, side_level in self._sides(level)]
+            sides = [np.empty((size, level), dtype=np.int32) for size in sizes]
             for step in range(1, level + 1):
                 split, above = 0 if self.refines_origin(step) else 1, self.level_pair(step)
-                for side, (geography, at) in enumerate(self._sides(level)):
+                for side, (geography, side_level) in enumerate(self._sides(level)):
                     column = geography.zones_below if side != split else geography.zones_skipped
-                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(at, above[side])]
+                    sides[side][:, step - 1] = column(above[side])[geography.ancestors_at(side_level, above[side])]
             self._terms[level] = (sides[0], sides[1])
         return self._terms[level]
 
@@ -295,20 +295,19 @@ class FlowTree:
     def pairs_at(self, rank: NDArray[np.int64]) -> Pairs:
         """Return the leaf pairs of the given ranks (positions among all leaf pairs); shape (ranks,).
 
-        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then goes on with the rank
-        within it.
+        It inverts :meth:`first_rank`: each step finds the child that contains the rank, then searches within it.
         """
         origin, destination = np.zeros((2, len(rank)), dtype=np.int32)
-        rest = rank
+        rank_within = rank
         for level in range(1, self.depth + 1):
-            side, geography, at = self._split(level)
+            side, geography, area_level = self._split(level)
             other, other_level = self._sides(level)[1 - side]
-            split, whole = (origin, destination)[side], (origin, destination)[1 - side]
-            width = other.zones_below(other_level)[whole].astype(np.int64)
-            first_zone = geography.first_zone[at - 1][split]
-            child = geography.ancestors(at)[first_zone + rest // width]
-            rest = rest - width * (geography.first_zone[at][child] - first_zone)
-            origin, destination = (whole, child) if side else (child, whole)
+            divided, undivided = (origin, destination)[side], (origin, destination)[1 - side]
+            width = other.zones_below(other_level)[undivided].astype(np.int64)
+            first_zone = geography.first_zone[area_level - 1][divided]
+            child = geography.ancestors(area_level)[first_zone + rank_within // width]
+            rank_within = rank_within - width * (geography.first_zone[area_level][child] - first_zone)
+            origin, destination = (undivided, child) if side else (child, undivided)
         return Pairs(self.depth, origin, destination)
 
     def public_nodes(self, level: int) -> Pairs:
@@ -336,8 +335,8 @@ class FlowTree:
         A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
-        side, geography, at = self._split(level)
-        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[at - 1]
+        side, geography, area_level = self._split(level)
+        split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
         if len(split) == 0:
             return
         ends = np.cumsum(np.diff(first_child)[split], dtype=np.int64)
@@ -362,10 +361,10 @@ class FlowTree:
         + 1,). If a child is below none of the parents, the last value is smaller than the number of children.
         """
         side, geography, level = self._split(children.level)
-        split, whole = (parents.origin, parents.destination)[side], (parents.destination, parents.origin)[side]
-        divided, same = (children.origin, children.destination)[side], (children.destination, children.origin)[side]
+        above, other_above = ((parents.origin, parents.destination)[k] for k in (side, 1 - side))
+        below, other_below = ((children.origin, children.destination)[k] for k in (side, 1 - side))
         runs = np.empty(len(parents) + 1, dtype=np.int64)
-        runs_of_children(split, whole, geography.parents[level], divided, same, runs)
+        runs_of_children(above, other_above, geography.parents[level], below, other_below, runs)
         return runs
 
     def sums_agree(self, parents: Nodes, children: Nodes) -> bool:
@@ -374,8 +373,8 @@ class FlowTree:
         The level of ``children`` may be several levels below that of ``parents`` if each node of the levels between has
         exactly one child, with the same area numbers.
         """
-        at = Pairs(parents.level + 1, children.origin, children.destination)
-        runs = self.child_runs(parents, at)
+        next_level = Pairs(parents.level + 1, children.origin, children.destination)
+        runs = self.child_runs(parents, next_level)
         is_whole = runs[-1] == len(children) and bool(np.all(np.diff(runs) > 0))
         return is_whole and np.array_equal(run_sums(children.trips, runs), parents.trips)
 
@@ -384,8 +383,8 @@ class FlowTree:
     ) -> tuple[Numbers, Numbers, NDArray[np.int64]]:
         """Return the result of :meth:`values_at` for the trips of leaf nodes, without pairs that have no trips."""
         origin, destination, trips = self.values_at(leaves, leaves.trips, origin_level, destination_level)
-        there = trips != 0
-        return origin[there], destination[there], trips[there]
+        has_trips = trips != 0
+        return origin[has_trips], destination[has_trips], trips[has_trips]
 
     def values_at(
         self, leaves: Pairs, values: NDArray[np.int64], origin_level: int, destination_level: int
@@ -451,10 +450,10 @@ def repetition_sentence(tree: FlowTree) -> str | None:
     sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
     if not any(sides.values()):
         return None
-    said = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
+    repetitions = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
     return (
         "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
-        f" above: {', '.join(said)}. Flows at such a level equal those at the level above."
+        f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."
     )
 
 

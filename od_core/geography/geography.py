@@ -109,10 +109,10 @@ def _refuse_uncut(boundaries: Sequence[bytes]) -> None:
     """
     outlines = shapely.get_rings(shapely.get_parts(shapely.from_wkb(boundaries)))
     points, ring = shapely.get_coordinates(outlines, return_index=True)
-    same = ring[1:] == ring[:-1]
+    repeats = ring[1:] == ring[:-1]
     far = abs(np.diff(points[:, 0])) > _HALF_AROUND
     along_pole = (abs(points[1:, 1]) == _POLE) & (points[1:, 1] == points[:-1, 1])
-    if (same & far & ~along_pole).any():
+    if (repeats & far & ~along_pole).any():
         raise _boundaries_fault("a boundary crosses the date line and is not cut there")
 
 
@@ -123,9 +123,9 @@ _Read = tuple[str | None, Sequence[Any], Sequence[bytes | None]]
 def _layer(path: Path, column: str) -> _Read:
     """Read a file of boundaries with GDAL."""
     try:
-        found = list(map(str, pyogrio.read_info(path)["fields"]))
-        if column not in found:
-            raise no_column("the file of boundaries", column, found, (column,))
+        fields = list(map(str, pyogrio.read_info(path)["fields"]))
+        if column not in fields:
+            raise no_column("the file of boundaries", column, fields, (column,))
         facts, _, shapes, (codes,) = pyogrio.raw.read(path, columns=[column])
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, ValueError) as error:
         raise_alone(_boundaries_fault(f"{path.name} cannot be read as a layer of boundaries", str(error)))
@@ -137,16 +137,16 @@ def _geoparquet(path: Path, column: str) -> _Read:
     try:
         table = pq.read_table(path)
         facts = json.loads(table.schema.metadata[b"geo"])
-        place = facts["primary_column"]
-        described, shapes = facts["columns"][place], table[place]
+        shape_column = facts["primary_column"]
+        described, shapes = facts["columns"][shape_column], table[shape_column]
         encoding, system = described["encoding"], described.get("crs", {"id": {"authority": "OGC", "code": "CRS84"}})
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError) as error:  # OSError for a damaged page
         raise_alone(_boundaries_fault(f"{path.name} cannot be read as GeoParquet", repr(error)))
     if encoding != "WKB":
         raise _boundaries_fault(f"{path.name} has shapes in the encoding {encoding!r}, not in WKB")
-    found = [name for name in table.column_names if name != place]
-    if column not in found:
-        raise no_column("the file of boundaries", column, found, (column,))
+    names = [name for name in table.column_names if name != shape_column]
+    if column not in names:
+        raise no_column("the file of boundaries", column, names, (column,))
     identity = (system or {}).get("id", {})
     name = ":".join(str(identity.get(part)) for part in ("authority", "code")) if identity else None
     return name, table[column].to_pylist(), shapes.to_pylist()
@@ -185,14 +185,14 @@ def boundaries_in(column: pd.Series) -> Boundaries:
 def check_boundaries(boundaries: Boundaries) -> None:
     """Raise OdError if a boundary is not a polygon, or is not in degrees."""
     require("boundaries")
-    known = [boundary for boundary in boundaries if boundary is not None]
+    present = [boundary for boundary in boundaries if boundary is not None]
     try:
-        shapes = shapely.from_wkb(known)
+        shapes = shapely.from_wkb(present)
     except shapely.errors.GEOSException as error:
         raise_alone(_boundaries_fault("a boundary is not well-known binary", str(error)))
     if not np.isin(shapely.get_type_id(shapes), (_POLYGON, _MULTIPOLYGON)).all() or shapely.is_empty(shapes).any():
         raise _boundaries_fault("a boundary is not a polygon")
-    if known:
+    if present:
         west, south, east, north = shapely.total_bounds(shapes)
         if not (west >= -180 and east <= 180 and south >= -90 and north <= 90):
             raise _boundaries_fault(
@@ -231,12 +231,12 @@ def simplified(shapes: NDArray[Any], tolerance: float) -> NDArray[Any]:
 
     If the shapes do not overlap and share their borders exactly, they still do.
     """
-    known = np.flatnonzero([shape is not None for shape in shapes])
+    with_shape = np.flatnonzero([shape is not None for shape in shapes])
     result = shapes.copy()
-    if shapely.coverage_is_valid(shapes[known]):
-        result[known] = shapely.coverage_simplify(shapes[known], tolerance)
+    if shapely.coverage_is_valid(shapes[with_shape]):
+        result[with_shape] = shapely.coverage_simplify(shapes[with_shape], tolerance)
     else:
-        result[known] = shapely.simplify(shapes[known], tolerance, preserve_topology=True)
+        result[with_shape] = shapely.simplify(shapes[with_shape], tolerance, preserve_topology=True)
     return result
 
 
@@ -271,8 +271,7 @@ class Geography:
     """A public partition of space in ``depth`` levels below the whole space.
 
     Use :meth:`from_frame` or :meth:`from_parents` to make a geography. Their errors name the faulty column. Codes
-    appear only in the confidential detail of these errors, because a wrong path may lead to the records instead of the
-    list.
+    appear only in the confidential detail of these errors, because a wrong path may lead to the records.
 
     Attributes:
         levels: names of levels 1 to ``depth``, coarse to fine.
@@ -289,8 +288,7 @@ class Geography:
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
-        first_zone: for each level 0 to ``depth``, number of the first zone in each area, then the number of all zones;
-            shape (areas + 1,).
+        first_zone: for each level, number of the first zone in each area, then that of all zones; shape (areas + 1,).
     """
 
     levels: tuple[str, ...]
@@ -400,11 +398,11 @@ class Geography:
             check_case(codes, name)
         for (above, parents), (name, areas) in pairwise(zip(levels, columns, strict=True)):
             if (two := first_conflict(zip(areas, parents, strict=True))) is not None:
-                area, (one, other) = two[0], sorted(two[1:])
+                area, (parent, other_parent) = two[0], sorted(two[1:])
                 raise geography_fault(
                     "OD-GEOGRAPHY-TWO-PARENTS",
                     f"an area of level {name!r} lies in two areas of level {above!r}",
-                    f"{name} {area!r} lies in {one!r} and {other!r}",
+                    f"{name} {area!r} lies in {parent!r} and {other_parent!r}",
                 )
         geography = cls(levels, *in_tree_order(columns), unknown, version=version)
         if names:
@@ -447,8 +445,8 @@ class Geography:
         check_named_levels(levels, names)
         zones = pd.DataFrame(zone_paths, columns=list(levels))
         for level, column in names.items():
-            own = dict(zip(areas["area"], areas[column], strict=True))
-            zones[name_column(level)] = pd.Series([own[area] for area in zones[level]], dtype=object)
+            name_of = dict(zip(areas["area"], areas[column], strict=True))
+            zones[name_column(level)] = pd.Series([name_of[area] for area in zones[level]], dtype=object)
         listed = {level: name_column(level) for level in names}
         return cls.from_frame(zones, levels, unknown=unknown, version=version, names=listed)
 
@@ -483,10 +481,10 @@ class Geography:
     def level_number(self, name: str) -> int:
         """Return the number of the level with this name. Raises OdError, with all level names, if there is none."""
         if name not in self.level_names:
-            near, known = nearest_only(name, self.level_names), ", ".join(self.level_names)
+            near, all_names = nearest_only(name, self.level_names), ", ".join(self.level_names)
             raise OdError(
                 "OD-LEVEL-UNKNOWN",
-                f"there is no level {name!r}{near}; the levels are {known}",
+                f"there is no level {name!r}{near}; the levels are {all_names}",
                 next_step="name one of the geography's levels",
             )
         return self.level_names.index(name)
@@ -528,8 +526,8 @@ class Geography:
         if isinstance(codes, str):
             message = f"{codes[:60]!r} is a single text, not a list of areas"
             raise OdError("OD-AREA-LIST", message, next_step="give a list of codes")
-        known = {code: number for number, code in enumerate(self.codes[level])}
-        numbers = [known.get(code, -1) if isinstance(code, str) else -1 for code in codes]
+        number_of = {code: number for number, code in enumerate(self.codes[level])}
+        numbers = [number_of.get(code, -1) if isinstance(code, str) else -1 for code in codes]
         if -1 in numbers:
             missing, name = str(list(codes)[numbers.index(-1)]), self.level_names[level]
             raise OdError(
@@ -559,9 +557,12 @@ class Geography:
         """Return the zone list from which :meth:`from_frame` makes this geography, with names and boundaries, too."""
         zones = self._paths()
         if self.names is not None:
-            own = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
-            named = {name_column(each): np.array(names, object)[self.ancestors(level)] for each, names, level in own}
-            zones = zones.assign(**named)
+            named_levels = zip(self.levels, self.names[1:], range(1, self.depth + 1), strict=True)
+            names_of_levels = {
+                name_column(column): np.array(names, object)[self.ancestors(level)]
+                for column, names, level in named_levels
+            }
+            zones = zones.assign(**names_of_levels)
         if self.boundaries is not None:
             zones = zones.assign(**{BOUNDARY: [(boundary or b"").hex() for boundary in self.boundaries]})
         if self.coordinates is None:

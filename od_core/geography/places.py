@@ -34,10 +34,10 @@ def mean_places(geography: Geography, level: int) -> Reals:
     size = geography.size(level)
     if geography.coordinates is None:
         return np.full((size, 3), np.nan)
-    known = ~np.isnan(geography.coordinates).any(axis=1)
-    latitude, longitude = np.radians(geography.coordinates[known]).T
+    has_place = ~np.isnan(geography.coordinates).any(axis=1)
+    latitude, longitude = np.radians(geography.coordinates[has_place]).T
     points = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)
-    areas = geography.ancestors(level)[known]
+    areas = geography.ancestors(level)[has_place]
     sums = np.column_stack([np.bincount(areas, axis, minlength=size) for axis in points])
     with np.errstate(invalid="ignore"):
         places: Reals = sums / np.linalg.norm(sums, axis=1, keepdims=True)

@@ -97,8 +97,7 @@ def least_absolute(noisy: Counts, offsets: Counts, upper: Counts) -> tuple[Count
 def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
     """Write the steps of every row into ``first``, ``lengths`` and ``totals``.
 
-    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds of
-    the row.
+    Each value is merged with the steps before it until their means ascend. Then the steps are clipped to the bounds.
     """
     end = 0
     for row in range(len(offsets) - 1):
@@ -119,32 +118,31 @@ def _pool_all(noisy, offsets, upper, first, lengths, totals):  # type: ignore[no
 def _below(total, length, other_total, other_length):  # type: ignore[no-untyped-def]  # compiled
     """Return whether total / length is below other_total / other_length.
 
-    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products, which fit 64
-    bits.
+    The comparison is exact. If the integer parts are equal, the remainders are compared by cross products of 64 bits.
     """
     if length == 1 and other_length == 1:
         return total < other_total
-    whole, other_whole = total // length, other_total // other_length
-    if whole != other_whole:
-        return whole < other_whole
-    return (total - whole * length) * other_length < (other_total - other_whole * other_length) * length
+    quotient, other_quotient = total // length, other_total // other_length
+    if quotient != other_quotient:
+        return quotient < other_quotient
+    return (total - quotient * length) * other_length < (other_total - other_quotient * other_length) * length
 
 
 @kernel
 def _clip(begin, end, upper, lengths, totals):  # type: ignore[no-untyped-def]  # compiled
     """Clip the steps ``begin:end`` of a row in place, merge the steps at the same bound, and return the new end."""
-    kept = begin
+    end_kept = begin
     for k in range(begin, end):
         length, total = lengths[k], totals[k]
         total = min(max(total, 0), upper * length)
         for bound in (0, upper):
-            if kept > begin and total == bound * length and totals[kept - 1] == bound * lengths[kept - 1]:
-                kept -= 1
-                length += lengths[kept]
-                total += totals[kept]
-        lengths[kept], totals[kept] = length, total
-        kept += 1
-    return kept
+            if end_kept > begin and total == bound * length and totals[end_kept - 1] == bound * lengths[end_kept - 1]:
+                end_kept -= 1
+                length += lengths[end_kept]
+                total += totals[end_kept]
+        lengths[end_kept], totals[end_kept] = length, total
+        end_kept += 1
+    return end_kept
 
 
 @kernel
@@ -226,8 +224,7 @@ class Smoothed(NamedTuple):
 
     Attributes:
         means: posterior mean of the number of groups of size j or less, for j = 0 to K - 1; shape (areas, K).
-        chances, events: expected numbers per class of sizes and kind of event, summed over the areas; shape (classes,
-            4) each.
+        chances, events: expected numbers by class of sizes and kind of event, over all areas; shape (classes, 4).
     """
 
     means: Reals
@@ -248,10 +245,10 @@ def _smooth_all(areas, noisy, guess, offsets, totals, of_sizes, decay, classes, 
     """Write the posterior means of some areas into ``means``, and add to ``chances`` and ``events``."""
     for i, area in enumerate(areas):
         if totals[area] > 0:
-            own = noisy[offsets[area] : offsets[area + 1]]
+            noisy_of_area = noisy[offsets[area] : offsets[area + 1]]
             near = guess[offsets[area] : offsets[area + 1]]
-            kept = _forward(own, near, totals[area], of_sizes, decay, classes, chain)
-            _backward(own, totals[area], of_sizes, decay, classes, chain, kept, means[i], chances, events)
+            stored = _forward(noisy_of_area, near, totals[area], of_sizes, decay, classes, chain)
+            _backward(noisy_of_area, totals[area], of_sizes, decay, classes, chain, stored, means[i], chances, events)
 
 
 @kernel
@@ -298,14 +295,14 @@ def _forward(noisy, guess, total, of_sizes, decay, classes, chain):  # type: ign
             low += 1
         while busy[high] + quiet[high] < _NOTHING * largest:
             high -= 1
-        whole = 0.0
+        total_of_size = 0.0
         for count in range(low, high + 1):
-            whole += busy[count] + quiet[count]
+            total_of_size += busy[count] + quiet[count]
         if end + high + 1 - low > len(kept_busy):
             kept_busy = np.concatenate((kept_busy, np.empty(len(kept_busy) + total + 1)))
             kept_quiet = np.concatenate((kept_quiet, np.empty(len(kept_quiet) + total + 1)))
         for count in range(low, high + 1):
-            before_busy[count], before_quiet[count] = busy[count] / whole, quiet[count] / whole
+            before_busy[count], before_quiet[count] = busy[count] / total_of_size, quiet[count] / total_of_size
             kept_busy[end + count - low], kept_quiet[end + count - low] = before_busy[count], before_quiet[count]
         bands[size, 0], bands[size, 1], bands[size, 2] = low, high, end
         end += high + 1 - low
@@ -396,7 +393,7 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
             low_before, high_before, start_before = bands[size - 1, 0], bands[size - 1, 1], bands[size - 1, 2]
         kind = classes[size]
         wake, rest, jump, more = chain[kind, WAKE], chain[kind, REST], chain[kind, JUMP], chain[kind, MORE]
-        short = long = whole = 0.0  # values of reaching the next higher count by a jump
+        short = long = sum_of_size = 0.0  # values of reaching the next higher count by a jump
         for count in range(max(high, high_before), low_before - 1, -1):
             weight = 0.0
             if low <= count <= high:
@@ -418,12 +415,14 @@ def _backward(noisy, total, of_sizes, decay, classes, chain, kept, means, chance
             if low_before <= count <= high_before:
                 was_busy = kept_busy[start_before + count - low_before] if size > 0 else 0.0
                 was_quiet = kept_quiet[start_before + count - low_before] if size > 0 else 1.0
-                whole += was_busy * busy[count] + was_quiet * quiet[count]
+                sum_of_size += was_busy * busy[count] + was_quiet * quiet[count]
         band = (low_before, high_before, start_before, max(high, high_before))
-        _count_events(total, chain[kind], size, band, whole, kept_busy, kept_quiet, values, chances[kind], events[kind])
+        _count_events(
+            total, chain[kind], size, band, sum_of_size, kept_busy, kept_quiet, values, chances[kind], events[kind]
+        )
         for count in range(low_before, high_before + 1):
-            busy[count] /= whole
-            quiet[count] /= whole
+            busy[count] /= sum_of_size
+            quiet[count] /= sum_of_size
 
 
 @kernel
@@ -483,11 +482,11 @@ class NoisyAreas:
 
     def histograms(self) -> Counts:
         """Return the estimated histograms of all areas; integers, shape (areas, K + 1)."""
-        histograms, done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
+        histograms, areas_done = np.empty((len(self.totals), self.top_code + 1), dtype=np.int64), 0
         for smoothed in self.smoothed(np.arange(len(self.totals)), self.fitted_chain()):
-            some = slice(done, done + len(smoothed.means))
-            histograms[some] = _rounded(smoothed.means, self.totals[some])
-            done = some.stop
+            block = slice(areas_done, areas_done + len(smoothed.means))
+            histograms[block] = _rounded(smoothed.means, self.totals[block])
+            areas_done = block.stop
         return histograms
 
     def fitted_chain(self) -> Reals:
@@ -499,10 +498,10 @@ class NoisyAreas:
         """
         first = chain = first_chain(classes_of_sizes(self.top_code))
         for rounds, areas in _ROUNDS:
-            some = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
+            sample = np.unique(np.linspace(0, len(self.totals) - 1, min(areas, len(self.totals))).astype(np.int64))
             for _ in range(rounds):
                 chances, events = np.ones_like(first), first.copy()
-                for smoothed in self.smoothed(some, chain):
+                for smoothed in self.smoothed(sample, chain):
                     chances += smoothed.chances
                     events += smoothed.events
                 chain = events / chances
@@ -511,8 +510,8 @@ class NoisyAreas:
     def smooth(self, areas: Counts, classes: Counts, chain: Reals) -> Smoothed:
         """Return the posterior of areas with some numbers, for the class of every size and a chain's probabilities."""
         means, (chances, events) = np.zeros((len(areas), self.top_code)), np.zeros((2, len(chain), 4))
-        given = self.noisy, self._guess, self.offsets, self.totals, self.of_sizes, self._decay, classes, chain
-        _smooth_all(areas, *given, means, chances, events)
+        arguments = self.noisy, self._guess, self.offsets, self.totals, self.of_sizes, self._decay, classes, chain
+        _smooth_all(areas, *arguments, means, chances, events)
         return Smoothed(means, chances, events)
 
     @cached_property
@@ -521,7 +520,7 @@ class NoisyAreas:
 
     @cached_property
     def _guess(self) -> Counts:
-        """Ascending sizes near the noisy ones, or the noisy cumulative counts as they are."""
+        """Noisy cumulative counts, or ascending sizes near the noisy ones, near which counts are likely."""
         if not self.of_sizes:
             return self.noisy
         return least_absolute(self.noisy, self.offsets, np.full_like(self.totals, self.top_code))[0]

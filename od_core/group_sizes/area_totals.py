@@ -25,8 +25,7 @@ The dual problem is maximised exactly over one block of prices after the other: 
 Each m is the threshold of a projection onto a simplex. Each t is the value at which the children sum to the value of
 the area; max(y, 0) is not needed for the area, because the children's values sum to at least 0. Each price is the root
 of an increasing convex function of one unknown, and is found by Newton's method. The prices m of inner levels are
-redundant, because the totals of inner levels are sums over the leaves. Without them, however, the mean over all sizes
-would converge slowly.
+redundant, as inner totals are sums over the leaves. But without them, the mean over all sizes would converge slowly.
 """
 
 from __future__ import annotations
@@ -138,10 +137,10 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
 
     def work(areas: slice) -> None:
         for area in range(areas.start, areas.stop):
-            own = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
+            target = noisy[k - 1][area] + prices.totals[k - 1][area] + above[parents[area]]
             below = slice(first_child[area], first_child[area + 1])
             _balance(
-                own,
+                target,
                 noisy[k][below],
                 prices.totals[k][below],
                 prices.children[k] if leaves else prices.children[k][below],
@@ -197,8 +196,7 @@ def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ig
 def _balance(own, noisy, totals, below, leaves, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write t (see :class:`Prices`) of one area into ``prices``, so that sum_c max(z_c + t, 0) + t = own for each size.
 
-    The sum is over the children c of the area. z_c is the y of :func:`reals` of a child without t, and ``own`` - t is
-    the y of the area.
+    The sum is over the children c. z_c is the y of :func:`reals` of c without t, and ``own`` - t that of the area.
     """
     children, sizes, block = noisy.shape[0], noisy.shape[1], 512
     over, active = np.empty(block), np.empty(block)
@@ -238,9 +236,9 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
     flat, target = (np.concatenate([values.ravel() for values in levels]) for levels in (histograms, noisy))
     conditions = _conditions(frame)
     while True:
-        more, less = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # costs of adding and removing a unit
+        cost_of_adding, cost_of_removing = 2 * (flat - target) + 1, 2 * (target - flat) + 1  # for one unit
         result = scipy.optimize.milp(
-            np.concatenate([more, less]).astype(np.float64),
+            np.concatenate([cost_of_adding, cost_of_removing]).astype(np.float64),
             integrality=np.ones(2 * len(flat)),
             bounds=scipy.optimize.Bounds(0, np.concatenate([np.ones(len(flat)), flat > 0])),
             constraints=scipy.optimize.LinearConstraint(conditions, 0, 0),
@@ -248,12 +246,12 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
         )
         if not result.success:
             raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
-        taken = np.rint(result.x).astype(np.int64)
-        change = taken[: len(flat)] - taken[len(flat) :]
-        if int(more @ taken[: len(flat)] + less @ taken[len(flat) :]) >= 0:
+        units = np.rint(result.x).astype(np.int64)
+        change = units[: len(flat)] - units[len(flat) :]
+        if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
-        if np.any(conditions @ taken) or np.any(flat + change < 0):
+        if np.any(conditions @ units) or np.any(flat + change < 0):
             raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 
@@ -279,8 +277,8 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     leaves = len(frame.groups)
     last = [None] * len(frame.levels)
     last[-1] = scipy.sparse.kron(scipy.sparse.eye_array(leaves), np.ones((1, sizes)))
-    more = scipy.sparse.block_array([*blocks, last], format="csc")
-    return scipy.sparse.hstack([more, -more], format="csc")
+    conditions = scipy.sparse.block_array([*blocks, last], format="csc")
+    return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
 def _solver_fault(code: str, message: str) -> OdError:
@@ -305,11 +303,11 @@ def nearest_with_area_totals(frame: Frame, noisy: Sequence[Counts]) -> list[Coun
     at least 0. Raises OdError if a value is 2^40 or more, or the solver fails on a small tree.
     """
     refuse_too_large(frame, noisy)
-    near = apportioned(frame, noisy, relaxed_prices(frame, noisy))
+    rounded = apportioned(frame, noisy, relaxed_prices(frame, noisy))
     largest = max(int(frame.groups.sum()), *(int(max(values.max(), -values.min())) for values in noisy))
     if sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT:
-        return made_exact(frame, noisy, near)
-    return near
+        return made_exact(frame, noisy, rounded)
+    return rounded
 
 
 # Rounding of the real solution to integers, from the top down: each area's histogram is divided among its children.
@@ -412,16 +410,16 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
     """
     children, sizes = y.shape
     buckets = 4 * _STEPS
-    left = rows.sum()
+    units_missing = rows.sum()
     rounds = 0
-    while left > 0:
-        held = np.zeros(buckets + 1, dtype=np.int64)
+    while units_missing > 0:
+        cells_in_bucket = np.zeros(buckets + 1, dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
                 for j in range(sizes):
                     if columns[j] > 0:
-                        held[_bucket(y[child, j] - shared[child, j]) + 1] += 1
-        starts = np.cumsum(held)
+                        cells_in_bucket[_bucket(y[child, j] - shared[child, j]) + 1] += 1
+        starts = np.cumsum(cells_in_bucket)
         cells = np.empty(starts[-1], dtype=np.int64)
         for child in range(children):
             if rows[child] > 0:
@@ -434,11 +432,11 @@ def _give(y, rows, columns, shared):  # type: ignore[no-untyped-def]  # compiled
             child, j = cell // sizes, cell % sizes
             lacked = min(rows[child], columns[j])
             if lacked > 0:
-                given = lacked if rounds > 1 else 1
-                shared[child, j] += given
-                rows[child] -= given
-                columns[j] -= given
-                left -= given
+                units = lacked if rounds > 1 else 1
+                shared[child, j] += units
+                rows[child] -= units
+                columns[j] -= units
+                units_missing -= units
         rounds += 1
 
 

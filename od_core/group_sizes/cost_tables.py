@@ -54,15 +54,15 @@ def _value(price, node, first_child, noisy, total, low, size, slopes):  # type: 
 @kernel
 def _taken(price, node, first_child, noisy, total, low, size, slopes):  # type: ignore[no-untyped-def]  # compiled
     """Return the sum of the values of a node's children if each child takes all its slopes up to the price."""
-    first, last, taken = first_child[node], first_child[node + 1], np.int64(0)
+    first, last, number = first_child[node], first_child[node + 1], np.int64(0)
     if first >= len(first_child) - 1:  # leaves, in a loop of its own that is compiled to vector instructions
         shift = (price + 1) >> 1
         for child in range(np.uint64(first), np.uint64(last)):
-            taken += min(max(noisy[child] + shift, 0), total)
+            number += min(max(noisy[child] + shift, 0), total)
     else:
         for child in range(first, last):
-            taken += low[child] + np.searchsorted(slopes[child, : size[child]], price, side="right")
-    return taken
+            number += low[child] + np.searchsorted(slopes[child, : size[child]], price, side="right")
+    return number
 
 
 @kernel
@@ -92,21 +92,21 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
 
     The table has at most ``cut`` values on either side of its minimum. ``merged`` is scratch space.
     """
-    inner, own = len(first_child) - 1, noisy[node]
+    inner, x = len(first_child) - 1, noisy[node]
     begin, end = np.int64(0), total
     if node >= inner:  # a top area without children
-        least = min(max(own, 0), total)
+        least = min(max(x, 0), total)
     else:
         first, last = first_child[node], first_child[node + 1]
         if first < inner:
             begin = low[first:last].sum()
             end = min(begin + size[first:last].sum(), total)
-        # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2 own, is below 0. If the
+        # The cost of the node is least at the last k whose slope, merged slope + 2k - 1 - 2x, is below 0. If the
         # children take all slopes up to s, their values have a sum k that grows with s, so k is found by bisection.
-        below, above = 2 * (own - end), 2 * (own - begin) + 1
+        below, above = 2 * (x - end), 2 * (x - begin) + 1
         while above - below > 1:
             price = below + (above - below) // 2
-            if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * own + 1:
+            if price + 2 * _taken(price, node, first_child, noisy, total, low, size, slopes) < 2 * x + 1:
                 below = price
             else:
                 above = price
@@ -114,7 +114,7 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
             _taken(below, node, first_child, noisy, total, low, size, slopes),
             _taken(above, node, first_child, noisy, total, low, size, slopes),
         )
-        least = min(max(at_least, min(at_most, (2 * own - above) >> 1)), end)
+        least = min(max(at_least, min(at_most, (2 * x - above) >> 1)), end)
     begin, end = max(begin, least - cut), min(end, least + cut)
     low[node], size[node] = begin, max(end - begin, 0)
     if end <= begin:  # one value, or the children begin above the total, which the root detects
@@ -125,21 +125,21 @@ def _fill(node, cut, first_child, noisy, total, low, size, slopes, merged):  # t
     else:  # sort all slopes of the children from that of begin + 1 to that of end, including ties
         lowest = _price(begin, below, node, first_child, noisy, total, low, size, slopes)
         highest = _price(end, above, node, first_child, noisy, total, low, size, slopes)
-        found = 0
+        number_merged = 0
         for child in range(first, last):
             value = _value(lowest - 1, child, first_child, noisy, total, low, size, slopes)
             number = _value(highest, child, first_child, noisy, total, low, size, slopes) - value
             if child >= inner:
                 for k in range(value + 1, value + number + 1):
-                    merged[found + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
+                    merged[number_merged + k - value - 1] = 2 * k - 1 - 2 * noisy[child]
             else:
-                place = value - low[child]
-                merged[found : found + number] = slopes[child, place : place + number]
-            found += number
-        merged[:found].sort()
+                first_slope = value - low[child]
+                merged[number_merged : number_merged + number] = slopes[child, first_slope : first_slope + number]
+            number_merged += number
+        merged[:number_merged].sort()
         skipped = begin - _taken(lowest - 1, node, first_child, noisy, total, low, size, slopes)
     for i in range(end - begin):
-        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * own
+        slopes[node, i] = merged[skipped + i] + 2 * (begin + i) + 1 - 2 * x
 
 
 @kernel
@@ -160,14 +160,14 @@ def root_tables(first_child, columns, cut, total):  # type: ignore[no-untyped-de
     """
     low, size, slopes, merged = _empty_tables(first_child, columns.shape[1], cut, total)
     lows, sizes = np.empty(len(columns), dtype=np.int64), np.empty(len(columns), dtype=np.int64)
-    found = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
+    values = np.empty((len(columns), slopes.shape[1]), dtype=np.int64)
     for column in range(len(columns)):
         noisy = columns[column]
         for node in range(len(low) - 1, -1, -1):
             _fill(node, cut, first_child, noisy, total, low, size, slopes, merged)
         lows[column], sizes[column] = low[0], size[0]
-        found[column, : size[0]] = slopes[0, : size[0]]
-    return lows, sizes, found
+        values[column, : size[0]] = slopes[0, : size[0]]
+    return lows, sizes, values
 
 
 @kernel
@@ -203,11 +203,11 @@ def _share(values, node, first_child, noisy, total, low, size, slopes):  # type:
     The smallest slopes are taken first, and equal slopes in the order of the children.
     """
     price = _price(values[node], 0, node, first_child, noisy, total, low, size, slopes)
-    left = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
+    remaining = values[node] - _taken(price - 1, node, first_child, noisy, total, low, size, slopes)
     for child in range(first_child[node], first_child[node + 1]):
         values[child] = _value(price - 1, child, first_child, noisy, total, low, size, slopes)
-        if left > 0 and _value(price, child, first_child, noisy, total, low, size, slopes) > values[child]:
-            values[child], left = values[child] + 1, left - 1
+        if remaining > 0 and _value(price, child, first_child, noisy, total, low, size, slopes) > values[child]:
+            values[child], remaining = values[child] + 1, remaining - 1
 
 
 CUT_IN_SCALES = 16
@@ -240,7 +240,7 @@ def nearest_histograms(frame: Frame, noisy: Sequence[Counts], cut: int) -> list[
     totals = frame.totals(1)
     for top in range(len(totals)):
         rows, first_child = tree_below(frame, top)
-        columns, which = distinct_columns([values[some] for values, some in zip(noisy, rows, strict=True)])
+        columns, which = distinct_columns([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)])
         leaves[rows[-1]] = _solve(first_child, columns, which, int(totals[top]), cut)
     return frame.every_level(leaves)
 
@@ -295,8 +295,8 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
     lows, tops = np.zeros(len(columns), dtype=np.int64), [np.empty(0, dtype=np.int64)] * len(columns)
     solved: dict[tuple[int, int], Counts] = {}
 
-    def tables(some: Counts) -> Any:
-        return root_tables(first_child, columns[some], cuts[some[0]], total)
+    def tables(chosen: Counts) -> Any:
+        return root_tables(first_child, columns[chosen], cuts[chosen[0]], total)
 
     def leaves(pairs: Counts) -> Any:
         return leaf_values(first_child, columns[pairs[:, 0]], pairs[:, 1], cuts[pairs[0, 0]], total)
@@ -312,14 +312,14 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
         if values is None:
             widened = np.array([column for column in ended if cuts[column] < total])
         else:
-            wanted = list(zip(which.tolist(), values.tolist(), strict=True))
-            asked = np.array(sorted({*wanted} - solved.keys()), dtype=np.int64).reshape(-1, 2)
-            pieces, at_cut = [asked[piece] for piece in _pieces(cuts[asked[:, 0]])], set[int]()
-            for pairs, (found, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
-                solved.update(zip(map(tuple, pairs.tolist()), found, strict=True))
+            of_columns = list(zip(which.tolist(), values.tolist(), strict=True))
+            unsolved = np.array(sorted({*of_columns} - solved.keys()), dtype=np.int64).reshape(-1, 2)
+            pieces, at_cut = [unsolved[piece] for piece in _pieces(cuts[unsolved[:, 0]])], set[int]()
+            for pairs, (histograms, ends) in zip(pieces, in_order(leaves, pieces), strict=True):
+                solved.update(zip(map(tuple, pairs.tolist()), histograms, strict=True))
                 at_cut.update(pairs[ends, 0].tolist())
             if not at_cut:
-                return np.array([solved[pair] for pair in wanted]).T
+                return np.array([solved[pair] for pair in of_columns]).T
             for pair in [pair for pair in solved if pair[0] in at_cut]:
                 del solved[pair]
             widened = np.array(sorted(at_cut), dtype=np.int64)
@@ -329,7 +329,7 @@ def _solve(first_child: NDArray[np.int64], columns: Counts, which: NDArray[np.in
 def _pieces(cuts: Counts) -> list[NDArray[np.int64]]:
     """Return the positions of the given cuts, in pieces of at most ``_PIECE`` positions with the same cut."""
     by_cut = [np.flatnonzero(cuts == cut) for cut in np.unique(cuts)]
-    return [same[first : first + _PIECE] for same in by_cut for first in range(0, len(same), _PIECE)]
+    return [of_one_cut[first : first + _PIECE] for of_one_cut in by_cut for first in range(0, len(of_one_cut), _PIECE)]
 
 
 def share_out(
@@ -343,16 +343,16 @@ def share_out(
     """
     offsets = np.cumsum([0, *map(len, tables)])
     slopes = np.concatenate(tables)
-    often = np.bincount(which, minlength=len(tables))
+    times = np.bincount(which, minlength=len(tables))
     highs = lows + np.diff(offsets)
-    if int(often @ lows) > total:
+    if int(times @ lows) > total:
         return None, np.flatnonzero(lows > 0).tolist()
-    if int(often @ highs) < total:
+    if int(times @ highs) < total:
         return None, np.flatnonzero(highs < total).tolist()
     low, high = int(slopes.min(initial=0)) - 1, int(slopes.max(initial=0)) + 1
     while high - low > 1:  # find the largest price at which the root values sum to at most the total
         price = (low + high) // 2
-        low, high = (price, high) if often @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
+        low, high = (price, high) if times @ _root_values(lows, slopes, offsets, price) <= total else (low, price)
     counts = _root_values(lows, slopes, offsets, low)
     values = counts[which]
     tied = np.flatnonzero((_root_values(lows, slopes, offsets, low + 1) > counts)[which])

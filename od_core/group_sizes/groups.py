@@ -105,8 +105,7 @@ def _frame_fault(message: str) -> OdError:
 class GroupSizes:
     """The groups with their areas and sizes, ordered by area and, within an area, by size.
 
-    Which groups exist, and in which areas, is public. Groups without members are listed with size 0. The sizes are
-    confidential.
+    Which groups exist, and in which areas, is public. Groups without members have size 0. The sizes are confidential.
 
     Attributes:
         area: leaf area number of each group, ascending; shape (groups,).
@@ -149,8 +148,8 @@ class GroupSizes:
         Raises OdError if a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
         geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
         """
-        own = column_names(columns, ("group", "area", "size"))
-        needed, numbers = list(own.values()), [own["size"]]
+        columns_of_sizes = column_names(columns, ("group", "area", "size"))
+        needed, numbers = list(columns_of_sizes.values()), [columns_of_sizes["size"]]
         frame = read_table(groups, needed, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN").frame
         names, areas, sizes = (frame[column] for column in needed)
         if names.isna().any():
@@ -183,6 +182,8 @@ class GroupSizes:
 
 
 def _whole_sizes(column: pd.Series) -> Counts:
+    """Return the sizes as integers. Raises OdError if one is not a whole number from 0 to 2^53."""
+
     def fault(what: str, _: int | None) -> OdError:
         no_number = what in (MISSING, NOT_NUMBERS)
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
@@ -201,8 +202,7 @@ class Grouping(ABC):
 
     Attributes:
         by_day: whether each listed code is a group of its own on each day of the period. Then, records with unlisted
-            codes count for the geography's ``unknown`` area, if it has one. If not, or if ``by_day`` is false, they are
-            faulty.
+            codes count for the ``unknown`` area, if there is one. If not, or if ``by_day`` is false, they are faulty.
     """
 
     by_day: ClassVar[bool] = False
@@ -246,10 +246,11 @@ class Grouping(ABC):
                 SELECT date, in_period, listed.code IS NULL AS unlisted, coalesce(listed.number, {unknown}) AS number
                 FROM records LEFT JOIN codes AS listed ON records.origin = listed.code)
         """  # noqa: S608  # our own SQL
-        wanted = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
-        found = sound_records(records, {"codes": listed}, placed, "unlisted OR NOT in_period", wanted, fault_threshold)
+        counting = "SELECT place, count(*) AS records FROM placed WHERE in_period AND place IS NOT NULL GROUP BY ALL"
+        faulty = "unlisted OR NOT in_period"
+        counts = sound_records(records, {"codes": listed}, placed, faulty, counting, fault_threshold)
         sizes = np.zeros(len(area), dtype=np.int64)
-        sizes[found["place"].to_numpy()] = found["records"].to_numpy()
+        sizes[counts["place"].to_numpy()] = counts["records"].to_numpy()
         return GroupSizes.of(area, sizes)
 
 
@@ -296,7 +297,8 @@ class ListedGroups(Grouping):
             raise OdError("OD-GROUPS-COLUMN", f"{self.file.name} has no column {missing[0]!r}", next_step=step)
         try:
             columns = {"group": self.group, "area": self.area}
-            groups = pd.DataFrame({name: text_codes(table[mine], mine) for name, mine in columns.items()}, dtype="str")
+            codes = {name: text_codes(table[own_name], own_name) for name, own_name in columns.items()}
+            groups = pd.DataFrame(codes, dtype="str")
             check_case(list(groups["group"]), self.group)
             GroupSizes.from_frame(groups.assign(size=0), geography)
         except OdError as error:

@@ -58,7 +58,7 @@ class NoisyGroups:
 
         ``measured`` has the number and the noisy values of each measured level, top first. Level 0 is the whole space.
         """
-        source, values = next(each for each in measured if each[0] >= level)
+        source, values = next(of_level for of_level in measured if of_level[0] >= level)
         geography = frame.geography
         zones = geography.first_zone[level][:-1]
         first = np.searchsorted(geography.first_zone[source][:-1], zones)
@@ -86,8 +86,8 @@ class NoisyGroups:
         lower, upper = lower_bound(estimate, variance), upper_bound(estimate, variance)
         if self.query == "cumulative":  # of one draw, the quantile of the noise is known exactly
             single, reach = self.areas == 1, laplace_reach(self.scale)
-            one = self.noisy[np.ix_(single, sizes)]
-            lower[single], upper[single] = np.maximum(one - reach, 0), np.maximum(one + reach, 0)
+            alone = self.noisy[np.ix_(single, sizes)]
+            lower[single], upper[single] = np.maximum(alone - reach, 0), np.maximum(alone + reach, 0)
         groups = self.groups[:, np.newaxis]
         return np.minimum(lower, groups), np.minimum(upper, groups)
 
@@ -116,7 +116,7 @@ class NoisyGroups:
 
     @property
     def _variance(self) -> float:
-        """Variance of the noise on one value."""
+        """Variance of the noise on each noisy value."""
         return float(laplace_variance(self.scale))
 
     def _shifted(self, sizes: Counts) -> tuple[Counts, Counts]:

@@ -69,8 +69,7 @@ class GroupSizeMechanism(Mechanism, Protocol):
                 k is proportional to exp(-|k| / scale).
 
         Returns:
-            Histograms of levels 1 to L, top first; integers of at least 0, in one array of shape (areas, K + 1) per
-            level.
+            Histograms of levels 1 to L, top first; integers of at least 0, of shape (areas, K + 1) per level.
 
         Raises:
             OdError: the noisy values have another shape or are too large for 64-bit sums, or an exact solver fails.
@@ -113,7 +112,7 @@ class MergedLevels(GroupSizeMechanism):
         levels = frame.levels[-1:] if self.leaves_alone else frame.levels
         check_noisy(frame, self.query, levels, noisy)
         measured = zip(levels, noisy, strict=True)
-        return tables(frame, merge(frame, [self.estimate_level(frame, *own, scale) for own in measured]))
+        return tables(frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured]))
 
 
 def posterior_runs(mechanism: MergedLevels, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
@@ -171,8 +170,8 @@ class Cumulative(MergedLevels):
     query: ClassVar[Query] = "cumulative"
 
     def __post_init__(self) -> None:
-        known, step = get_args(Regression), "choose least_absolute or least_squares"
-        refuse_unknown("regression", self.regression, known, code="OD-GROUPS-REGRESSION", next_step=step)
+        regressions, step = get_args(Regression), "choose least_absolute or least_squares"
+        refuse_unknown("regression", self.regression, regressions, code="OD-GROUPS-REGRESSION", next_step=step)
 
 
 def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
@@ -277,8 +276,7 @@ class WithAreaTotals(GroupSizeMechanism):
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`.
 
-        ``scale`` is used only if ``area_totals`` is false. It then affects only the running time and the choice among
-        equally near results.
+        ``scale`` is read only without ``area_totals``. It affects the running time and the choice among near results.
         """
         histograms = noisy
         if self.query == "cumulative":
@@ -357,12 +355,10 @@ SHARED = 200
 """Least ratio of a top area's number of groups to sqrt(K), for a top code K, at which the noise averages out there."""
 
 DENSE = 30
-"""Least ratio of a top area's number of groups to the top code at which cumulative counts have smaller errors than
-sorted sizes."""
+"""Least ratio of a top area's groups to the top code at which cumulative counts have smaller errors than sizes."""
 
 VISIBLE = 2
-"""Largest ratio of noise scale to step height at which a step in the cumulative counts of a leaf area is distinguished
-from the noise."""
+"""Largest ratio of noise scale to step height at which a step in a leaf's cumulative counts stands out from noise."""
 
 
 def default_mechanism(frame: Frame, unit: PrivacyUnit, epsilon: Fraction) -> GroupSizeMechanism:

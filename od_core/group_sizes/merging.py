@@ -3,8 +3,7 @@
 From the top down, the groups of an area are matched to those of its children, smallest with smallest. The two estimates
 of the size of a matched group are replaced by their average, weighted by the inverse variances. The weight of the
 average is the sum of the two weights. Sizes remain fractions down to the leaf areas, where they are rounded. All
-arithmetic is in integers: the sums of ``Runs.totals`` and ``Runs.weights`` are the numerator and the denominator of the
-average.
+arithmetic is in integers: ``Runs.totals`` and ``Runs.weights`` sum to the numerator and denominator of the average.
 
 The source leaves two points open:
 
@@ -59,8 +58,8 @@ class Runs:
         starts = np.ones(len(area), dtype=np.bool_)
         starts[1:] = (np.diff(area) != 0) | (np.diff(totals) != 0) | (np.diff(weights) != 0)
         places = np.flatnonzero(starts)
-        together = np.add.reduceat(groups, places) if len(places) else groups
-        return cls(_first(area[places], areas), together, totals[places], weights[places])
+        groups_of_runs = np.add.reduceat(groups, places) if len(places) else groups
+        return cls(_first(area[places], areas), groups_of_runs, totals[places], weights[places])
 
     @classmethod
     def of_histograms(cls, histograms: Counts) -> Runs:
@@ -82,8 +81,8 @@ def size_keys(totals: Counts, weights: Counts) -> tuple[NDArray[np.float64], Cou
     larger size is never sorted before a smaller one. If all weights are below 2^26, different sizes have different
     keys. With larger weights, sizes less than 2^-52 apart can have equal keys.
     """
-    whole = totals // weights
-    return (totals - whole * weights) / weights, whole
+    integer_part = totals // weights
+    return (totals - integer_part * weights) / weights, integer_part
 
 
 def tables(frame: Frame, leaves: Runs) -> list[Counts]:
@@ -129,23 +128,23 @@ def _merge_level(parents: Runs, children: Runs, first_child: Counts) -> Runs:
     """
     fan_out = np.diff(first_child)
     area = children.areas
-    part, whole = size_keys(children.totals, children.weights)
+    fraction, whole_part = size_keys(children.totals, children.weights)
     of_parent = np.repeat(np.arange(len(fan_out)), fan_out)[area]
-    order = np.lexsort((part, whole, of_parent))  # stable: equal sizes in tree order
+    order = np.lexsort((fraction, whole_part, of_parent))  # stable: equal sizes in tree order
     tied = np.zeros(len(order), dtype=np.bool_)
-    tied[1:] = (np.diff(part[order]) == 0) & (np.diff(whole[order]) == 0)  # only read within one parent
+    tied[1:] = (np.diff(fraction[order]) == 0) & (np.diff(whole_part[order]) == 0)  # only read within one parent
     # Each run of a child ends in at most one piece. Every other piece is a child's share of a run of the parent.
     most = len(order) + int(np.minimum(parents.groups, fan_out[parents.areas]).sum())
     most = min(most, int(children.groups.sum()))
     pieces = tuple(np.empty(most, dtype=np.int64) for _ in range(4))
-    found = _match(
+    number = _match(
         (parents.first, parents.groups, parents.totals, parents.weights),
         children.first[first_child],
         (area[order], children.groups[order], children.totals[order], children.weights[order]),
         tied,
         pieces,
     )
-    return Runs.of_pieces(len(children.first) - 1, *(piece[:found] for piece in pieces))
+    return Runs.of_pieces(len(children.first) - 1, *(piece[:number] for piece in pieces))
 
 
 @kernel
@@ -160,7 +159,7 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
     first, groups, totals, weights = parents
     area, left, child_totals, child_weights = children
     piece_area, piece_groups, piece_totals, piece_weights = pieces
-    found = 0
+    pieces_made = 0
     for parent in range(len(first) - 1):
         begin = end = child_runs[parent]
         unmatched_below = np.int64(0)  # remaining groups in runs begin:end, the smallest size that has any
@@ -178,13 +177,13 @@ def _match(parents, child_runs, children, tied, pieces):  # type: ignore[no-unty
                     if shares[k] > 0:
                         at = begin + k
                         left[at] -= shares[k]
-                        piece_area[found], piece_groups[found] = area[at], shares[k]
-                        piece_totals[found] = totals[run] + child_totals[at]
-                        piece_weights[found] = weights[run] + child_weights[at]
-                        found += 1
+                        piece_area[pieces_made], piece_groups[pieces_made] = area[at], shares[k]
+                        piece_totals[pieces_made] = totals[run] + child_totals[at]
+                        piece_weights[pieces_made] = weights[run] + child_weights[at]
+                        pieces_made += 1
                 unmatched -= matched
                 unmatched_below -= matched
-    return found
+    return pieces_made
 
 
 @kernel
@@ -197,13 +196,13 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     if matched == total:
         return left.copy()
     shares, remainders = np.empty_like(left), np.empty_like(left)
-    rest = matched
+    unshared = matched
     for k in range(len(left)):
         shares[k] = matched * left[k] // total
         remainders[k] = matched * left[k] - shares[k] * total
-        rest -= shares[k]
-    if rest > 0:
-        for k in np.argsort(-remainders, kind="mergesort")[:rest]:  # stable: ties in tree order
+        unshared -= shares[k]
+    if unshared > 0:
+        for k in np.argsort(-remainders, kind="mergesort")[:unshared]:  # stable: ties in tree order
             shares[k] += 1
     return shares
 
@@ -220,15 +219,15 @@ def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequen
             next_step="release parts of the geography separately, or choose a smaller top code",
         )
     widths = [frame.widths(query, level) for level in levels]
-    expected = [(int(own.sum()),) if query == "sizes" else (len(own), int(own[0])) for own in widths]
+    expected = [(int(width.sum()),) if query == "sizes" else (len(width), int(width[0])) for width in widths]
     if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
         raise OdError(
             "OD-GROUPS-SHAPE",
             "the noisy values do not have the shape of what the mechanism measures",
             next_step="give 64-bit whole numbers, with one array per measured level, top first",
         )
-    for own, values in zip(widths, noisy, strict=True):
-        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(own.max(initial=1)) >= 1 << 60:
+    for width, values in zip(widths, noisy, strict=True):
+        if max(int(values.max(initial=0)), -int(values.min(initial=0))) * int(width.max(initial=1)) >= 1 << 60:
             raise OdError(
                 "OD-GROUPS-OVERFLOW",
                 "the noisy values are too large for 64-bit sums",

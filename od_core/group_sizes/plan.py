@@ -94,8 +94,7 @@ def is_top_code(value: object) -> bool:
 SENSITIVITY: dict[Query, int] = {"histogram": 2, "cumulative": 1, "sizes": 1}
 """L1 sensitivity of the query of a whole level if one member is added or removed. One group moves from size j to j + 1
 or back. This changes two entries of the histogram, one of the cumulative histogram and one of the sorted sizes, each by
-1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, so the sensitivity
-doubles."""
+1 [kuo2018countofcounts, sections 4.1 to 4.3]. Replacing a member removes one and adds one, which doubles it."""
 
 MEASURED: dict[Query, str] = {
     "histogram": "the number of groups of each size",
@@ -108,8 +107,7 @@ MOST_CELLS = 1 << 28
 """Largest number of cells (areas of all levels times sizes) of a table. An array of this many cells takes 2 GB."""
 
 TOP_CODE_LEVEL = 0
-"""Level of the step that measures the largest size to estimate the top code: the whole space, for which nothing else is
-measured."""
+"""Level of the step that measures the largest size, to estimate the top code: the whole space."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -140,14 +138,14 @@ class GroupSizePlan(Plan):
     @cached_property
     def steps(self) -> tuple[LaplaceStep, ...]:
         """All steps in the order of their draws: that of the largest size if K is estimated, then levels, top first."""
-        rest, drawn_first = self.budget.pure_epsilon("group-size tables"), []
+        epsilon_left, drawn_first = self.budget.pure_epsilon("group-size tables"), []
         if self.top_code_estimate is not None:
-            share = self.top_code_estimate.share * rest
-            rest -= share
+            share = self.top_code_estimate.share * epsilon_left
+            epsilon_left -= share
             drawn_first.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
         sensitivity = SENSITIVITY[self.mechanism.query] * self.unit.differing_units
         levels = self.frame.levels[-1:] if self.mechanism.leaves_alone else self.frame.levels
-        return (*drawn_first, *(_step(level, sensitivity, rest / len(levels)) for level in levels))
+        return (*drawn_first, *(_step(level, sensitivity, epsilon_left / len(levels)) for level in levels))
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
@@ -157,8 +155,7 @@ class GroupSizePlan(Plan):
     def to_frame(self) -> pd.DataFrame:
         """Return a table with one row per step.
 
-        Its columns are level, area_level (name of the level), areas (number of areas), sensitivity, and scale and
-        epsilon (both rounded up).
+        Its columns are level, area_level (name of the level), areas, sensitivity, and scale and epsilon (rounded up).
         """
         geography, levels = self.frame.geography, [step.level for step in self.steps]
         return pd.DataFrame(
@@ -182,6 +179,7 @@ class GroupSizePlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of group sizes have."""
         return {
             "query": self.mechanism.query,
             "epsilon": str(self.budget.epsilon),

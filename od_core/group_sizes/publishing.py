@@ -12,19 +12,13 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 from markupsafe import Markup
+from numpy.typing import NDArray
 
 from od_core.geography.geography import Geography, level_up_to
 from od_core.group_sizes.groups import Counts, GroupSizes
 from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
-from od_core.group_sizes.plan import (
-    MEASURED,
-    MISSED,
-    GroupSizePlan,
-    TopCodeEstimate,
-    margin,
-    plan_group_sizes,
-)
+from od_core.group_sizes.plan import MEASURED, MISSED, GroupSizePlan, TopCodeEstimate, margin, plan_group_sizes
 from od_core.group_sizes.release import GroupSizeRelease, estimated, frame_of, measure_plan
 from od_core.ledger.measurements import NoisyVector
 from od_core.ledger.staged_files import StagedTable
@@ -89,8 +83,8 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
         OdError: the folder is not a bundle of a group-size table, or its files do not match its certificate.
     """
     names = ("areas", "groups_by_area", "noisy_measurements", "histogram")
-    stated, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)
-    plan = _plan(stated["plan"], areas, groups, stated.get("geography_versions", {}).get("areas"))
+    certificate, (areas, groups, measurements, histogram) = certificate_and_tables(bundle, names)
+    plan = _plan(certificate["plan"], areas, groups, certificate.get("geography_versions", {}).get("areas"))
     level_names = plan.frame.geography.level_names
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
@@ -98,13 +92,14 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
         if len(noisy) != frame_of(plan, measured).widths(plan.mechanism.query, step.level).sum():
             raise changed("noisy measurements")
         measured.append((step, NoisyVector.in_memory([noisy])))
-    release = estimated(plan, measured, spent=stated_spent(plan, stated), noise=stated["noise"])
+    release = estimated(plan, measured, spent=stated_spent(plan, certificate), noise=certificate["noise"])
     if not release.histogram.equals(histogram.astype(release.histogram.dtypes)):
         raise changed("histogram")
     return release
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
+    """Return the plan of a published release from the facts of its certificate and its tables of areas and groups."""
     geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)
@@ -139,15 +134,15 @@ def _band(release: GroupSizeRelease) -> Markup:
     sizes = listed_sizes(top_code)
     shares = np.array([np.append(values[0], groups) / groups for values in release.bounds_at_most(0, sizes)])
 
-    def across(positions: Any) -> list[float]:
-        found: list[float] = (_LEFT + _WIDTH * np.log1p(positions) / (np.log1p(top_code) or 1)).tolist()
-        return found
+    def horizontal(sizes: Sequence[int]) -> list[float]:
+        positions: list[float] = (_LEFT + _WIDTH * np.log1p(sizes) / (np.log1p(top_code) or 1)).tolist()
+        return positions
 
-    places = across([*sizes.tolist(), top_code])
-    line, lower, upper = (
-        [f"{x:.1f},{y:.1f}" for x, y in zip(places, heights, strict=True)]
-        for heights in (_TOP + _HEIGHT * (1 - shares.clip(0, 1))).tolist()
-    )
+    def points(shares_of_sizes: NDArray[np.float64]) -> list[str]:
+        heights = (_TOP + _HEIGHT * (1 - shares_of_sizes.clip(0, 1))).tolist()
+        return [f"{x:.1f},{y:.1f}" for x, y in zip(horizontal([*sizes.tolist(), top_code]), heights, strict=True)]
+
+    line, lower, upper = map(points, shares)
     steps = [0, *takewhile(lambda step: step <= top_code, one_three_ten())]
     return filled_markup(
         "band_chart.svg",
@@ -156,7 +151,7 @@ def _band(release: GroupSizeRelease) -> Markup:
         right=_LEFT + _WIDTH,
         bottom=_TOP + _HEIGHT,
         heights={percent: _TOP + _HEIGHT * (1 - percent / 100) for percent in (0, 25, 50, 75, 100)},
-        steps=dict(zip(steps, across(steps), strict=True)),
+        steps=dict(zip(steps, horizontal(steps), strict=True)),
         band=[*lower, *upper[::-1]],
         line=line,
     )
@@ -171,7 +166,7 @@ def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     classes = [(low, min(high, top_code)) for low, high in [(0, 0), *size_classes(top_code)]]
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
-    return [class_text(*one) for one in classes], ends, groups
+    return [class_text(low, high) for low, high in classes], ends, groups
 
 
 def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -182,27 +177,24 @@ def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, 
 def _by_area(release: GroupSizeRelease) -> dict[str, Any]:
     """Return the groups by size and the members, with intervals, of areas of the lowest level with few enough areas.
 
-    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 that have the most groups, or the
-    most members.
+    If every level has more than ``MOST_AREAS`` areas, these are the areas of level 1 with the most groups or members.
     """
     geography = release.frame.geography
     level = level_up_to(geography, MOST_AREAS)
     labels, histograms, groups = geography.labels[level], release.histograms_of(level), release.frame.totals(level)
-    bounds, shown = release.bounds_of_members(level), places_of_largest(histograms.sum(axis=1), MOST_AREAS)
-    names, _, classed = _classes(histograms[shown])
+    members = release.bounds_of_members(level)
+    most_members = places_of_largest(members[0], MOST_AREAS)
+    most_groups = places_of_largest(histograms.sum(axis=1), MOST_AREAS)
+    class_names, _, by_class = _classes(histograms[most_groups])
+    cells = [[(number, False) for number in row] for row in by_class.tolist()]  # no number is marked
+    listed_members = np.stack(members, axis=1)[most_members].tolist()
     return {
         "name": geography.level_names[level],
         "most": MOST_AREAS if len(groups) > MOST_AREAS else None,
-        "members": [
-            (labels[area], int(groups[area]), [int(values[area]) for values in bounds])
-            for area in places_of_largest(bounds[0], MOST_AREAS)
-        ],
-        "columns": names,
-        "rows": [
-            (labels[area], [(number, False) for number in row.tolist()], int(row.sum()))
-            for area, row in zip(shown, classed, strict=True)
-        ],
-        "scale": Scale.up_to(int(classed.max())),
+        "members": [(labels[k], int(groups[k]), row) for k, row in zip(most_members, listed_members, strict=True)],
+        "columns": class_names,
+        "rows": list(zip([labels[k] for k in most_groups], cells, by_class.sum(axis=1).tolist(), strict=True)),
+        "scale": Scale.up_to(int(by_class.max())),
     }
 
 
@@ -299,10 +291,11 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         self, release: GroupSizeRelease, certificate: Certificate, context: ReleaseContext[GroupSizeRelease]
     ) -> str:
         """Return the report of a release as HTML; see :meth:`od_core.publication.kind.Kind.report`."""
-        interval, whole, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
+        interval, histograms, top_code = confidence(certificate), release.histograms_of(0), release.frame.top_code
         groups = int(release.frame.groups.sum())
-        middle = int(np.searchsorted(np.cumsum(whole), (groups + 1) // 2))
-        names, ends, classed = _classes(whole)
+        median = int(np.searchsorted(np.cumsum(histograms), (groups + 1) // 2))
+        names, ends, (by_class,) = _classes(histograms)
+        up_to_ends = [] if interval is None else _up_to(release, ends[:-1])
         return filled(
             "group_sizes_report.html",
             certificate=certificate,
@@ -310,11 +303,9 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             groups=groups,
             top_code=top_code,
             members=[int(values[0]) for values in release.bounds_of_members(0)],
-            middle=middle,
-            up_to_middle=_up_to(release, [middle])[0] if interval is not None and middle < top_code else None,
-            classes=list(
-                zip_longest(names, classed[0].tolist(), [] if interval is None else _up_to(release, ends[:-1]))
-            ),
+            middle=median,
+            up_to_middle=_up_to(release, [median])[0] if interval is not None and median < top_code else None,
+            classes=list(zip_longest(names, by_class.tolist(), up_to_ends)),
             band=None if interval is None else _band(release),
             band_title=BAND,
             areas=_by_area(release),

@@ -35,8 +35,7 @@ class GroupSizeRelease(PlannedRelease):
         plan, spent, noise: see :class:`od_core.privacy.plan.PlannedRelease`.
         histograms: released histograms of levels 1 (top) to L (leaf areas); one array of shape (areas, K + 1) per
             level, where K is the top code. Column j has the number of groups of size j.
-        measured: each step of the plan with its noisy values, in the order of the plan. The histograms were estimated
-            from these values.
+        measured: each step of the plan with its noisy values, from which the histograms were estimated.
     """
 
     plan: GroupSizePlan
@@ -146,7 +145,7 @@ class GroupSizeRelease(PlannedRelease):
 
     @property
     def measurements(self) -> pd.DataFrame:
-        """Table of the noisy values.
+        """Table of the noisy values that were measured, with their noise scales.
 
         Its columns are area, level (name), position, noisy and scale (of the noise, as a float). For the queries
         ``histogram`` and ``cumulative``, the position is the size. For ``sizes``, it is the rank from 1. If the top
@@ -196,7 +195,7 @@ class GroupSizeRelease(PlannedRelease):
 
 
 def _widened(released: Counts, lower: Counts, upper: Counts) -> tuple[Counts, Counts, Counts]:
-    """Return the released numbers, and bounds that contain them."""
+    """Return the released numbers with bounds, which are widened where a number lies outside them."""
     return released, np.minimum(lower, released), np.maximum(upper, released)
 
 
@@ -204,15 +203,15 @@ def _checked_sizes(sizes: ArrayLike | None, top_code: int) -> Counts:
     """Return ascending sizes as an array. Raises OdError if they are not integers from 0 to ``top_code`` - 1."""
     if sizes is None:
         return listed_sizes(top_code)
-    given = np.atleast_1d(np.asarray(sizes))
-    valid = given.ndim == 1 and np.issubdtype(given.dtype, np.integer) and len(given) > 0
-    if not valid or given[0] < 0 or given[-1] >= top_code or (np.diff(given) <= 0).any():
+    array = np.atleast_1d(np.asarray(sizes))
+    valid = array.ndim == 1 and np.issubdtype(array.dtype, np.integer) and len(array) > 0
+    if not valid or array[0] < 0 or array[-1] >= top_code or (np.diff(array) <= 0).any():
         raise OdError(
             "OD-GROUPS-SIZES",
             f"sizes must be ascending whole numbers from 0 to {top_code - 1:,}: all groups have at most the top code",
             next_step="correct the sizes",
         )
-    return given.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def release_group_sizes(
@@ -246,8 +245,7 @@ def release_group_sizes(
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
-        columns: your names of the columns in ``groups``, if they differ, such as ``{"size": "members"}``. The keys are
-            ``group``, ``area`` and ``size``.
+        columns: your names of the columns ``group``, ``area`` and ``size`` in ``groups``, by these, if they differ.
 
     Raises:
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),

@@ -89,7 +89,7 @@ def charge_of(row: Mapping[str, Any]) -> Charge:
 
 @lru_cache(maxsize=1024)
 def _charge(rho: str, epsilon: str, delta: str) -> Charge:
-    """Return the charge that is written as three texts, which are the same in the entries of many releases."""
+    """Return the charge with given texts. Many releases have the same charge, so it is computed once."""
     return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 
@@ -129,31 +129,33 @@ def balances(
         for part in charges.periods:
             by_part.setdefault(part, []).append(place)
     periods = sorted(by_part) if periods is None else periods
-    wanted = [] if asked is None else [_Charges(asked, asked_in_full, 1, None, redrawn=False, periods=periods)]
-    found = []
+    requested = [] if asked is None else [_Charges(asked, asked_in_full, 1, None, redrawn=False, periods=periods)]
+    result = []
     for name, parts in _capped(declared, periods).items():
-        mine = [found_charges[place] for place in sorted({place for part in parts for place in by_part.get(part, ())})]
+        places = sorted({place for part in parts for place in by_part.get(part, ())})
+        charges_of_cap = [found_charges[place] for place in places]
         of_release: dict[str, Fraction] = {}
-        for each in mine:
-            if each.release is not None:
-                rho = each.number * each.charge.as_rho
-                of_release[each.release] = of_release.get(each.release, _NONE) + rho
-        spent, of_part = _added_up(declared, parts, mine)
-        delta = sum((each.number * each.charge.delta for each in [*mine, *wanted]), start=_NONE)
-        found.append(
+        for charges in charges_of_cap:
+            if charges.release is not None:
+                rho = charges.number * charges.charge.as_rho
+                of_release[charges.release] = of_release.get(charges.release, _NONE) + rho
+        spent, of_part = _added_up(declared, parts, charges_of_cap)
+        with_request = [*charges_of_cap, *requested]
+        delta = sum((charges.number * charges.charge.delta for charges in with_request), start=_NONE)
+        result.append(
             Balance(
                 domain,
                 name,
                 cap=cap.allowed_rho(delta),
                 spent=spent,
                 charged=of_release,
-                lost_draws=sum(each.number for each in mine if each.redrawn),
-                asked=_added_up(declared, parts, [*mine, *wanted])[0] - spent if wanted else _NONE,
+                lost_draws=sum(charges.number for charges in charges_of_cap if charges.redrawn),
+                asked=_added_up(declared, parts, with_request)[0] - spent if requested else _NONE,
                 parts=of_part if "year" in declared else {},
                 of=parts,
             )
         )
-    return found
+    return result
 
 
 def _charging(
@@ -186,13 +188,13 @@ def _charging(
                 where, values = f"{where} AND period IN ({', '.join('?' * len(charging))})", (*values, *charging)
     if "year" in declared:
         columns.append("content")
-    found = []
+    charges = []
     for group in entries.groups(", ".join(columns), where, *values):
         periods = (ALL_PERIODS,) if unit == "user" else charged_by(declared, group["period"])
         in_full = in_full_of({**group, "content": json.loads(group["content"])}) if "year" in declared else _NONE
         charge, is_redrawn = charge_of(group), group["draw"] > 1
-        found.append(_Charges(charge, in_full, group["count"], group.get("release"), is_redrawn, periods))
-    return found
+        charges.append(_Charges(charge, in_full, group["count"], group.get("release"), is_redrawn, periods))
+    return charges
 
 
 @lru_cache(maxsize=1 << 16)
@@ -206,7 +208,10 @@ def charged_by(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
 
 
 def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the elementary periods whose charges count against one cap together, by the name of the balance."""
+    """Return the elementary periods whose charges count against one cap together: a period alone, or those of a year.
+
+    They are given by the name of the period or of the year.
+    """
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
     years = (year_of(Period(period), declared["elementary_period"], declared["year"]) for period in periods)
@@ -221,16 +226,16 @@ def _added_up(
     In a year, it is limited by the number of a user's counted trips, but for what is charged for uncounted trips.
     """
     charged, in_full = dict.fromkeys(sorted(parts), _NONE), _NONE
-    counted = dict(charged)
-    for each in charges:
-        for part in parts.intersection(each.periods):
-            charged[part] += each.number * each.charge.as_rho
-            counted[part] += each.number * (each.charge.as_rho - each.in_full)
-            in_full += each.number * each.in_full
+    limited = dict(charged)
+    for charge in charges:
+        for part in parts.intersection(charge.periods):
+            charged[part] += charge.number * charge.charge.as_rho
+            limited[part] += charge.number * (charge.charge.as_rho - charge.in_full)
+            in_full += charge.number * charge.in_full
     of_part = {part: rho for part, rho in charged.items() if rho}
     if "year" not in declared:
         return sum(charged.values(), start=_NONE), of_part
-    return in_full + largest_rho(counted.values(), declared["max_trips"], declared["max_trips_year"]), of_part
+    return in_full + largest_rho(limited.values(), declared["max_trips"], declared["max_trips_year"]), of_part
 
 
 def check_cap(
@@ -248,13 +253,13 @@ def check_cap(
     ``in_full`` is the part of the charge that is for uncounted trips, as rho. ``lost_draw`` states whether the charge
     is for drawing a lost level again; it only changes the message.
     """
-    found = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
-    balance = min(found, key=lambda balance: balance.left - balance.asked)
+    of_periods = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
+    balance = min(of_periods, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
-        what = "drawing a lost level again" if lost_draw else "the release"
+        reason = "drawing a lost level again" if lost_draw else "the release"
         raise OdError(
             "OD-LEDGER-CAP",
-            f"{what} needs rho {text_above(balance.asked)} in {balance.period}, but data set {domain!r} has"
+            f"{reason} needs rho {text_above(balance.asked)} in {balance.period}, but data set {domain!r} has"
             f" a cap of {text_above(balance.cap)}, of which {text_above(balance.spent)} is spent and"
             f" {text_below(balance.left)} remains",
             next_step="request a smaller budget, or raise the cap and state a reason",

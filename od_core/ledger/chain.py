@@ -102,13 +102,13 @@ class Entries:
         """Return the newest entry that has one of the kinds and the given values in its columns, or None."""
         where = f"kind IN ({', '.join('?' * len(kinds))})" + "".join(f" AND {name} = ?" for name in columns)
         newest = f"SELECT max(number) FROM entries WHERE {where}"  # noqa: S608  # our own SQL; found in an index alone
-        found = self._read(f"number = ({newest})", *kinds, *columns.values())
-        return found[0] if found else None
+        rows = self._read(f"number = ({newest})", *kinds, *columns.values())
+        return rows[0] if rows else None
 
     def has(self, name: EntryName) -> bool:
         """Return whether there is an entry with this number and this hash."""
-        found = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
-        return any(entry["hash"] == name.hash for entry in found)
+        rows = self._execute("SELECT hash FROM entries WHERE number = ?", name.number)
+        return any(entry["hash"] == name.hash for entry in rows)
 
     def groups(self, columns: str, where: str, *values: str | int) -> list[dict[str, Any]]:
         """Return the values of some columns in the entries that satisfy a condition, each combination once.
@@ -117,12 +117,12 @@ class Entries:
         ``content`` is not parsed. The condition is as for :meth:`select`.
         """
         grouped = f"WHERE {where} GROUP BY {columns} ORDER BY min(number)"
-        found = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
-        return [dict(group) for group in found]
+        rows = self._execute(f"SELECT {columns}, count(*) AS count FROM entries {grouped}", *values)  # noqa: S608
+        return [dict(group) for group in rows]
 
     def _read(self, where: str, *values: str | int) -> list[dict[str, Any]]:
-        found = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
-        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in found]
+        rows = self._execute(f"SELECT * FROM entries WHERE {where}", *values)  # noqa: S608  # our own SQL
+        return [{**dict(entry), "content": json.loads(entry["content"])} for entry in rows]
 
     def append(
         self,
@@ -201,10 +201,10 @@ class Entries:
         if last == 0 and not self._indexes_hold():
             raise broken()
         for number, entry in enumerate(self.rows(last), start=last + 1):
-            stated = entry.pop("hash")
-            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated:
+            stated_hash = entry.pop("hash")
+            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated_hash:
                 raise broken()
-            last, previous = number, stated
+            last, previous = number, stated_hash
             kinds.add(entry["kind"])
         if kinds - KINDS:
             raise OdError(
@@ -263,8 +263,8 @@ class Chain(ABC):
         self._verified = NONE
         """Entry up to which this object has verified the chain."""
         self._kept: Any = None
-        """Connection of :meth:`kept_open`, which is used only while :meth:`_holder` returns the same as at first."""
-        self._kept_by: object = None
+        """Connection of :meth:`kept_open`, used only while :meth:`_circumstances` returns the same as at first."""
+        self._kept_in: object = None
 
     @contextmanager
     def _entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
@@ -303,19 +303,19 @@ class Chain(ABC):
         """Open a new connection to write."""
 
     @abstractmethod
-    def _holder(self) -> object:
-        """Return facts on which a connection depends that is kept open."""
+    def _circumstances(self) -> object:
+        """Return what a kept connection depends on, such as the thread. If this has changed, a new one is opened."""
 
     def _shared(self) -> Any:
         """Return the connection of :meth:`kept_open` if it can still be used here, otherwise None."""
-        return self._kept if self._kept is not None and self._kept_by == self._holder() else None
+        return self._kept if self._kept is not None and self._kept_in == self._circumstances() else None
 
     @contextmanager
     def kept_open(self) -> Iterator[None]:
         """Use one connection for all transactions in this context. This saves time and keeps every commit durable."""
         with suppress(OdError, self._error):  # the first transaction reports any fault
             self._kept = self._connect()
-            self._kept_by = self._holder()
+            self._kept_in = self._circumstances()
         try:
             yield
         finally:
@@ -501,9 +501,9 @@ class SqliteChain(Chain):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
                 mode, state = "ro&immutable=1", self._path.stat()
-        place = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
+        uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
-            with closing(_opened(place)) as connection:
+            with closing(_opened(uri)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
@@ -514,7 +514,7 @@ class SqliteChain(Chain):
                     next_step="run it again",
                 )
 
-    def _holder(self) -> object:
+    def _circumstances(self) -> object:
         """Return the thread, and the device and inode of the file now at the path; None for no file."""
         try:
             status = self._path.stat()
@@ -640,8 +640,8 @@ class PostgresChain(Chain):
     def _entries_of(self, connection: Connection[dict[str, Any]]) -> Entries:
         return Entries(connection, placeholder="%s")
 
-    def _holder(self) -> object:
-        """Return whether the server has closed the connection that is kept open."""
+    def _circumstances(self) -> object:
+        """Return whether the server has closed the kept connection; no other change ends its use."""
         return self._kept is not None and self._kept.closed
 
     @contextmanager
@@ -702,11 +702,11 @@ class PostgresChain(Chain):
         References:
             PostgreSQL, appendix A: class XX of SQLSTATE means that the server found damaged data.
         """
-        state, said = error.sqlstate or "", str(error)
+        state, reported = error.sqlstate or "", str(error)
         if state.startswith("XX"):
             return broken()
         cause = f"PostgreSQL reports {type(error).__name__} {state}".rstrip()
-        cause = next((words for text, words in _REFUSALS.items() if text in said), cause)
+        cause = next((words for text, words in _REFUSALS.items() if text in reported), cause)
         return OdError(
             "OD-LEDGER-UNAVAILABLE",
             f"the ledger's server cannot be used: {cause}",
@@ -727,10 +727,10 @@ def _refuse_unclear(server: str) -> None:
     from psycopg import Error
     from psycopg.conninfo import conninfo_to_dict
 
-    role, at, rest = server.partition("://")[2].partition("@")
+    role, at, after_role = server.partition("://")[2].partition("@")
     with suppress(Error):
         conninfo_to_dict(server)
-        if not at or ("/" not in role and "@" not in rest):
+        if not at or ("/" not in role and "@" not in after_role):
             return
     raise OdError(
         "OD-LEDGER-ADDRESS",
@@ -740,16 +740,16 @@ def _refuse_unclear(server: str) -> None:
     )
 
 
-def _check_guards(found: Mapping[str, Any] | None) -> None:
+def _check_guards(guards: Mapping[str, Any] | None) -> None:
     """Check the result of the query of guards. Raises OdError if there is no table or a guard is missing."""
-    if found is None:
+    if guards is None:
         raise OdError(
             "OD-LEDGER-ABSENT",
             "the database has no ledger, or the role may not see it",
             next_step="as the owner of the database, run the statements of: od-release ledger schema --writer ROLE",
         )
-    if found["may_change"] or not found["refuses"]:
-        fault = "the role may change its entries" if found["may_change"] else "its trigger is missing or disabled"
+    if guards["may_change"] or not guards["refuses"]:
+        fault = "the role may change its entries" if guards["may_change"] else "its trigger is missing or disabled"
         raise OdError(
             "OD-LEDGER-UNGUARDED",
             f"the ledger in PostgreSQL does not refuse changes: {fault}",

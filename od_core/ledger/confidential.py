@@ -37,12 +37,12 @@ def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
     Raises OdError if another run does not release the lock in this time.
     """
     make_folder(folder)
-    held = OdError(
+    refusal = OdError(
         "OD-RELEASE-LOCKED",
         f"another release has been running for more than {seconds:.0f} seconds",
         next_step="wait until it ends, then run this one again",
     )
-    with locked(folder / LOCK_NAME, held, seconds=seconds):
+    with locked(folder / LOCK_NAME, refusal, seconds=seconds):
         yield
 
 
@@ -81,11 +81,11 @@ class ConfidentialFolder:
         """Return the 32-byte key of all fingerprints, drawn by the first call. Raises OdError if it is damaged."""
         path = self.path / "hmac.key"
         if not path.exists():
-            mine = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
-            write_durably(mine, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
+            temporary = path.with_name(f".hmac.key.{secrets.token_hex(6)}")
+            write_durably(temporary, lambda file: file.write_bytes(secrets.token_bytes(_KEY_BYTES)))
             with suppress(FileExistsError):
-                path.hardlink_to(mine)  # if two processes make a key at once, both use the first one that is linked
-            mine.unlink()
+                path.hardlink_to(temporary)  # of two processes that make a key at once, both use the one linked first
+            temporary.unlink()
             sync(path.parent)
         key = path.read_bytes()
         if len(key) != _KEY_BYTES:
@@ -100,8 +100,7 @@ class ConfidentialFolder:
         """Return an HMAC-SHA256 of the counted input, as hexadecimal text.
 
         The fingerprint is confidential, because two equal fingerprints reveal that the input did not change. The input
-        comes in consecutive blocks of rows, each with one array per column, however they are cut. Only the blocks in
-        progress are in memory.
+        comes in blocks of rows, each with one array per column, however they are cut. Few are in memory at a time.
         """
         key = self.key()
 
@@ -114,8 +113,8 @@ class ConfidentialFolder:
         for column, numbers, digest in in_order(hashed, _blocks(pieces)):
             digests.setdefault(column, []).append(digest)
             length += numbers if column == 0 else 0
-        whole = b"".join(b"".join(digests[column]) for column in sorted(digests))
-        return hmac.new(key, length.to_bytes(8) + whole, hashlib.sha256).hexdigest()
+        content = b"".join(b"".join(digests[column]) for column in sorted(digests))
+        return hmac.new(key, length.to_bytes(8) + content, hashlib.sha256).hexdigest()
 
     @contextmanager
     def errors_stay_inside(self, spent: str = "nothing was spent") -> Iterator[None]:
@@ -178,9 +177,9 @@ def _blocks(pieces: Iterable[Sequence[NDArray[np.int64]]]) -> Iterator[tuple[int
                 end = len(joined) - len(joined) % _HASHED
                 yield from ((column, joined[start : start + _HASHED]) for start in range(0, end, _HASHED))
                 waiting[column] = [joined[end:]]
-    yield from ((column, left) for column in waiting if len(left := _joined(waiting[column])))
+    yield from ((column, remaining) for column in waiting if len(remaining := _joined(waiting[column])))
 
 
 def _joined(arrays: Sequence[NDArray[np.int64]]) -> NDArray[np.int64]:
-    whole = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
-    return np.ascontiguousarray(whole, dtype="<i8")
+    joined = arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+    return np.ascontiguousarray(joined, dtype="<i8")

@@ -6,8 +6,7 @@ nothing is ever refunded. If a run finds a level in state DRAWING, the process t
 lost. Somebody may have seen the lost draw, so its charge remains, and a new draw needs a further reservation.
 
 The ledger also refuses a release that contradicts its entries. A release that is reserved already must have the same
-plan. All releases of a series must be charged to the same data set, and all periods of a revision must have the same
-areas.
+plan. A series charges all releases to one data set, and all periods of a revision must have the same areas.
 """
 
 from __future__ import annotations
@@ -97,12 +96,12 @@ def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> b
 
 def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> list[str] | None:
     """Return the names of the settings that differ from those of the reservation; None if there is no reservation."""
-    found = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
-    if found is None:
+    reserved = entries.newest(RESERVED, release=str(key))  # the plan is the same in each entry of the release
+    if reserved is None:
         return None
-    then, now = found["content"]["plan"], plan.stored_facts
+    then, now = reserved["content"]["plan"], plan.stored_facts
     changed = sorted(name for name in {**then, **now} if then.get(name) != now.get(name))  # some are stated only if set
-    return changed if found["domain"] == domain else ["data set", *changed]
+    return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
 def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
@@ -125,20 +124,20 @@ def refuse_other_areas(entries: Entries, key: ReleaseKey, plan: Plan) -> None:
     The others are read for the message alone.
     """
     now, reserved = _areas(plan.facts()), in_series(RESERVED, key.release)
-    one = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
+    entry = f"number = (SELECT {{}}(number) FROM entries WHERE {IN_SERIES} AND release LIKE ?)"  # noqa: S608  # our own SQL
     of_revision = (*reserved, f"%/r{key.revision}")
-    ends = entries.select(f"{one.format('min')} OR {one.format('max')}", *of_revision, *of_revision)
+    ends = entries.select(f"{entry.format('min')} OR {entry.format('max')}", *of_revision, *of_revision)
     if all(_areas(row["content"]["plan"]) == now for row in ends):
         return
     first = f"number IN (SELECT min(number) FROM entries WHERE {IN_SERIES} GROUP BY release)"  # noqa: S608
     rows = entries.select(first, *reserved)
-    found = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
-    others = {other: then for other, then in sorted(found.items()) if then != now}
+    areas_of = {ReleaseKey.parse(row["release"]): _areas(row["content"]["plan"]) for row in rows}
+    others = {other: then for other, then in sorted(areas_of.items()) if then != now}
     changed = next((other for other in others if other.revision == key.revision), None)
     if changed is None:
         return
-    taken = {other.revision for other in others}
-    free = next(revision for revision in count(key.revision + 1) if revision not in taken)
+    used_revisions = {other.revision for other in others}
+    free = next(revision for revision in count(key.revision + 1) if revision not in used_revisions)
     raise OdError(
         "OD-GEOGRAPHY-CHANGED",
         f"{key} has different areas from {changed}, which has the same revision: {changed.period} has"
@@ -167,8 +166,7 @@ class LevelState:
     Attributes:
         kind: RESERVED, DRAWING or MEASURED.
         draw: number of the draw: 1 for the first, and 1 more after each lost draw.
-        digest: SHA-256 of the measurement file. If the level was measured in parts, SHA-256 over the digests of their
-            files. None until the level is MEASURED.
+        digest: SHA-256 of the measurement file, or over the digests of its parts. None until the level is MEASURED.
     """
 
     kind: str
@@ -248,7 +246,7 @@ class Ledger:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Open a context in which all methods that only read see the ledger as it is now. No entry may be added in it.
+        """Open a context in which all methods that only read see the ledger as it is now; no entry may be added.
 
         This saves time if much is read.
         """
@@ -403,8 +401,7 @@ class Ledger:
         already in state DRAWING, the earlier draw is lost, and the level is reserved once more.
 
         Raises:
-            OdError: the level is not reserved or is already measured. Or a draw was lost, and the cap does not allow
-                another one.
+            OdError: the level is not reserved or is already measured; or a draw was lost, and the cap allows no other.
         """
         with self._transaction() as entries:
             row = _newest_of(entries, key, level)
@@ -438,8 +435,7 @@ class Ledger:
     def publish(self, key: ReleaseKey, certificate: str, exact: Mapping[str, int] | None = None) -> None:
         """Enter that a release is public, with the digest of its certificate. Do nothing if this was entered before.
 
-        ``exact`` are numbers that the release publishes without noise, by name. Raises OdError if a level is not
-        measured.
+        ``exact`` has the numbers published without noise, by name. Raises OdError if a level is not measured.
         """
         with self._transaction() as entries:
             if entries.newest(PUBLISHED, release=str(key)) is not None:
@@ -468,10 +464,10 @@ class Ledger:
         Content is not read. For one release, :meth:`level_kinds`, :meth:`charges` and :meth:`is_published` read less.
         """
         with self._read() as entries:
-            found = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
-        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in found}
+            groups = entries.groups("release, level, draw, kind, rho, epsilon, delta", "release IS NOT NULL")
+        kinds: dict[str, dict[int, str]] = {row["release"]: {} for row in groups}
         rho, public = dict.fromkeys(kinds, Fraction(0)), set()
-        for row in found:
+        for row in groups:
             name, kind = row["release"], row["kind"]
             if kind == PUBLISHED:
                 public.add(name)
@@ -479,7 +475,7 @@ class Ledger:
             kinds[name][row["level"]] = kind
             if kind == RESERVED:
                 rho[name] += charge_of(row).as_rho
-        return {name: ReleaseState(list(of.values()), rho[name], name in public) for name, of in kinds.items()}
+        return {name: ReleaseState(list(states.values()), rho[name], name in public) for name, states in kinds.items()}
 
     def measured_digest(self, key: ReleaseKey, level: int) -> str:
         """Return the digest of a measured level (see :class:`LevelState`). Raises OdError if it is not measured."""
@@ -592,20 +588,19 @@ class Ledger:
         """
         where, values = ("kind = ?", (PUBLISHED,)) if series is None else (IN_SERIES, in_series(PUBLISHED, series))
         with self._read() as entries:
-            found = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
-        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in found}
+            rows = entries.groups("release, at", f"{where} AND number <= ?", *values, until)
+        return {ReleaseKey.parse(row["release"]): datetime.datetime.fromisoformat(row["at"]) for row in rows}
 
     def balance(self, domain: str, period: str, until: int = NEWEST) -> Balance:
         """Return the balance of a domain for a release of a period; that of its year under unit ``user_year``.
 
         If such a release charges several elementary periods, the balance with the least remaining rho is returned. Only
-        entries up to number ``until`` are included. Raises OdError if the domain is not declared, or the period cannot
-        be charged in it.
+        entries up to number ``until`` count. Raises OdError if the domain is not declared, or cannot charge the period.
         """
         with self._read() as entries:
             periods = charged_by(declared_facts(entries, domain), period)
-            found = balances(entries, domain, periods, until=until)
-        return min(found, key=lambda balance: balance.left)
+            balances_found = balances(entries, domain, periods, until=until)
+        return min(balances_found, key=lambda balance: balance.left)
 
     def remaining(self, domain: str, periods: Iterable[str]) -> dict[str, Fraction]:
         """Return the rho that a domain has left for a release of each period, as :meth:`balance` does for one.
@@ -615,10 +610,10 @@ class Ledger:
         with self._read() as entries:
             facts = declared_facts(entries, domain)
             parts = {period: charged_by(facts, period) for period in periods}
-            every = list(dict.fromkeys(part for charged in parts.values() for part in charged))
-            found = balances(entries, domain, every, by_release=False)
-        left = {part: balance.left for balance in found for part in balance.of}
-        return {period: min(left[part] for part in charged) for period, charged in parts.items()}
+            charged_periods = list(dict.fromkeys(part for charged in parts.values() for part in charged))
+            of_caps = balances(entries, domain, charged_periods, by_release=False)
+        remaining = {part: balance.left for balance in of_caps for part in balance.of}
+        return {period: min(remaining[part] for part in charged) for period, charged in parts.items()}
 
     def balances(self) -> list[Balance]:
         """Return the balance of each domain in each elementary period that was charged, sorted by domain and period.
@@ -647,5 +642,5 @@ def _levels(entries: Entries, key: ReleaseKey) -> dict[int, dict[str, Any]]:
 
 def _noise_of(facts: Mapping[str, Any]) -> dict[str, int | str]:
     """Return the sensitivity and the noise parameters from the content of a RESERVED entry, by name."""
-    named = ("sensitivity_squared", "sensitivity", "variance", "scale")
-    return {name: fact for name, fact in facts.items() if name in named or name.startswith("scale_of_")}
+    parameters = ("sensitivity_squared", "sensitivity", "variance", "scale")
+    return {name: fact for name, fact in facts.items() if name in parameters or name.startswith("scale_of_")}

@@ -148,8 +148,7 @@ class Charged:
 def charged_to(ledger: Ledger | None, release_id: str | None, noise: NoiseSource) -> Iterator[Charged | None]:
     """Yield the ledger and the ``release_id`` that a caller gave, or None without them.
 
-    No other release is counted or drawn with the same ledger in this context. Without a ledger, the privacy guarantee
-    covers one call only.
+    No other release is counted or drawn with the same ledger in this context.
 
     Raises:
         OdError: only one of ``ledger`` and ``release_id`` is given. Or a ledger is given, and the ``release_id`` is not
@@ -205,8 +204,8 @@ def draw_release(
         counters.hold_to_input(counted)
     backend = backend_name(noise)
     measurements = begin_release(confidential, ledger, key, key.release, plan, counted, backend, counters=counters)
-    made, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
-    return replace(made, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
+    release, uncounted = run(plan, counted, noise, measurements), measurements.uncounted(plan)
+    return replace(release, spent=ledger.spent(key, plan), noise=ledger.noise(key), uncounted=uncounted)
 
 
 def release_table(
@@ -220,8 +219,7 @@ def release_table(
     """Draw a release whose noise is discrete Laplace and whose input is counted, as :func:`draw_release` does.
 
     Raises:
-        OdError: the noise source draws no Laplace noise or none as wide as the plan's, or a function of this module
-            raised it.
+        OdError: the noise source draws no Laplace noise this wide, or a function of this module raised it.
     """
     source = noise_named(noise)
     laplace_source(source)
@@ -289,6 +287,7 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read(self, step: Step) -> NoisyVector:
+        """Return the noisy values of a measured step. Raises OdError if their file is absent or was changed."""
         state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             raise OdError(
@@ -317,11 +316,11 @@ class DurableMeasurements:
 
     def keep_parts_here(self, steps: Iterable[int]) -> None:
         """Copy the measurements of steps, by number, from the store of parts into the release's folder, if missing."""
-        here = LocalStore(self._folder)
+        folder = LocalStore(self._folder)
         for step in steps:
             for name in part_files(self.store, step):
-                if self.store != here and not here.has(name):
-                    here.create_if_absent(name, self.store.read(name).read_buffer())
+                if self.store != folder and not folder.has(name):
+                    folder.create_if_absent(name, self.store.read(name).read_buffer())
 
     def _path(self, level: int, draw: int) -> Path:
         return self._folder / f"noisy_measurement_{level}.draw_{draw}.parquet"
@@ -329,8 +328,8 @@ class DurableMeasurements:
     def _refuse_unknown_files(self, level: int, state: LevelState | None) -> None:
         """Raise OdError if a level has the file of a draw that the ledger does not record."""
         begun = 0 if state is None else state.draw - (state.kind == RESERVED)
-        known = {self._path(level, draw) for draw in range(1, begun + 1)}
-        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - known:
+        paths = {self._path(level, draw) for draw in range(1, begun + 1)}
+        if set(self._folder.glob(f"noisy_measurement_{level}.draw_*.parquet")) - paths:
             raise OdError(
                 "OD-LEDGER-ROLLED-BACK",
                 f"level {level} of {self.key} has a measurement that the ledger does not record",
@@ -394,16 +393,16 @@ class NoisyVector:
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
         """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""
         groups = self._groups()
-        rest = np.empty(0, dtype=np.int64)
+        waiting = np.empty(0, dtype=np.int64)
         for size in sizes:
             parts, missing = [], size
-            while missing > len(rest):
-                if len(rest):
-                    parts.append(rest)
-                missing -= len(rest)
-                rest = next(groups)
-            parts.append(rest[:missing])
-            rest = rest[missing:]
+            while missing > len(waiting):
+                if len(waiting):
+                    parts.append(waiting)
+                missing -= len(waiting)
+                waiting = next(groups)
+            parts.append(waiting[:missing])
+            waiting = waiting[missing:]
             # Most requested arrays lie in one row group and are not copied.
             piece = parts[0] if len(parts) == 1 else np.concatenate(parts)
             piece.flags.writeable = False

@@ -110,8 +110,8 @@ class LocalStore:
     def list(self, prefix: str) -> list[str]:
         """Return the names of the files that begin with a prefix and have no further ``/`` after it, sorted."""
         above, _, begins = prefix.rpartition("/")
-        found = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
-        return sorted(path.relative_to(self.folder).as_posix() for path in found if path.name.startswith(begins))
+        files = (path for path in (self.folder / above).glob("*") if path.is_file() and not path.name.startswith("."))
+        return sorted(path.relative_to(self.folder).as_posix() for path in files if path.name.startswith(begins))
 
     def remove(self, prefix: str) -> None:
         """Remove the folder ``prefix`` and its files. Use this only for files that can be made again."""
@@ -180,10 +180,10 @@ class FsspecStore:
     def list(self, prefix: str) -> list[str]:
         """Return the names of files as :meth:`LocalStore.list` does."""
         try:
-            found = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
+            entries = self._files(afresh=True).ls(prefix.rpartition("/")[0], detail=True)
         except FileNotFoundError:
             return []
-        names = (file["name"] for file in found if file["type"] == "file")
+        names = (file["name"] for file in entries if file["type"] == "file")
         return sorted(name for name in names if name.startswith(prefix))
 
     def remove(self, prefix: str) -> None:
@@ -195,7 +195,7 @@ class FsspecStore:
         """Do nothing, because all files are durable."""
 
     def _files(self, *, afresh: bool = False) -> Any:
-        """Return fsspec's file system of the folder; ``afresh`` without what it remembers of earlier requests."""
+        """Return fsspec's file system of the folder; with ``afresh``, without its cache of earlier listings."""
         import fsspec
         from fsspec.implementations.dirfs import DirFileSystem
         from fsspec.registry import known_implementations

@@ -88,8 +88,8 @@ def stored_identity(confidential: ConfidentialFolder, key: ReleaseKey) -> dict[s
 
 def identity_of(confidential: ConfidentialFolder, trips: Counted, counters: str | None) -> dict[str, str]:
     """Return the fingerprint of a release's counted input, the name of its key, and the fingerprint of the counters."""
-    own = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
-    return own if counters is None else own | {"counters": counters}
+    identity = {"input": confidential.fingerprint(trips.column_pieces()), "key": confidential.key_name()}
+    return identity if counters is None else identity | {"counters": counters}
 
 
 def _refused(code: str, message: str, next_step: str) -> OdError:
@@ -117,7 +117,7 @@ class StagedFiles:
 
     @contextmanager
     def _described(self, name: str, facts: str) -> Iterator[None]:
-        """Store facts about what is written in this context. Earlier ones are removed first, so a crash leaves none."""
+        """Store facts about the file that this context writes. Earlier facts are removed first."""
         path = self.folder / name
         if path.exists():
             path.unlink()
@@ -138,16 +138,16 @@ class StagedFiles:
         Raises:
             OdError: a stored setting differs from the declared one. Or no settings are stored, and no draw has begun.
         """
-        path, said = self.folder / _READ_WITH, ""
+        path, differences = self.folder / _READ_WITH, ""
         if path.exists():
             then, now = json.loads(path.read_text(encoding="utf-8")), json.loads(json.dumps(dict(settings)))
             changed = sorted(name for name in then if name in now and then[name] != now[name])
             if not changed:
                 return
-            said = f"; changed: {', '.join(changed)}"
+            differences = f"; changed: {', '.join(changed)}"
         elif drawn:
             return
-        message = f"the records of {key} were read with different settings{said}"
+        message = f"the records of {key} were read with different settings{differences}"
         if drawn:
             step = f"restore the settings, or release it as revision {key.revision + 1}, which is charged again"
             raise OdError("OD-REPLAY-READING-CHANGED", message, next_step=step, spent=STAYS_CHARGED)

@@ -86,9 +86,9 @@ class UserCounters:
         OdError if counters of a drawn release of the year are missing or changed, or were made with another key.
         """
         if self.ledger.is_drawn(self.key):
-            own = self._verified(self.key)
+            counted = self._verified(self.key)
             columns = [*USER, "counted"]
-            return Allowances(pq.read_table(own, columns=columns).rename_columns([*USER, "allowed"]), others=0)
+            return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         others = self._files(but=self._part(self.key))
         if not others:
@@ -150,11 +150,11 @@ class UserCounters:
         """Check the bounds over all files of the year, and the sum of the own one; see :meth:`hold_to_counted`."""
         m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
-        own = parquet_rows(self._path(self.key))
+        rows = parquet_rows(self._path(self.key))
         query = f"""
             SELECT coalesce((SELECT max(used) FROM ({_used(files)})), 0) <= {most}
-                AND coalesce((SELECT max(counted) FROM {own}), 0) <= {m}
-                AND coalesce((SELECT sum(counted) FROM {own}), 0) = {counted}
+                AND coalesce((SELECT max(counted) FROM {rows}), 0) <= {m}
+                AND coalesce((SELECT sum(counted) FROM {rows}), 0) = {counted}
         """  # noqa: S608  # numbers, and names of our own
         if not self._asked(query, files)[0][0].as_py():
             raise OdError(
@@ -173,7 +173,7 @@ class UserCounters:
         return int(self._asked(query, {"": [path]})[0][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
-        """Return the elementary period of a release."""
+        """Return the elementary period to which the counters of a release belong."""
         (part,) = Period(key.period).parts(self.elementary)
         return part.text
 
@@ -199,25 +199,25 @@ class UserCounters:
         year = {part.text for part in self._parts}
         drawn = [key for key, periods in self.ledger.drawn(self.domain).items() if year.intersection(periods)]
         verified = {self._verified(key) for key in drawn if key != self.key}
-        found = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in sorted(year)}
-        for path in (path for paths in found.values() for path in paths):
+        files = {part: sorted((self._folder / part).glob("[!.]*.parquet")) for part in sorted(year)}
+        for path in (path for paths in files.values() for path in paths):
             if but is not None and path == self._path(self.key):
                 continue
             if path not in verified:
                 _refuse_damaged(path)
             if (pq.read_schema(path).metadata or {}).get(b"key") != self.confidential.key_name().encode():
                 raise self._of_another_key(f"the counters of users in {path.name}")
-        return {part: paths for part, paths in found.items() if paths and part != but}
+        return {part: paths for part, paths in files.items() if paths and part != but}
 
     def _verified(self, key: ReleaseKey) -> Path:
         """Return the file of counters of a drawn release.
 
         Raises OdError if it is missing or changed, or the release was counted with another key.
         """
-        stated = self._stated(key)
+        fingerprint = self._stated(key)
         if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
             raise self._of_another_key(f"the counters of users of {key}")
-        if self.fingerprint(key) != stated:
+        if self.fingerprint(key) != fingerprint:
             raise self._lost(f"the counters of users of {key} have changed", "the confidential folder")
         return self._path(key)
 
@@ -234,10 +234,10 @@ class UserCounters:
 
     def _stated(self, key: ReleaseKey) -> str:
         """Return the fingerprint of the counters from which a release was drawn."""
-        stated = stored_identity(self.confidential, key).get("counters")
-        if stated is None:
+        stored = stored_identity(self.confidential, key).get("counters")
+        if stored is None:
             raise self._lost(f"{key} was drawn without counters of users", "the confidential folder")
-        return str(stated)
+        return str(stored)
 
     def _of_another_key(self, what: str) -> OdError:
         return self._lost(f"{what} were made with another key than the present one", "confidential/hmac.key")

@@ -60,7 +60,7 @@ def draws_by_process(size: int, processors: int) -> list[int]:
     The numbers differ by at most 1. If there are several processes, each makes at least ``MIN_DRAWS`` draws.
     """
     count = max(1, min(processors, size // MIN_DRAWS))
-    return [(size + rest) // count for rest in range(count)]
+    return [(size + process) // count for process in range(count)]
 
 
 @contextmanager
@@ -110,9 +110,9 @@ def _ended() -> OdError:
 @cache
 def library() -> str:
     """Return the path of OpenDP's shared library without loading it. Raises OdError if it is not installed."""
-    found = importlib.util.find_spec("opendp")
-    if found is not None and found.origin is not None:
-        for path in sorted((Path(found.origin).parent / "lib").glob("*opendp*")):
+    spec = importlib.util.find_spec("opendp")
+    if spec is not None and spec.origin is not None:
+        for path in sorted((Path(spec.origin).parent / "lib").glob("*opendp*")):
             return str(path)
     raise _lost("OpenDP's shared library is not installed")
 

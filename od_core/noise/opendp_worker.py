@@ -76,8 +76,8 @@ class OpenDP:
 
     def loss(self, distribution: bytes, measurement: ctypes.c_void_p) -> float:
         """Return the privacy loss of a measurement at sensitivity 1, by OpenDP's own privacy map."""
-        one, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
-        loss = self._call("core__measurement_map", measurement, self._object(one, 1, kind))
+        distance, kind = (ctypes.c_double(1), b"f64") if distribution == GAUSSIAN else (ctypes.c_int64(1), b"i64")
+        loss = self._call("core__measurement_map", measurement, self._object(distance, 1, kind))
         return ctypes.c_double.from_buffer_copy(self._bytes(loss, 1)).value
 
     def draws(self, measurement: ctypes.c_void_p, count: int) -> bytes:
@@ -85,22 +85,22 @@ class OpenDP:
         zeros = self._object((ctypes.c_int64 * count)(), count, b"Vec<i64>")
         noise = self._call("core__measurement_invoke", measurement, zeros)
         drawn = self._bytes(noise, count)
-        for each in (zeros, noise):
-            self._call("data__object_free", each)
+        for handle in (zeros, noise):
+            self._call("data__object_free", handle)
         return drawn
 
     def _object(self, values: Any, length: int, kind: bytes) -> ctypes.c_void_p:
         """Copy a C array or number into an OpenDP object, and return the object."""
-        given = _Slice(ctypes.addressof(values), length)
-        return self._call("data__slice_as_object", ctypes.byref(given), kind)
+        slice_of_values = _Slice(ctypes.addressof(values), length)
+        return self._call("data__slice_as_object", ctypes.byref(slice_of_values), kind)
 
     def _bytes(self, of: ctypes.c_void_p, length: int) -> bytes:
         """Return the bytes of the values of an OpenDP object, 8 bytes each."""
         pointer = self._call("data__object_as_slice", of)
-        found = _Slice.from_address(pointer.value or 0)
-        if found.length != length:
+        values = _Slice.from_address(pointer.value or 0)
+        if values.length != length:
             raise RuntimeError("OpenDP returned a different number of values than it received")
-        copied = ctypes.string_at(found.values, 8 * length)
+        copied = ctypes.string_at(values.values, 8 * length)
         self._call("data__slice_free", pointer)
         return copied
 
@@ -130,8 +130,7 @@ def held_to_loss(
     """Find the smallest scale, from ``scale`` upwards, with at most ``largest_loss`` by OpenDP's privacy map.
 
     Nothing is drawn. A scale of 0, which adds no noise, has an infinite loss by this map, and is therefore not
-    accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if the loss of every scale tried is
-    too large.
+    accepted. Returns the scale and OpenDP's measurement with it, or NaN and None if every scale tried loses too much.
     """
     for _ in range(_SCALES):
         measurement = opendp.measurement(distribution, scale)
@@ -144,8 +143,7 @@ def held_to_loss(
 def main() -> None:
     """Read one request from standard input, and write its answer to the file that is standard output.
 
-    The command-line arguments are the path of OpenDP's library and the number of the parent process, without which this
-    one ends.
+    The command-line arguments are the path of OpenDP's library, and the number of the process with which this one ends.
     """
     ctypes.CDLL(None).prctl(*_KILLED_WITH_PARENT)
     request = sys.stdin.buffer.read(REQUEST.size)

@@ -27,8 +27,7 @@ class NoiseSource(Protocol):
         depend on how the work is cut into pieces: ``level`` is the number of the step or, for the totals of a flow
         tree, the level of the cells, and ``first`` the position of the first cell in the measured vector.
 
-        The noise may have up to 1 + ``opendp.VARIANCE_SLACK`` times the planned ``variance``, which the exact
-        accounting covers.
+        The noise may have 1 + ``opendp.VARIANCE_SLACK`` times the ``variance``, which the exact accounting covers.
         """
         ...
 

@@ -37,8 +37,7 @@ class Words(Protocol):
 class Keystream:
     """A stream of uniform words. Each stream has its own random key, which exists only inside this object.
 
-    Make a new stream in every call that draws. Then neither two threads nor two processes after a fork can use the same
-    stream.
+    Make a new stream in every call that draws, so that no two threads, or processes after a fork, use the same stream.
     """
 
     __slots__ = ("_encryptor",)
@@ -116,11 +115,11 @@ class _Table:
         self._distribution, self._first_bits, self._further_bits = distribution, first_bits, further_bits
         cells, seconds = _limbs(distribution, first_bits, further_bits)
         least = -(len(cells) // 2)
-        held = np.bincount(cells, minlength=1 << first_bits)  # boundaries in each cell
-        starts = np.concatenate([[0], np.cumsum(held)])
+        boundaries_in_cell = np.bincount(cells, minlength=1 << first_bits)
+        starts = np.concatenate([[0], np.cumsum(boundaries_in_cell)])
         values = starts[:-1] + least
         guide = values.astype(np.int16)  # int16 overflows only in undecided cells, which the next line overwrites
-        guide[held > 0] = _UNDECIDED
+        guide[boundaries_in_cell > 0] = _UNDECIDED
         self._guide, self._starts, self._seconds, self._least = guide, starts.astype(np.int32), seconds, least
         for array in (self._guide, self._starts, self._seconds):
             array.setflags(write=False)
@@ -134,6 +133,7 @@ class _Table:
         return values
 
     def _fill(self, source: Words, values: NDArray[np.int64], undecided: NDArray[np.int32]) -> None:
+        """Write draws into ``values``. The first limb decides most of them; the others take a second one or more."""
         firsts = source.words(self._first_bits, len(values))
         count = _look_up(firsts, self._guide, values, undecided)
         seconds = source.words(self._further_bits, count)
@@ -328,8 +328,8 @@ def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int |
         boundaries = [tail * unit for tail in reversed(tails)]
         boundaries += [(1 - tail) * unit for tail in tails]
         # The last boundary is above 2^bits - 1, so it is not proven to be at most the word: one is always found.
-        found = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
-        return found - len(tails) if boundaries[found] >= word + 1 else None
+        position = bisect_left(boundaries, True, key=lambda boundary: not boundary <= word)
+        return position - len(tails) if boundaries[position] >= word + 1 else None
 
 
 def _surely_floors(balls: list[arb]) -> list[int] | None:

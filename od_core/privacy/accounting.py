@@ -161,6 +161,7 @@ def promise_text(epsilon: Fraction | float, delta: Fraction | float) -> str:
 
 
 def _rounded_text(value: Fraction | float, digits: int, rounding: str) -> str:
+    """Return a number with some significant digits. A float may be rounded already, and is moved by its error first."""
     exact = Fraction(value)
     if isinstance(value, float):
         exact *= 1 - _OF_FLOAT if rounding == decimal.ROUND_CEILING else 1 + _OF_FLOAT

@@ -26,8 +26,7 @@ _NONE = Fraction(0)
 class Budget:
     """A budget, given as (epsilon, delta), or as rho together with the delta for which epsilon is reported.
 
-    Numbers are read as decimals: ``0.1`` is one tenth. If ``conversion`` or ``shares`` is None, the default of the
-    mechanism applies.
+    Numbers are read as decimals: ``0.1`` is one tenth. Without ``conversion`` or ``shares``, the mechanism's apply.
 
     Attributes:
         epsilon: promised epsilon as an exact fraction; None if rho is given.
@@ -70,8 +69,8 @@ class Budget:
         if not 0 <= exact_delta < 1:
             raise wrong_budget("OD-BUDGET-DELTA", "delta must be at least 0 and below 1")
         if conversion is not None:
-            known, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
-            refuse_unknown("conversion", conversion, known, code="OD-BUDGET-CONVERSION", next_step=step)
+            conversions, step = ("exact", *accounting.CONVERSIONS), "correct the budget"
+            refuse_unknown("conversion", conversion, conversions, code="OD-BUDGET-CONVERSION", next_step=step)
         object.__setattr__(self, "epsilon", promise if rho is None else None)
         object.__setattr__(self, "rho", promise if rho is not None else None)
         object.__setattr__(self, "delta", exact_delta)
@@ -81,8 +80,7 @@ class Budget:
     def conversion_for(self, default: str, shifted_cells: Sequence[int] | None) -> str:
         """Return the name of the conversion to use: the budget's own, or the mechanism's ``default`` if it has none.
 
-        If this is ``exact`` but the exact privacy loss is not defined, return ``tight``. See :class:`Spent` for
-        ``shifted_cells``.
+        For ``exact``, return ``tight`` if the exact loss is not defined. See :class:`Spent` for ``shifted_cells``.
         """
         name = self.conversion or default
         is_exact = shifted_cells is not None and privacy_loss.is_defined(self.delta)
@@ -126,6 +124,7 @@ class Budget:
         return shares_by_rule(self._share_rule(default), fan_outs)
 
     def _share_rule(self, default: str) -> str | tuple[Any, ...]:
+        """Return the declared shares or their rule, or ``default``. Raises OdError for the rule ``minimise``."""
         rule = default if self.shares is None else self.shares
         if isinstance(rule, MinimiseRule):
             raise wrong_budget("OD-BUDGET-SHARES", "the shares of the rule minimise follow from a plan")
@@ -145,8 +144,7 @@ class Spent:
             one and every level was drawn once. Otherwise None, and there is no exact epsilon.
         every_period: under unit ``user_year``, the part of rho that a user costs in every period, even where none of
             the user's trips is counted.
-        promise: sum of the epsilons of all draws, of a mechanism that promises (epsilon, delta) directly. None if the
-            promise follows from rho.
+        promise: sum of the epsilons of all draws, if a mechanism promises (epsilon, delta) directly; else None.
     """
 
     levels: tuple[Fraction, ...]
@@ -212,8 +210,8 @@ class Charge:
     delta: Fraction = _NONE
 
     def __post_init__(self) -> None:
-        one = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
-        if not one or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
+        is_one_kind = (self.rho > 0) != (self.epsilon > 0) and min(self.rho, self.epsilon) == 0
+        if not is_one_kind or not 0 <= self.delta < 1 or (self.delta > 0 and self.epsilon == 0):
             raise OdError(
                 "OD-CHARGE", "a charge must be rho, epsilon, or epsilon and delta", next_step="correct the charge"
             )
@@ -303,10 +301,10 @@ class Cap:
                     next_step="use a mechanism that is charged in rho, or declare the cap in epsilon and delta",
                 )
             return self.rho
-        left = self.delta - delta_spent
-        if self.epsilon is None or left <= 0:
+        delta_left = self.delta - delta_spent
+        if self.epsilon is None or delta_left <= 0:
             return _NONE
-        return rho_for_epsilon(self.epsilon, left, "tight")
+        return rho_for_epsilon(self.epsilon, delta_left, "tight")
 
     def facts(self) -> dict[str, str]:
         """Return the cap as JSON-ready exact text, which :meth:`from_facts` reads."""

@@ -72,13 +72,13 @@ class PrivacyDomain:
             )
         if not self.cap_reason.strip():
             raise OdError("OD-DOMAIN-REASON", "the cap has no reason", next_step="state a reason")
-        what, step = "elementary period", "correct the privacy domain"
-        refuse_unknown(what, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
+        field, step = "elementary period", "correct the privacy domain"
+        refuse_unknown(field, self.elementary_period, LENGTHS, code="OD-DOMAIN-PERIOD", next_step=step)
         if self.time_zone is not None:
             check_time_zone(self.time_zone)
         if self.unit.kind == "user_year":
-            some = Period(self.year).first if self.year else _SOME_DAY
-            self.periods_of_year(Period.around(some, self.elementary_period))
+            day = Period(self.year).first if self.year else _SOME_DAY
+            self.periods_of_year(Period.around(day, self.elementary_period))
         elif self.year is not None:
             raise OdError("OD-DOMAIN-YEAR", "a year is for unit 'user_year' only", next_step=step)
 
@@ -147,10 +147,10 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
         max_trips: m, the largest number of a user's counted trips in one period.
         max_trips_year: M, the largest number of a user's counted trips in the year; at least m.
     """
-    periods, rest = divmod(max_trips_year, max_trips)
+    periods, remaining_trips = divmod(max_trips_year, max_trips)
     costly = sorted(spent, reverse=True)
     last = sum(costly[periods : periods + 1], start=Fraction(0))
-    return sum(costly[:periods], start=Fraction(0)) + Fraction(rest, max_trips) ** 2 * last
+    return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
 
 
 def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
@@ -163,7 +163,7 @@ def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
 
 
 def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
-    """Return the rho of a year with so many periods if each is released once and spends the same."""
+    """Return the rho of a year of releases that all spend the same, one in each period."""
     return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
 
 
@@ -194,6 +194,7 @@ def year_text(parts: tuple[Period, ...], year: str) -> str:
 
 
 def _parts(year: Period, elementary: Length) -> tuple[Period, ...]:
+    """Return the elementary periods of a year. Raises OdError unless there are several."""
     parts = year.parts(elementary)
     if len(parts) < 2:
         raise OdError(

@@ -3,8 +3,7 @@
 A release protects the change from one input to a neighbouring input. Which inputs are neighbours follows from the
 privacy unit and from the public rules by which records are counted. For example, a record may no longer be counted if
 it is replaced by one with an unlisted zone or another category. This module is the only definition of neighbours. The
-plan, the sensitivities, the certificate and the tests use it. ``docs/explanation/privacy.md`` explains the relation in
-words.
+plan, the sensitivities, the certificate and the tests use it. ``docs/explanation/privacy.md`` explains it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Define what the plans of all kinds of releases share: steps with their charges, and the count of uncounted trips.
 
-A step is one vector query to which noise is added. A plan has the steps of a release, in their order, and what they
-cost.
+A step is one vector query to which noise is added. A plan has the steps of a release, in order, and their cost.
 
 For unit ``user_year``, a release may also measure how many trips the contribution bounds leave out, as one noisy
 number, whose charges add up over a year in full; see ``docs/explanation/person-year.md``.
@@ -101,7 +100,7 @@ class GaussianStep(Step):
 
     @property
     def rho(self) -> Fraction:
-        """The charge, exact."""
+        """Exact rho of one draw of the noise."""
         return Fraction(self.sensitivity_squared) / (2 * self.variance)
 
     @cached_property
@@ -238,7 +237,7 @@ class Plan(ABC):
 
     @abstractmethod
     def verdicts(self) -> list[str]:
-        """Return sentences on what the noise allows to be read: one per measured level, or per noise distribution.
+        """Return sentences on which numbers can be read despite the noise, one per level or noise distribution.
 
         They follow from the plan alone, and hold for every input. Numbers are rounded to the weaker statement.
         """
@@ -257,7 +256,7 @@ class Plan(ABC):
 
     @cached_property
     def stored_facts(self) -> dict[str, Any]:
-        """The facts as they are read back from JSON, to be compared with those of many releases."""
+        """The facts after a round trip through JSON, to be compared with the facts of many releases."""
         facts: dict[str, Any] = json.loads(json.dumps(self.facts()))
         return facts
 
@@ -310,7 +309,7 @@ class PlannedRelease(ABC):
         return f"<table>{rows}</table>"
 
     def _summary(self) -> dict[str, str]:
-        """Return what the release is, what it promises, its levels and how to read it: texts by their names."""
+        """Return texts by name: the release, its promise, its levels, and the calls that read it."""
         what, levels, reading = self._described()
         guarantee, unit = "none, because its noise is not of this library", self.plan.unit
         if self.has_guarantee:
@@ -320,7 +319,7 @@ class PlannedRelease(ABC):
 
     @abstractmethod
     def _described(self) -> tuple[str, str, str]:
-        """Return in words what the release is, which levels it has, and the calls that read it."""
+        """Return three texts: what the release is, its levels, and the calls that read it."""
 
     @property
     def has_guarantee(self) -> bool:
@@ -333,7 +332,7 @@ def _digest(facts: dict[str, Any]) -> str:
 
 
 def check_charges(plan: Plan) -> None:
-    """Check the charges of a plan.
+    """Check that the steps of a plan are charged what their noise costs, and the plan what its steps are charged.
 
     Raises:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
@@ -404,7 +403,7 @@ class Uncounted:
 
     @property
     def sentence(self) -> str:
-        """Sentences for the certificate on what is published and what it costs."""
+        """Sentences for the certificate on the published number of uncounted trips and its cost."""
         return (
             "The number of trips that are not counted because of the contribution bounds is published with noise. Of"
             f" each user, at most {self.max_trips} trips of the release are considered. The promise includes this"
@@ -434,7 +433,7 @@ class UncountedStep(GaussianStep):
 
     @property
     def max_trips(self) -> int:
-        """K, the sensitivity."""
+        """K, the largest number of trips of a unit, which is the sensitivity."""
         return math.isqrt(self.sensitivity_squared)
 
     @property
@@ -444,7 +443,7 @@ class UncountedStep(GaussianStep):
 
     @property
     def noise_facts(self) -> dict[str, int | str]:
-        """K, and the facts of a Gaussian step."""
+        """The facts of a Gaussian step, with the sensitivity K."""
         return {"max_uncounted": self.max_trips, **super().noise_facts}
 
 

@@ -59,8 +59,7 @@ class Guarantee:
         rho: rho of zero-concentrated differential privacy; None if the release promises epsilon directly.
         variances: planned variance of the noise of each cell that differs between neighbours, if each differs by one;
             None if that is not so. See :func:`od_core.privacy.privacy_loss.delta_exact`.
-        aside: probability of the outcomes for which ``rho`` promises nothing; 0 unless a cap covers charges with a
-            delta.
+        aside: probability of outcomes for which ``rho`` promises nothing; above 0 if a cap covers charges with a delta.
     """
 
     epsilon: Fraction
@@ -71,19 +70,19 @@ class Guarantee:
 
     @classmethod
     def of(cls, spent: Spent) -> Guarantee:
-        """Return what a release promises that has spent a budget."""
+        """Return the guarantee of a release that spent this budget."""
         if spent.promise is not None:
             return cls(spent.epsilon, spent.delta)
         return cls(spent.epsilon, spent.delta, spent.rho, spent.variances)
 
     @classmethod
     def of_rho(cls, rho: Fraction, delta: Fraction) -> Guarantee:
-        """Return what releases promise together whose rho add up to ``rho``, with epsilon stated at ``delta``."""
+        """Return the joint promise of releases whose rhos sum to ``rho``, with epsilon stated at ``delta``."""
         return cls(epsilon_tight(rho, delta), delta, rho)
 
     @classmethod
     def of_cap(cls, cap: Cap, delta: Fraction) -> Guarantee:
-        """Return what all releases promise together that a cap allows.
+        """Return the joint guarantee of all releases that a cap allows.
 
         A cap in epsilon and delta allows charges with deltas, whose sum d is at most its delta. All other charges have
         a rho, whose sum is at most that of the cap at the rest of its delta. So the rho of the cap bounds all outcomes
@@ -165,6 +164,7 @@ class Guarantee:
         return self._times(periods, periods, periods)
 
     def _times(self, of_epsilon: int, of_rho: int, of_delta: Fraction | int) -> Guarantee | None:
+        """Return the guarantee with multiples of its rho or, without one, of epsilon and delta; None if delta is 1."""
         if self.rho is not None and self.delta > 0 and not self.aside:
             return Guarantee.of_rho(of_rho * self.rho, self.delta)
         delta = of_delta * self.delta
@@ -178,10 +178,10 @@ class Guarantee:
         """
         if self.epsilon > LARGEST_EXPONENT:
             return Fraction(1)
-        whole = exp_above(self.epsilon)
-        if factor >= whole:
+        odds = exp_above(self.epsilon)
+        if factor >= odds:
             return self.delta
-        return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + whole))
+        return max(self.delta, 1 - (1 - self.delta) * (1 + factor) / (1 + odds))
 
 
 def _by_divergence(rho: Fraction) -> Fraction:
@@ -205,15 +205,15 @@ def _by_renyi(rho: Fraction, epsilon: Fraction) -> Fraction:
     middle = max(float(epsilon + rho) / (2 * float(rho)), 1.0)
     if not math.isfinite(middle):
         return Fraction(1)
-    found = Fraction(1)
+    smallest = Fraction(1)
     with decimal.localcontext(decimal.Context(prec=_DIGITS)):
         r, e = as_decimal(rho), as_decimal(epsilon)
         for times in (Decimal("0.6"), Decimal("0.8"), Decimal(1), Decimal("1.1"), Decimal("1.3"), Decimal(2)):
             u = max(Decimal(middle) * times - 1, Decimal("0.001"))  # alpha - 1
             exponent = u * ((1 + u) * r - e) + (1 + u) * (u.ln() - (1 + u).ln()) - u.ln()
             if exponent < 0:
-                found = min(found, Fraction(exponent.exp()) + _GUARD)
-    return found
+                smallest = min(smallest, Fraction(exponent.exp()) + _GUARD)
+    return smallest
 
 
 def _ln_below(value: Fraction) -> Fraction:

@@ -118,10 +118,10 @@ def rho_for_epsilon_exact(
     less = epsilon * (1 - Fraction(1, 2**20))  # so that epsilon_exact, rounded up, does not exceed epsilon
 
     def delta_at(steps: int) -> float:
-        levels = zip(shares, cells, strict=True)
-        return delta_exact(
-            [shifted / (2 * steps * unit * share) for share, shifted in levels for _ in range(shifted)], less
-        )
+        variances: list[Fraction] = []
+        for share, differing in zip(shares, cells, strict=True):
+            variances += differing * [differing / (2 * steps * unit * share)]
+        return delta_exact(variances, less)
 
     slope = max(float((epsilon**2 - tight**2) / (4 * tight)), 1.0)  # d ln delta / d ln rho in a Gaussian's tail
     return _last_within(delta_at, delta, slope, int(tight / unit)) * unit
@@ -163,7 +163,7 @@ def _step(counts: Counter[float]) -> float:
     differ so much that there would be too many points, or if all variances are equal and the values of a cell's loss
     are further apart.
     """
-    mean_square = sum(times / variance for variance, times in counts.items()) / counts.total()
+    mean_square = sum(cells / variance for variance, cells in counts.items()) / counts.total()
     widest = max((_REACH * math.sqrt(variance) + 1) / variance for variance in counts)
     step = max(math.sqrt(mean_square) / 64, widest / 2**13)
     return max(step, 1 / next(iter(counts))) if len(counts) == 1 else step
@@ -194,13 +194,15 @@ def _distribution(variance: float, step: float) -> _Distribution:
     return _Distribution(first, np.asarray(np.bincount(dots, spread), dtype=np.float64), _TAIL)
 
 
-def _sum(one: _Distribution, other: _Distribution) -> _Distribution:
+def _sum(first_term: _Distribution, second_term: _Distribution) -> _Distribution:
     """Return the distribution of the sum of two independent variables, with a tail of 2^-64 cut off on each side."""
-    masses = np.convolve(one.masses, other.masses)
-    left = int(np.searchsorted(np.cumsum(masses), _TAIL))
-    right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
-    kept = masses[left : len(masses) - right]
-    return _Distribution(one.first + other.first + left, kept, one.lost + other.lost + 2 * _TAIL)
+    masses = np.convolve(first_term.masses, second_term.masses)
+    cut_left = int(np.searchsorted(np.cumsum(masses), _TAIL))
+    cut_right = int(np.searchsorted(np.cumsum(masses[::-1]), _TAIL))
+    central = masses[cut_left : len(masses) - cut_right]
+    return _Distribution(
+        first_term.first + second_term.first + cut_left, central, first_term.lost + second_term.lost + 2 * _TAIL
+    )
 
 
 def _times(distribution: _Distribution, times: int) -> _Distribution:
@@ -220,21 +222,21 @@ def _last_within(delta_at: Callable[[int], float], delta: Fraction, slope: float
     """
     low, high = 0, 0  # high is 0 until it is found
     guess, tries = start, 0
-    before: tuple[float, float] | None = None
+    previous: tuple[float, float] | None = None
     while high != low + 1:
-        found = delta_at(guess)
-        if found <= delta:
+        delta_of_guess = delta_at(guess)
+        if delta_of_guess <= delta:
             low = guess
         else:
             high = guess
-        here = math.log(guess), math.log(found / delta)
-        if before is not None:
-            slope = max((here[1] - before[1]) / (here[0] - before[0]), 1.0)
-        before, tries = here, tries + 1
-        wanted = int(guess * math.exp(min(max(-here[1] / slope, -1.0), 1.0)))
+        point = math.log(guess), math.log(delta_of_guess / delta)
+        if previous is not None:
+            slope = max((point[1] - previous[1]) / (point[0] - previous[0]), 1.0)
+        previous, tries = point, tries + 1
+        proposal = int(guess * math.exp(min(max(-point[1] / slope, -1.0), 1.0)))
         if tries > 8:
-            wanted = (low + high) // 2 if high else 2 * low
-        guess = max(low + 1, min(wanted, high - 1) if high else wanted)
+            proposal = (low + high) // 2 if high else 2 * low
+        guess = max(low + 1, min(proposal, high - 1) if high else proposal)
     if low == 0:
         raise OdError("OD-BUDGET-EPSILON", "epsilon is too small for any noise", next_step="raise epsilon or delta")
     return low

@@ -28,8 +28,7 @@ RULES = ("uniform", "geography", "geometric")
 class MinimiseRule:
     """The rule of shares ``minimise``: those that minimise a weighted sum of expected errors.
 
-    The plan of a release replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not
-    above 0.
+    A plan replaces the rule by exact shares. Raises OdError if there is no quantity, or a weight is not above 0.
 
     Attributes:
         weights: name and weight of each quantity; see :class:`od_core.flows.optimal_shares.Quantity`.
@@ -45,11 +44,11 @@ class MinimiseRule:
     @classmethod
     def of(cls, rule: Mapping[str, Any]) -> MinimiseRule:
         """Return the rule that is written as ``{"minimise": quantities}``, a list or a mapping to weights."""
-        stated = rule.get("minimise")
-        if list(rule) != ["minimise"] or not isinstance(stated, (Mapping, list, tuple)):
+        quantities = rule.get("minimise")
+        if list(rule) != ["minimise"] or not isinstance(quantities, (Mapping, list, tuple)):
             message = "shares by name are {minimise: ...} with a list of quantities or their weights"
             raise wrong_budget("OD-BUDGET-SHARES", message)
-        weights = stated if isinstance(stated, Mapping) else dict.fromkeys(map(str, stated), 1)
+        weights = quantities if isinstance(quantities, Mapping) else dict.fromkeys(map(str, quantities), 1)
         return cls(tuple((str(name), exact_fraction("a weight", weight)) for name, weight in weights.items()))
 
 

@@ -1,7 +1,6 @@
 """Compute the noise scale and the threshold of the stability histogram (proof: ``docs/explanation/noise.md``).
 
-Discrete Laplace noise is added to the positive counts alone, and only noisy counts that reach the threshold are
-published.
+Discrete Laplace noise is added to the positive counts alone, and only noisy counts from the threshold are published.
 
 References:
     [boninsegna2025inftda, section 2.1.2] and [bun2019simultaneous].
@@ -56,8 +55,7 @@ def laplace_reach(scale: Fraction) -> int:
 def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:
     """Return the threshold t of the stability histogram: a pair is published if its noisy count is at least t.
 
-    It is the least integer for which, with probability at least 1 - delta, no pair is published that only one unit
-    uses.
+    It is the least integer for which, with probability at least 1 - delta, no pair of only one unit is published.
 
     This holds however the unit's trips, at most the contribution bound m, are distributed over such pairs, and for
     every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair, and each
@@ -78,7 +76,7 @@ def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
     k) is monotone in the scale (it falls for k >= 1 and rises for other k), so the two ends cover all scales between
     them. ``pairs`` is the number of independent draws.
     """
-    return max(_least_reach_at(each, pairs, delta) for each in (scale, scale * (1 + SCALE_SLACK)))
+    return max(_least_reach_at(candidate, pairs, delta) for candidate in (scale, scale * (1 + SCALE_SLACK)))
 
 
 def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:

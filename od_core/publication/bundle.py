@@ -35,7 +35,7 @@ from od_core.files.durable import (
 from od_core.ledger.chain import EntryName
 from od_core.parallel import in_order, meanwhile
 from od_core.publication.certificate import Certificate, certificate_digest
-from od_core.publication.file_formats import is_read_whole, opens, refuse_holes, refuse_unreadable, same_content
+from od_core.publication.file_formats import is_read_whole, opens, refuse_faulty_files, refuse_unreadable, same_content
 from od_core.publication.kind import BundleKind, T
 from od_core.publication.tables import BundleFile
 from od_core.publication.templates import filled, filled_data
@@ -70,16 +70,16 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     if lines is None:
         yield CHECKSUMS, "is missing or cannot be read"
         return
-    stated = stated_digests(folder)
-    if len(stated) < len(lines):
+    digests = stated_digests(folder)
+    if len(digests) < len(lines):
         yield CHECKSUMS, "is damaged"
-    there = {file.name for file in folder.iterdir()} - {CHECKSUMS}
-    for name in sorted({*there, *stated}):
-        if name not in there:
+    present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
+    for name in sorted({*present, *digests}):
+        if name not in present:
             yield name, "is missing"
-        elif name not in stated:
+        elif name not in digests:
             yield name, "does not belong to the bundle"
-        elif not (folder / name).is_file() or file_digest(folder / name) != stated[name]:
+        elif not (folder / name).is_file() or file_digest(folder / name) != digests[name]:
             yield name, "does not match its checksum"
 
 
@@ -104,8 +104,7 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
     """Write all files of a folder to a zip file, and check it.
 
     In the zip file, they are in a folder named after the release, such as ``us_flights_2001-06_r1``. The entries are in
-    the order of names and all have the same time. The same files give the same bytes with the same version of the
-    compressor.
+    the order of names with the same time. The same files give the same bytes with the same compressor.
 
     Raises:
         OSError, OdError: as in :func:`od_core.files.durable.write_checked`; or the zip file does not match the folder.
@@ -135,21 +134,21 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
 
     A file is compared with its checksum in the folder's ``SHA256SUMS`` or, without one, with the file in the folder.
     """
-    stated = stated_digests(folder)
+    digests = stated_digests(folder)
     try:
         with ZipFile(path) as archive:
-            held = {entry.filename: entry for entry in archive.infolist()}
+            entries = {entry.filename: entry for entry in archive.infolist()}
             expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
-            found = [f"{name} is missing from it" for name in sorted(expected.keys() - held.keys())]
-            found += [f"{name} does not belong in it" for name in sorted(held.keys() - expected.keys())]
-            for name in sorted(held.keys() & expected.keys()):
-                if _digest(archive, name) != (stated.get(expected[name].name) or file_digest(expected[name])):
-                    found.append(f"{name} differs from the file in the folder")
-            if list(held) != list(expected) or any(entry.date_time != _NO_TIME for entry in held.values()):
-                found = found or ["its files have a different order or different times"]
+            faults = [f"{name} is missing from it" for name in sorted(expected.keys() - entries.keys())]
+            faults += [f"{name} does not belong in it" for name in sorted(entries.keys() - expected.keys())]
+            for name in sorted(entries.keys() & expected.keys()):
+                if _digest(archive, name) != (digests.get(expected[name].name) or file_digest(expected[name])):
+                    faults.append(f"{name} differs from the file in the folder")
+            if list(entries) != list(expected) or any(entry.date_time != _NO_TIME for entry in entries.values()):
+                faults = faults or ["its files have a different order or different times"]
     except _BROKEN:
-        found = ["it is missing, damaged or not a zip file"]
-    yield from (f"{path.name}: {fault}" for fault in found)
+        faults = ["it is missing, damaged or not a zip file"]
+    yield from (f"{path.name}: {fault}" for fault in faults)
 
 
 def zip_is_sound(release: str, path: Path) -> bool:
@@ -194,8 +193,7 @@ Those of segments are there only with breakdowns."""
 BOUNDARIES = "boundaries.parquet"
 
 _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
-"""Ends of the names of files with text that follows from the certificate and the tables; its wording depends on the
-software version."""
+"""Ends of the names of files with words of the software version about facts of the certificate and the tables."""
 
 _BUNDLE_FORMAT = "bundle_format"
 """Field of the certificate on which files the bundle has. Each version of the software states its own."""
@@ -257,6 +255,7 @@ def staged_folder(write: Callable[[Path], None], target: Path, published: str | 
 
 
 def _other_bundle(changed: list[str], made: Path, public: Path) -> OdError:
+    """Return the OdError for a public bundle that is sound, but differs from the prepared one."""
     now, then = (content.get("od-release") for content in map(_software_of, (made, public)))
     upgraded = now is not None and then is not None and now != then
     return OdError(
@@ -280,22 +279,21 @@ def _is_vouched_for(made: Path, public: Path, published: str | None) -> bool:
 
     If so, the bundles have the same measurements: a certificate names a ledger entry, whose hash covers their digests.
     """
-    facts, stated = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
-    known = {published, *([] if stated is None else [certificate_digest(stated)])}
-    return facts is not None and certificate_digest(facts) in known
+    prepared, in_public = _content(made / CERTIFICATE), _content(public / CERTIFICATE)
+    digests = {published, *([] if in_public is None else [certificate_digest(in_public)])}
+    return prepared is not None and certificate_digest(prepared) in digests
 
 
 def _only_damaged(made: Path, public: Path, changed: list[str]) -> bool:
     """Return whether every differing file of a public bundle is damaged. An intact one may belong to another bundle.
 
-    Only two intact files may differ: the checksums, and a data package that differs only in its entries for damaged
-    files.
+    Only two intact files may differ: the checksums, and a data package that differs only in entries for damaged files.
     """
-    stated = stated_digests(public)
+    digests = stated_digests(public)
 
     def is_damaged(name: str) -> bool:
         file = public / name
-        contradicts = not file.is_file() or (name in stated and file_digest(file) != stated[name])
+        contradicts = not file.is_file() or (name in digests and file_digest(file) != digests[name])
         return (made / name).exists() and (contradicts or not opens(file) or _lacks_rows(made / name, file))
 
     damaged = set(filter(is_damaged, changed))
@@ -311,8 +309,8 @@ def _lacks_rows(made: Path, public: Path) -> bool:
     """
     if made.suffix != ".csv":
         return False
-    there, whole = (Counter(file.read_bytes().split(b"\r\n")) for file in (public, made))
-    return there < whole
+    published_lines, made_lines = (Counter(file.read_bytes().split(b"\r\n")) for file in (public, made))
+    return published_lines < made_lines
 
 
 def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
@@ -338,17 +336,17 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
         return facts
-    made: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
-    if _BUNDLE_FORMAT in made:
-        made[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
-    if _numbers_agree(made, public):
-        made = {name: fact for name, fact in made.items() if name in public}
-        for name in made.keys() & _SENTENCES:
-            stated = public[name]
-            if isinstance(stated, dict) and isinstance(made[name], dict):  # JSON files have sorted names
-                stated = {one: stated[one] for one in made[name] if one in stated} | stated
-            made[name] = stated
-    return cast("Certificate", made)
+    result: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
+    if _BUNDLE_FORMAT in result:
+        result[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
+    if _numbers_agree(result, public):
+        result = {name: fact for name, fact in result.items() if name in public}
+        for name in result.keys() & _SENTENCES:
+            sentences = public[name]
+            if isinstance(sentences, dict) and isinstance(result[name], dict):  # JSON files have sorted names
+                sentences = {key: sentences[key] for key in result[name] if key in sentences} | sentences
+            result[name] = sentences
+    return cast("Certificate", result)
 
 
 @contextmanager
@@ -371,8 +369,8 @@ def bundle_faults(folder: Path) -> Iterator[str]:
     """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
-    there = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
-    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in there if not opens(file))
+    sound = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
+    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in sound if not opens(file))
     if _content(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
@@ -383,8 +381,8 @@ def ledger_entries(releases: Path) -> dict[str, EntryName]:
     for path in sorted(releases.glob(f"*/*/r*/{CERTIFICATE}")):
         with suppress(OSError, ValueError, KeyError, TypeError):  # verification reports faults of bundles
             certificate = json.loads(path.read_text(encoding="utf-8"))
-            named = certificate["ledger"]
-            entries[str(certificate["release"])] = EntryName(int(named["entry"]), str(named["hash"]))
+            entry = certificate["ledger"]
+            entries[str(certificate["release"])] = EntryName(int(entry["entry"]), str(entry["hash"]))
     return entries
 
 
@@ -412,7 +410,7 @@ def write_bundle(
     tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     defined = {file.table.name: file.table for file in tables if file.table is not None}
-    named = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
+    file_names = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
     listed = [
         *tables,
         _words(REPORT, "The release in pictures and tables.", report),
@@ -424,11 +422,11 @@ def write_bundle(
         BundleFile(CERTIFICATE, "The same information for programs.", lambda file: file.write(json_text(certificate))),
         _words(SCHEMA, "JSON Schema of certificates.", schema),
     ]
-    given = {"contents": kind.contents, "certificate": certificate, "files": listed}
-    codebook = filled("codebook.md", **given, tables=named, notes=notes)
+    values = {"contents": kind.contents, "certificate": certificate, "files": listed}
+    codebook = filled("codebook.md", **values, tables=file_names, notes=notes)
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
-    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **given)))
-    written: dict[str, Written] = {}
+    listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
+    written_files: dict[str, Written] = {}
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
@@ -437,14 +435,14 @@ def write_bundle(
         return content
 
     for file, content in zip(listed, in_order(write, listed), strict=True):
-        written[file.name] = content
+        written_files[file.name] = content
         if tell is not None:
-            tell(len(written), len(listed), file.name)
-    refuse_holes(folder, tables)
-    package = json_text(filled_data("datapackage.json", **given, written=written))
-    written[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
+            tell(len(written_files), len(listed), file.name)
+    refuse_faulty_files(folder, tables)
+    package = json_text(filled_data("datapackage.json", **values, written=written_files))
+    written_files[PACKAGE] = _write(folder / PACKAGE, lambda file: file.write(package))
     refuse_unreadable(folder / PACKAGE)
-    checksums = checksum_lines({name: content.digest for name, content in written.items()}).encode()
+    checksums = checksum_lines({name: content.digest for name, content in written_files.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
 
 
@@ -470,15 +468,15 @@ def differing_files(made: Path, public: Path) -> list[str]:
     one_software = _software_of(made) == _software_of(public)
     names = {file.name for file in (*made.iterdir(), *public.iterdir())}
     worded = [] if one_software else [file.name for file in made.iterdir() if file.name.endswith(_WORDED)]
-    apart = {CERTIFICATE, CHECKSUMS, *worded}
-    changed = {name for name in names - apart if not _same(made / name, public / name, one_software=one_software)}
+    excluded = {CERTIFICATE, CHECKSUMS, *worded}
+    changed = {name for name in names - excluded if not _agree(made / name, public / name, one_software=one_software)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
         changed.add(CERTIFICATE)
     faulty = {name for name, _ in faulty_files(public)}
-    return sorted(changed | (faulty & apart) | ({CHECKSUMS} if faulty - apart - changed else set()))
+    return sorted(changed | (faulty & excluded) | ({CHECKSUMS} if faulty - excluded - changed else set()))
 
 
-def _same(file: Path, public: Path, *, one_software: bool) -> bool:
+def _agree(file: Path, public: Path, *, one_software: bool) -> bool:
     """Return whether two files have the same bytes, or the same content if different software wrote them."""
     if not (file.is_file() and public.is_file()):
         return False
@@ -487,7 +485,8 @@ def _same(file: Path, public: Path, *, one_software: bool) -> bool:
     is_other = file.suffix in (".xlsx", ".gpkg")  # their library is not known
     is_other |= file.suffix == ".omx" and not one_software
     with suppress(pa.ArrowException, OSError):  # a Parquet file that cannot be read is damaged
-        is_other |= file.suffix == ".parquet" and len({pq.read_metadata(one).created_by for one in (file, public)}) > 1
+        if file.suffix == ".parquet":
+            is_other |= pq.read_metadata(file).created_by != pq.read_metadata(public).created_by
     return is_other and same_content(file, public)
 
 
@@ -499,8 +498,9 @@ def _certificates_agree(made: Path, public: Path) -> bool:
     new, old = _content(made), _content(public)
     if new is None or old is None:
         return False
-    one_version = len({content.get("software", {}).get("od-release") for content in (new, old)}) == 1
-    return new | {"software": None} == old | {"software": None} if one_version else _numbers_agree(new, old)
+    if len({content.get("software", {}).get("od-release") for content in (new, old)}) > 1:
+        return _numbers_agree(new, old)
+    return bool(new | {"software": None} == old | {"software": None})
 
 
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
@@ -508,8 +508,8 @@ def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
 
     The sentences, the software and the format of the bundle are not compared.
     """
-    apart = (*_SENTENCES, _BUNDLE_FORMAT, "software")
-    return all(made.get(name) == fact for name, fact in public.items() if name not in apart)
+    excluded = (*_SENTENCES, _BUNDLE_FORMAT, "software")
+    return all(made.get(name) == fact for name, fact in public.items() if name not in excluded)
 
 
 def _content(path: Path) -> Any:

@@ -131,8 +131,8 @@ def has_intervals(certificate: Certificate) -> bool:
 
 def confidence(certificate: Certificate) -> str | None:
     """Return the confidence of a release's intervals, such as ``90 %``; None for a release without intervals."""
-    stated = certificate.get("interval")
-    return None if stated is None else f"{float(100 * Fraction(stated)):g} %"
+    stated_confidence = certificate.get("interval")
+    return None if stated_confidence is None else f"{float(100 * Fraction(stated_confidence)):g} %"
 
 
 def certificate_digest(certificate: Certificate) -> str:

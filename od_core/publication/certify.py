@@ -83,13 +83,13 @@ def certificate(
             next_step="use one of the named noise backends",
         )
     plan, spent = release.plan, release.spent
-    planned, own, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
+    planned, of_kind, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
         guarantee["year"] = year_sentence(plan.unit, spent, periods)
-    if "interval" in own and not intervals:
-        own["interval"] = None
-    stated = {
+    if "interval" in of_kind and not intervals:
+        of_kind["interval"] = None
+    facts = {
         "format": kind.format,
         "release": str(key),
         "data_set": data_set,
@@ -124,9 +124,9 @@ def certificate(
         "checks": [asdict(check) for check in checks],
         "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
-        **own,
+        **of_kind,
     }
-    return cast("Certificate", stated)
+    return cast("Certificate", facts)
 
 
 _version = cache(version)
@@ -135,11 +135,11 @@ _version = cache(version)
 
 def software_versions() -> dict[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
-    found = {}
+    versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            found[name] = _version(name)
-    return found
+            versions[name] = _version(name)
+    return versions
 
 
 def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, releases: Path) -> ReleaseContext[R]:
@@ -150,14 +150,14 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
     """
     until = ledger.record(key).entry.number
     balance = ledger.balance(data_set, key.period, until)
-    previous, stated = None, dict[str, Any]()
+    previous, facts = None, dict[str, Any]()
     if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
         newest = max(earlier)
         folder = releases / newest.folder
         try:
-            found: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-            if found["format"] == kind.format:
-                previous, stated = (newest, kind.open(folder)), found
+            certificate: dict[str, Any] = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+            if certificate["format"] == kind.format:
+                previous, facts = (newest, kind.open(folder)), certificate
         except (OdError, OSError, ValueError, KeyError, TypeError):
             raise OdError(
                 "OD-PREVIOUS-ABSENT",
@@ -165,7 +165,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, stated)
+    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, facts)
 
 
 TRIPS_OF_A_PERSON = 40
@@ -220,9 +220,10 @@ def pure_sentences(
 
 
 def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, str]:
-    given = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
+    """Return the sentences of a guarantee by name, without those that the given clauses leave empty."""
+    values = {"unit": unit, "spent": spent, "one": Guarantee.of(spent), "in_words": partial(_in_words, spent=spent)}
     example = {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}
-    filled = filled_data("guarantee.yaml", **given, **example, **clauses)["sentences"]
+    filled = filled_data("guarantee.yaml", **values, **example, **clauses)["sentences"]
     return {name: text for name, text in filled.items() if text}
 
 
@@ -241,8 +242,8 @@ def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:
     """Return a guarantee in words; delta is stated if it is not that of the release."""
     if guarantee is None:
         return "no promise"
-    stated = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
-    return stated if guarantee.delta == spent.delta else f"{stated} with delta {text_above(guarantee.delta, digits=4)}"
+    text = f"epsilon {text_above(guarantee.epsilon, digits=4)}"
+    return text if guarantee.delta == spent.delta else f"{text} with delta {text_above(guarantee.delta, digits=4)}"
 
 
 def promise(guarantee: Mapping[str, str]) -> str:

@@ -45,12 +45,12 @@ class Column:
 
     def bound(self, end: Literal["lower", "upper"]) -> Column:
         """Return the column of the lower or the upper bound of these values."""
-        bound, said = f"{end.capitalize()} bound of", _SENTENCES["bounded"]
+        bound, sentences = f"{end.capitalize()} bound of", _SENTENCES["bounded"]
         return replace(
             self,
             name=f"{self.name}_{end}",
             title=f"{bound} {self.title.lower()}",
-            description=f"{bound} {self.name}. {said}",
+            description=f"{bound} {self.name}. {sentences}",
             required=True,
         )
 
@@ -108,19 +108,18 @@ _SENTENCES = {name: text.format(**_FACTS) for name, text in _DATA["sentences"].i
 
 
 def _text(text: str, **facts: str) -> str:
+    """Return a text of ``tables.yaml`` with the values of the names in braces."""
     return text.format(**_FACTS, **_SENTENCES, **facts)
 
 
 def _column(given: str | Mapping[str, Any], **facts: str) -> Column:
     """Return a column: a common one by its key, one that is like a common one, or one that is written out."""
-    own = dict(_DATA["columns"][given] if isinstance(given, str) else given)
-    like = own.pop("like", None)
-    filled: dict[str, Any] = {
-        name: _text(value, **facts) if isinstance(value, str) else value for name, value in own.items()
-    }
+    fields: dict[str, Any] = dict(_DATA["columns"][given] if isinstance(given, str) else given)
+    like = fields.pop("like", None)
+    fields |= {name: _text(value, **facts) for name, value in fields.items() if isinstance(value, str)}
     if like is not None:
-        return replace(_column(like), **filled)
-    return Column(**{"type": "string", "name": given} | filled)
+        return replace(_column(like), **fields)
+    return Column(**{"type": "string", "name": given} | fields)
 
 
 def public_table(key: str, *, interval: bool = False, distance: bool = False, **facts: str) -> Table:
@@ -128,22 +127,25 @@ def public_table(key: str, *, interval: bool = False, distance: bool = False, **
 
     ``facts`` are the values of names in braces that only this table has.
     """
-    own = _DATA["tables"][key]
-    intervals = own.get("intervals", {}) if interval else {}
-    more = (*intervals.get("columns", ()), *(own.get("distances", ()) if distance else ()))
-    columns = [_column(one, **facts) for one in (*own["columns"], *more)]
-    names = tuple(_text(name, **facts) for name in own["key"])
-    if interval and own.get("bounds"):
-        columns = [each for one in columns for each in (one, *(() if one.name in names else map(one.bound, _ENDS)))]
-    lists = (CodeList(tuple(one["columns"]), one["table"], tuple(one["listed"])) for one in own.get("code_lists", ()))
+    definition = _DATA["tables"][key]
+    intervals = definition.get("intervals", {}) if interval else {}
+    distances = definition.get("distances", ()) if distance else ()
+    listed = (*definition["columns"], *intervals.get("columns", ()), *distances)
+    key_columns = tuple(_text(name, **facts) for name in definition["key"])
+    columns = []
+    for column in (_column(definition_of_column, **facts) for definition_of_column in listed):
+        columns.append(column)
+        if interval and definition.get("bounds") and column.name not in key_columns:
+            columns += map(column.bound, _ENDS)
+    code_lists = definition.get("code_lists", ())
     return Table(
-        _text(own.get("name", key), **facts),
-        _text(own["title"], **facts),
-        _text(own["row"], **facts),
-        _text(intervals.get("absent", own["absent"]), **facts),
+        _text(definition.get("name", key), **facts),
+        _text(definition["title"], **facts),
+        _text(definition["row"], **facts),
+        _text(intervals.get("absent", definition["absent"]), **facts),
         tuple(columns),
-        names,
-        tuple(lists),
+        key_columns,
+        tuple(CodeList(tuple(codes["columns"]), codes["table"], tuple(codes["listed"])) for codes in code_lists),
     )
 
 
@@ -161,8 +163,7 @@ GROUPS_BY_AREA, GROUP_MEASUREMENTS = public_table("groups_by_area"), public_tabl
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:
     """Return the definition of the table of boxes of a grid, with or without the intervals of the trips.
 
-    ``places`` names the places of a trip if the grid is a map, which has two dimensions per place: longitude, then
-    latitude.
+    ``places`` names the places of a trip if the grid is a map, which has a longitude and a latitude for each.
     """
     along = [f"dimension {dimension + 1}" for dimension in range(dimensions)]
     if places:
@@ -173,8 +174,8 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
         for number, words in enumerate(along, start=1)
     )
     boxes, key = public_table("boxes"), tuple(column.name for column in ends)
-    kept = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
-    return replace(boxes, columns=(*ends, *kept), key=key)
+    columns = (column for column in boxes.columns if interval or column not in COUNT_ENDS)
+    return replace(boxes, columns=(*ends, *columns), key=key)
 
 
 def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
@@ -199,13 +200,15 @@ _COMPLETE = ("indicators", "segments")
 """Tables of the database that have all columns, whatever a release has."""
 
 
-def _described(own: Mapping[str, Any]) -> Described:
-    of = own.get("of")
-    whole = None if of is None else public_table(of, interval=of in _COMPLETE, distance=of in _COMPLETE)
-    columns = [*map(_column, own.get("columns", ())), *(() if whole is None else whole.columns)]
-    texts = {column.name: column.description for column in columns} | own.get("also", {})
-    return Described(own["text"] if whole is None or "text" in own else whole.row, texts)
+def _described(definition: Mapping[str, Any]) -> Described:
+    """Return the description of a table of the database, which may have the columns of a public table (``of``)."""
+    original = definition.get("of")
+    all_columns = original in _COMPLETE
+    table = None if original is None else public_table(original, interval=all_columns, distance=all_columns)
+    columns = [*map(_column, definition.get("columns", ())), *(() if table is None else table.columns)]
+    texts = {column.name: column.description for column in columns} | definition.get("also", {})
+    return Described(definition["text"] if table is None or "text" in definition else table.row, texts)
 
 
-DATABASE = {name: _described(own) for name, own in _DATA["database"].items()}
+DATABASE = {name: _described(definition) for name, definition in _DATA["database"].items()}
 """Description of each table or view of the database, by name."""

@@ -35,11 +35,12 @@ def set_comments(connection: duckdb.DuckDBPyConnection) -> None:
     """
     views = {name for (name,) in connection.execute("SELECT view_name FROM duckdb_views()").fetchall()}
     query = "SELECT table_name, list(column_name) FROM duckdb_columns() WHERE NOT internal GROUP BY ALL"
-    for name, present in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
+    for name, column_names in connection.execute(f"{query} HAVING count(comment) < count(*)").fetchall():
         if described := DATABASE.get(name):
             texts = {f"{'VIEW' if name in views else 'TABLE'} {name}": described.text}
-            texts |= {f'COLUMN {name}."{one}"': text for one, text in described.columns.items() if one in present}
-            connection.execute("; ".join(f"COMMENT ON {of} IS {quoted_text(text)}" for of, text in texts.items()))
+            comments = ((column, text) for column, text in described.columns.items() if column in column_names)
+            texts |= {f'COLUMN {name}."{column}"': text for column, text in comments}
+            connection.execute("; ".join(f"COMMENT ON {what} IS {quoted_text(text)}" for what, text in texts.items()))
 
 
 FORMAT = 1
@@ -132,8 +133,7 @@ def _storage_number(path: Path) -> int:
 def _closed_to_writers(database: Path) -> Iterator[None]:
     """Keep other programs from writing to the database while this context lasts. They may read it.
 
-    A write-ahead log beside the database holds rows that a program committed before it was killed. They are moved into
-    the database first.
+    A write-ahead log beside the database, with rows that a killed program had committed, is first moved into it.
     """
     if not database.exists():
         yield
@@ -249,8 +249,8 @@ def named_releases(connection: duckdb.DuckDBPyConnection, tables: Sequence[str] 
 
 def _present(connection: duckdb.DuckDBPyConnection, tables: Sequence[str]) -> list[str]:
     """Return the given tables that exist in the database; the tables of a kind that was never stored do not."""
-    there = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
-    return [table for table in tables if table in there]
+    existing = {name for (name,) in connection.execute("SELECT table_name FROM duckdb_tables()").fetchall()}
+    return [table for table in tables if table in existing]
 
 
 def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -> bool:
@@ -261,11 +261,11 @@ def _holds(connection: duckdb.DuckDBPyConnection, table: str, key: ReleaseKey) -
 def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str, rows: Rows) -> bool:
     """Return whether the stored rows of a release differ from ``rows``; their order is ignored. Reads ``rows`` once."""
     connection.register("new_rows", rows)
-    both = (
+    counts = (
         f"SELECT *, 1 AS copies FROM new_rows UNION ALL BY NAME"  # noqa: S608  # names in the code
         f" SELECT * EXCLUDE release, -1 AS copies FROM {table} WHERE release = ?"
     )
-    query = f"SELECT * EXCLUDE copies FROM ({both}) GROUP BY ALL HAVING sum(copies) <> 0 LIMIT 1"  # noqa: S608
+    query = f"SELECT * EXCLUDE copies FROM ({counts}) GROUP BY ALL HAVING sum(copies) <> 0 LIMIT 1"  # noqa: S608
     differing = connection.execute(query, [str(key)]).fetchall()
     connection.unregister("new_rows")
     return bool(differing)
@@ -274,8 +274,8 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
     """Add rows of a release to a table."""
     connection.register("new_rows", rows)
-    named = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
-    connection.execute(f"INSERT INTO {table} BY NAME {named}")
+    query = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
+    connection.execute(f"INSERT INTO {table} BY NAME {query}")
     connection.unregister("new_rows")
 
 
@@ -328,9 +328,9 @@ def _locked(name: str) -> OdError:
 def refuse_newer(connection: duckdb.DuckDBPyConnection, name: str) -> None:
     """Raise OdError if a newer version of this software wrote the database with the file name ``name``."""
     if _present(connection, ["format"]):
-        found = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
-        if found is not None and found > FORMAT:
-            raise _newer(f"{name} has format {found}, and this od-release reads up to format {FORMAT}", "od-release")
+        newest = connection.execute("SELECT max(version) FROM format").fetchall()[0][0]
+        if newest is not None and newest > FORMAT:
+            raise _newer(f"{name} has format {newest}, and this od-release reads up to format {FORMAT}", "od-release")
 
 
 def refuse_newer_duckdb(error: duckdb.Error, name: str) -> None:

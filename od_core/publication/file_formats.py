@@ -106,9 +106,9 @@ def _geopackage(path: Path) -> Iterator[sqlite3.Connection]:
 
 def same_content(file: Path, other: Path) -> bool:
     """Return whether two files of a format in :data:`CONTENTS` have equal content, whatever software wrote them."""
-    read = CONTENTS[file.suffix]
+    content_of = CONTENTS[file.suffix]
     try:
-        return bool(read(file) == read(other))
+        return bool(content_of(file) == content_of(other))
     except Exception:  # noqa: BLE001  # any exception of a library means that a file is damaged
         return False
 
@@ -124,12 +124,13 @@ def _statements(path: Path) -> list[str]:
 
 
 def _arrays(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
+    """Return the arrays of an OpenMatrix file by path, as type, shape and bytes."""
     require("bundle")
     import openmatrix
 
     with openmatrix.open_file(str(path)) as file:
-        read = {node._v_pathname: node.read() for node in file.walk_nodes("/", "Array")}
-    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in read.items()}
+        arrays = {node._v_pathname: node.read() for node in file.walk_nodes("/", "Array")}
+    return {name: (array.dtype.str, array.shape, array.tobytes()) for name, array in arrays.items()}
 
 
 _OPENERS: dict[str, Callable[[Path], object]] = {
@@ -170,10 +171,10 @@ _TRIPS = ("trips", "count", "OBS_VALUE")
 """Columns whose sum a fault states."""
 
 
-def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
+def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
     """Yield the name of each file that has other rows or columns than the bundle's tables, and the fault in words.
 
-    Of the files of its kind, those without rows are not read.
+    Files for which neither a table nor rows are defined are not read.
     """
     import duckdb  # takes a third of a second
 
@@ -189,19 +190,19 @@ def holes(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]
 
 
 def is_read_whole(file: BundleFile) -> bool:
-    """Return whether :func:`holes` reads a file to its end. It does not if rows are only counted."""
+    """Return whether :func:`faulty_files` reads a file to its end. It does not if rows are only counted."""
     compared = (file.table is not None or file.rows is not None) and not callable(file.rows)
     return compared and Path(file.name).suffix in _READ_WHOLE
 
 
-def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
-    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`holes`."""
-    if found := dict(holes(folder, files)):
-        for name in found:
+def refuse_faulty_files(folder: Path, files: Sequence[BundleFile]) -> None:
+    """Raise OdError if a file cannot be read, or does not have the rows of the tables; see :func:`faulty_files`."""
+    if faults := dict(faulty_files(folder, files)):
+        for name in faults:
             refuse_unreadable(folder / name)  # a fault of the disk and not of the rows
         raise OdError(
             "OD-BUNDLE-INCOMPLETE",
-            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, found.items()))}",
+            f"files of the bundle do not have the rows of its tables: {'; '.join(map(' '.join, faults.items()))}",
             next_step="nothing was published: report this as a defect of od-release, and run the release again with a"
             " version that mends it, which draws no new noise",
             spent=STAYS_CHARGED,
@@ -209,6 +210,7 @@ def refuse_holes(folder: Path, files: Sequence[BundleFile]) -> None:
 
 
 def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) -> str | None:
+    """Return the fault of a file, in words; None if its rows are those of the tables of the bundle."""
     path = folder / file.name
     try:
         with shared.cursor() as connection:
@@ -220,33 +222,37 @@ def _fault(shared: duckdb.DuckDBPyConnection, folder: Path, file: BundleFile) ->
 def _difference(connection: duckdb.DuckDBPyConnection, path: Path, file: BundleFile) -> str | None:
     """Return in words how the rows of a file differ from those it must have; None if they do not."""
     names = None if file.table is None else [column.name for column in file.table.columns]
-    due = file.rows() if callable(file.rows) else file.rows
-    read = _ROWS[path.suffix](path)
-    found, held = read if isinstance(read, tuple) else (read.schema.names, read)
-    if due is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
-        due = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
+    expected_rows = file.rows() if callable(file.rows) else file.rows
+    contents = _ROWS[path.suffix](path)
+    columns, rows = contents if isinstance(contents, tuple) else (contents.schema.names, contents)
+    if expected_rows is None and path.suffix == ".csv" and path.with_suffix(".parquet").exists():
+        expected_rows = f"SELECT {', '.join(map(quoted_name, names or []))} FROM {quoted_name(path.stem)}"  # noqa: S608
     types: dict[str, str] = {}
-    if isinstance(due, str):
-        relation = connection.sql(due)
+    if isinstance(expected_rows, str):
+        relation = connection.sql(expected_rows)
         types = dict(zip(relation.columns, map(str, relation.types), strict=True))
     names = names or [*types]
-    if found and names and found != names:
-        return f"has the columns {', '.join(found)} instead of {', '.join(names)}"
-    if isinstance(held, pa.Table) and not held.column_names:  # of no rows, so that their columns are unknown
-        held = "(SELECT 1 WHERE false)"
-    if isinstance(held, pa.Table | pa.RecordBatchReader):
-        connection.register("held", held)
-        held = "held"
+    if columns and names and columns != names:
+        return f"has the columns {', '.join(columns)} instead of {', '.join(names)}"
+    if isinstance(rows, pa.Table) and not rows.column_names:  # of no rows, so that their columns are unknown
+        rows = "(SELECT 1 WHERE false)"
+    if isinstance(rows, pa.Table | pa.RecordBatchReader):
+        connection.register("held", rows)
+        rows = "held"
     trips = next((name for name in _TRIPS if name in types), None)
-    there = _summary(connection, f"FROM {held}", types if found else {}, trips if found else None)
-    expected = _summary(connection, due, types, trips) if isinstance(due, str) else (due, None, None)
-    if due is None or there == expected or there[0] == expected[0] == 0:
+    actual = _summary(connection, f"FROM {rows}", types if columns else {}, trips if columns else None)
+    expected = (
+        _summary(connection, expected_rows, types, trips)
+        if isinstance(expected_rows, str)
+        else (expected_rows, None, None)
+    )
+    if expected_rows is None or actual == expected or actual[0] == expected[0] == 0:
         return None
-    if there[:2] == expected[:2]:
-        return f"has {there[0]:,} rows, but other values"
+    if actual[:2] == expected[:2]:
+        return f"has {actual[0]:,} rows, but other values"
     has, lacks = (
         f"{rows:,} rows" + ("" if trips is None else f" and {total or 0:,} trips")
-        for rows, total, _ in (there, expected)
+        for rows, total, _ in (actual, expected)
     )
     return f"has {has} instead of {lacks}"
 
@@ -295,7 +301,7 @@ def _read_matrices(path: Path) -> pa.RecordBatchReader:
         for name, values in matrices.items():
             listed = ~np.isnan(values) & (matrices["trips"] != 0) if values.dtype.kind == "f" else values != 0
             cells = np.nonzero(listed)
-            sides = [one.take(pa.array(cell)) for one, cell in zip(codes, cells, strict=True)]
+            sides = [codes_of_side.take(pa.array(cell)) for codes_of_side, cell in zip(codes, cells, strict=True)]
             yield pa.record_batch([pa.repeat(name, len(cells[0])), *sides, values[cells].astype(np.float64)], names)
             yield pa.record_batch([[name], [""], [""], [float(values.size)]], names)
 
@@ -328,7 +334,7 @@ def _sheet_rows(name: str, part: bytes) -> pa.Table:
         texts = pc.replace_substring(texts, code, sign)
     if b"_x" in part:
         coded = re.compile("_x([0-9A-Fa-f]{4})_")
-        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), one) for one in texts.to_pylist()])
+        texts = pa.array([coded.sub(lambda found: chr(int(found[1], 16)), text) for text in texts.to_pylist()])
     sides = [texts.take(np.arange(column, len(cells), len(columns))) for column in range(len(columns))]
     return pa.table([pa.repeat(name, len(rows)), *sides], ["sheet", *columns])
 
@@ -357,7 +363,9 @@ def _read_geopackage(path: Path) -> pa.Table:
 
 def _read_code_lists(path: Path) -> pa.Table:
     lists = json.loads(path.read_bytes())["data"]["codelists"]
-    return pa.Table.from_pylist([{"list": one["id"], "code": code["id"]} for one in lists for code in one["codes"]])
+    return pa.Table.from_pylist(
+        [{"list": code_list["id"], "code": code["id"]} for code_list in lists for code in code_list["codes"]]
+    )
 
 
 def _read_structure(path: Path) -> pa.Table:
@@ -378,8 +386,8 @@ def _read_structure(path: Path) -> pa.Table:
 
 def _read_atlas(path: Path) -> pa.Table:
     """Return the flows of the page at its finest level, from the layout that ``atlas/src/columns.ts`` describes."""
-    found = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
-    content = gzip.decompress(base64.b64decode(found[1] if found else b""))
+    match = re.search(rb'<script type="text/plain" id="data">([^<]*)</script>', path.read_bytes())
+    content = gzip.decompress(base64.b64decode(match[1] if match else b""))
     end = 4 + int.from_bytes(content[:4], "little")
     header: dict[str, Any] = json.loads(content[4:end])
     start = end + -end % 8

@@ -32,8 +32,8 @@ def rounded(value: float) -> str:
     size = abs(value)
     if size == 0:
         return "0"
-    places = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 1 else 3
-    return f"{value:,.{places}f}"
+    whole_digits = sum(size >= bound for bound in (1, 10, 100))
+    return f"{value:,.{3 - whole_digits}f}"
 
 
 def percent(share: float) -> str:

@@ -34,8 +34,8 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
     """Return the certificate and the named tables of a bundle. Raises OdError if a file is missing or unreadable."""
     folder = Path(bundle)
     try:
-        stated: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        return stated, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
+        certificate: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
+        return certificate, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 
@@ -135,6 +135,6 @@ def damaged(key: ReleaseKey, fault: str) -> OdError:
 
 def lost(keys: Sequence[ReleaseKey]) -> OdError:
     """Return the OdError for published releases whose bundles are missing."""
-    named = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
+    bundles = f"the bundle of {keys[0]} is" if len(keys) == 1 else f"the bundles of {', '.join(map(str, keys))} are"
     step = REPAIR if len(keys) == 1 else f"for each: {REPAIR}"
-    return OdError("OD-BUNDLE-ABSENT", f"{named} missing, although published", next_step=step)
+    return OdError("OD-BUNDLE-ABSENT", f"{bundles} missing, although published", next_step=step)

@@ -26,7 +26,7 @@ class BundleFile:
         table: definition of the table in the file; None if the file contains no table.
         rows: rows that the file must have: an SQL query of the bundle's Parquet tables, which are named after their
             files; or a function that returns such a query, or the number of the rows. By default, a CSV file has the
-            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.holes`.
+            rows of the Parquet file of the same name. See :func:`od_core.publication.file_formats.faulty_files`.
     """
 
     name: str
@@ -45,8 +45,8 @@ def public_files(
     """
 
     def arrow() -> pa.Table:
-        made = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
-        return made.replace_schema_metadata(None)
+        table = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
+        return table.replace_schema_metadata(None)
 
     return [
         BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow().to_pandas(), file), table),
@@ -65,7 +65,7 @@ def write_csv(table: pd.DataFrame, file: BinaryIO) -> None:
 
 
 def schema_of(table: Table) -> pa.Schema:
-    """Return the columns of a table in Arrow."""
+    """Return the Arrow schema of a public table."""
     types = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
     return pa.schema([(column.name, types[column.type]) for column in table.columns])
 
@@ -85,10 +85,10 @@ def areas_table(geography: Geography) -> pa.Table:
     """
     rows: list[dict[str, Any]] = []
     for level, (name, areas) in enumerate(zip(geography.level_names, geography.codes, strict=True)):
-        above = [None] if level == 0 else [geography.codes[level - 1][of] for of in geography.parents[level]]
-        own = {"geography": geography.digest, "level": level, "level_name": name}
+        above = [None] if level == 0 else [geography.codes[level - 1][number] for number in geography.parents[level]]
+        common = {"geography": geography.digest, "level": level, "level_name": name}
         for position, (area, parent) in enumerate(zip(areas, above, strict=True)):
-            rows.append(own | {"area": area, "parent": parent, "position": position})
+            rows.append(common | {"area": area, "parent": parent, "position": position})
     fields = {name: pa.int64() if name in ("level", "position") else pa.string() for name in rows[0]}
     table = pa.Table.from_pylist(rows, schema=pa.schema(fields))
     if geography.names is not None:
@@ -110,13 +110,13 @@ def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     rows: list[dict[str, Any]] = []
     coarser = map(as_wkb, dissolved(geography)[:-1])
     of_areas = geography.names or geography.codes
-    named = names and geography.names is not None
+    has_names = names and geography.names is not None
     for level, shapes in [*enumerate([*coarser, geography.boundaries], start=1)][::-1]:
-        own = {"geography": geography.digest, "level_name": geography.level_names[level]}
+        common = {"geography": geography.digest, "level_name": geography.level_names[level]}
         for area, label, shape in zip(geography.codes[level], of_areas[level], shapes or (), strict=True):
             if shape is not None:
-                rows.append(own | {"area": area, "name": label or None, "geometry": shape})
-    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if named else []))]
+                rows.append(common | {"area": area, "name": label or None, "geometry": shape})
+    text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if has_names else []))]
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
@@ -144,18 +144,18 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
 
     The table may have several geographies, and their boundaries. It does not contain the unknown zone and the version.
     """
-    mine = areas[areas["geography"] == digest].sort_values(["level", "position"])
-    levels = [level for _, level in mine.groupby("level")]
+    of_geography = areas[areas["geography"] == digest].sort_values(["level", "position"])
+    levels = [level for _, level in of_geography.groupby("level")]
     codes, zones = tuple(tuple(level["area"]) for level in levels), levels[-1]
     parents = [np.empty(0, dtype=np.int32)]
     for above, level in zip(codes, levels[1:], strict=False):
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
     coordinates = boundaries = names = None
-    if {*COORDINATES} <= {*mine.columns} and zones[list(COORDINATES)].notna().any(axis=None):
+    if {*COORDINATES} <= {*of_geography.columns} and zones[list(COORDINATES)].notna().any(axis=None):
         coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
-    if BOUNDARY in mine.columns and zones[BOUNDARY].notna().any():
+    if BOUNDARY in of_geography.columns and zones[BOUNDARY].notna().any():
         boundaries = tuple(zones[BOUNDARY].where(zones[BOUNDARY].notna(), None))
-    if "name" in mine.columns and mine["name"].notna().any():
+    if "name" in of_geography.columns and of_geography["name"].notna().any():
         names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
         levels=tuple(level["level_name"].iloc[0] for level in levels[1:]),

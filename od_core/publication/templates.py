@@ -104,9 +104,10 @@ def _environment(ending: str) -> Environment:
         keep_trailing_newline=True,
         auto_reload=False,
     )
-    written = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
-    environment.filters |= {each.__name__: each for each in (*written, float_above, promise_text, sentence)}
+    functions = (formats.number, formats.signed, formats.rounded, formats.percent, formats.fixed, formats.part_of)
+    environment.filters |= {function.__name__: function for function in (*functions, promise_text, sentence)}
     environment.filters |= {
+        "float_above": float_above,
         "above": text_above,
         "below": text_below,
         "fraction": Fraction,
@@ -131,8 +132,8 @@ def filled_markup(name: str, /, **values: object) -> Markup:
 
 def data_address(picture: Markup) -> str:
     """Return a data URL that contains an SVG picture, for programs that accept only the address of a picture."""
-    alone = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return f"data:image/svg+xml;base64,{base64.b64encode(alone.encode()).decode()}"
+    document = str(picture).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return f"data:image/svg+xml;base64,{base64.b64encode(document.encode()).decode()}"
 
 
 def sentence(text: str) -> str:
@@ -176,18 +177,19 @@ def _of_text(text: str) -> Template:
 
 
 def _filled_in(part: Any, values: dict[str, object]) -> Any:
+    """Return a part of the data of a YAML template with its values; see :func:`filled_data`."""
     if isinstance(part, str) and "{" in part:
         lines = (" ".join(line.split()) for line in _of_text(part).render(values).splitlines())
         return "\n".join(filter(None, lines))
     if isinstance(part, _Fact):
         return _environment("yaml").compile_expression(part.expression, undefined_to_none=False)(values)
     if isinstance(part, list):
-        return [_filled_in(one, values) for one in part]
+        return [_filled_in(item, values) for item in part]
     if not isinstance(part, dict):
         return part
-    made: dict[str, Any] = {}
-    for name, one in part.items():
-        found = _filled_in(one, values | made)
-        if found is not None or not isinstance(one, _Fact):
-            made[name] = found
-    return made
+    filled: dict[str, Any] = {}
+    for name, item in part.items():
+        value = _filled_in(item, values | filled)
+        if value is not None or not isinstance(item, _Fact):
+            filled[name] = value
+    return filled

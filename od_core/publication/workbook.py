@@ -88,6 +88,7 @@ def _cell(text: str, style: int) -> str:
 
 
 def _rows(table: pa.Table) -> bytes | memoryview:
+    """Return the rows of a table as the XML of a sheet."""
     if len(table) == 0:
         return b""
     pieces: list[pa.Array] = []

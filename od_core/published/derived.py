@@ -24,7 +24,7 @@ from od_core.flows.publishing.derived_kind import (
     derived_certificate,
     published_source,
 )
-from od_core.flows.publishing.read_bundle import Asked
+from od_core.flows.publishing.read_bundle import ReleaseRequest
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import staged_folder, write_bundle
@@ -76,8 +76,8 @@ def publish_derived(kind: DerivedKind[Any], releases: Path, keys: Sequence[Relea
         )
     flows, name = kind.derived(by_name(sources)), f"{keys[0].release}_{kind.name}"
     make_folder(releases)
-    held = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
-    with locked(releases / f".{name}.lock", held, seconds=_LOCK_SECONDS):
+    busy = OdError("OD-DERIVED-LOCKED", f"another process publishes {name}", next_step="try again when it has finished")
+    with locked(releases / f".{name}.lock", busy, seconds=_LOCK_SECONDS):
         key = _revision(kind, releases, ReleaseKey(name, period), [source.facts() for source in sources])
         certificate, folder = derived_certificate(kind, key, flows, sources), releases / key.folder
         is_new = not folder.exists()
@@ -99,8 +99,8 @@ def newest_revisions(releases: Path, series: str) -> list[ReleaseKey]:
 
     A release of which only the zip file is there was published, too: to leave it out would choose other releases.
     """
-    known = sorted({*published_bundles(releases), *zipped_bundles(releases)})
-    newest = {key.period: key for key in known if key.release == series}
+    keys = sorted({*published_bundles(releases), *zipped_bundles(releases)})
+    newest = {key.period: key for key in keys if key.release == series}
     if not newest:
         raise _absent(f"no release of {series} is published here", releases)
     return list(newest.values())
@@ -116,13 +116,13 @@ def named_release(releases: Path, name: str, period: str | None = None) -> Relea
     Raises:
         OdError: the key has another form or another period, or no such release of the series is published.
     """
-    asked = Asked.of(name, period, None)
-    if asked.revision is not None:
+    request = ReleaseRequest.of(name, period, None)
+    if request.revision is not None:
         return ReleaseKey.parse(name)
-    found = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
-    if not found:
+    matching = [key for key in newest_revisions(releases, name) if period is None or key.period == period]
+    if not matching:
         raise _absent(f"no release of {name} for {period} is published here", releases)
-    return max(found, key=lambda key: (Period(key.period).end, key.revision))
+    return max(matching, key=lambda key: (Period(key.period).end, key.revision))
 
 
 def _absent(message: str, releases: Path) -> OdError:
@@ -140,15 +140,15 @@ def _revision(kind: DerivedKind[Any], releases: Path, first: ReleaseKey, sources
         if key.release != first.release:
             continue
         with bundle_folder(place) as folder:
-            stated = certificate_of(folder)
-        if stated.get("format") != kind.format:
+            certificate = certificate_of(folder)
+        if certificate.get("format") != kind.format:
             raise OdError(
                 "OD-DERIVED-NAME",
                 f"{key} is a release of a declared series, whose name derived flows need",
                 next_step=f"rename the declared series {key.release}",
             )
         if key.period == first.period:
-            if stated.get("sources") == sources:
+            if certificate.get("sources") == sources:
                 return key
             newest = key.revision
     return ReleaseKey(first.release, first.period, newest + 1)
@@ -164,8 +164,7 @@ def newest_releases(releases: Path, series: str, period: Period) -> list[Release
 def publish_sum(releases: Path, keys: Sequence[ReleaseKey], period: str | None = None) -> PublishedFlows:
     """Publish the sum of releases of flows as a bundle, or return it if it is published already.
 
-    The periods of the releases must follow each other. That of the sum is, by default, the span from the first to the
-    last day of the releases.
+    The periods of the releases must follow each other. By default, that of the sum is their whole span.
 
     Raises:
         OdError: the periods overlap or leave a gap, or as in :func:`publish_derived`.
@@ -190,7 +189,7 @@ def releases_before(releases: Path, key: ReleaseKey, most: int = MOST - 1) -> li
         OdError: no release of the series is published, or two of them overlap.
     """
     begin = Period(key.period).first
-    before = [one for one in newest_revisions(releases, key.release) if Period(one.period).end <= begin]
+    before = [earlier for earlier in newest_revisions(releases, key.release) if Period(earlier.period).end <= begin]
     return ASSISTED.in_sequence(before, None)[-most:] if before and most else []
 
 

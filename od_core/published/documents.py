@@ -76,9 +76,9 @@ class Facts:
         """
         certificate = certificate_of(folder)
         key = ReleaseKey.parse(certificate["release"])
-        stated = stated_digests(folder)
+        digests = stated_digests(folder)
         for name in (CERTIFICATE, PACKAGE):
-            if not (folder / name).is_file() or file_digest(folder / name) != stated.get(name):
+            if not (folder / name).is_file() or file_digest(folder / name) != digests.get(name):
                 raise damaged(key, f"{name} is missing or does not match {CHECKSUMS}")
         bundle_kind_of(certificate)  # refuses an unknown kind
         try:
@@ -107,7 +107,7 @@ class Facts:
 
     @property
     def kind(self) -> BundleKind[Any]:
-        """The kind of the bundle, which says what it has and how derived flows follow from others."""
+        """The kind of the bundle, which knows its files and how derived flows follow from others."""
         return bundle_kind_of(self.certificate)
 
     @property
@@ -141,17 +141,16 @@ class Facts:
     def reach(self) -> int | None:
         """Number that the noise of one measured number of the most detailed level exceeds at most 1 time in 10.
 
-        None for a derived release, because nothing was measured for it, and for boxes whose noise is known only after
-        they are drawn.
+        None for a derived release, for which nothing was measured, and for boxes with noise that a draw determines.
         """
         if self.is_derived:
             return None
-        levels = [one for one in self.plan["steps"] if not one.keys() & {"breakdown", "area_totals"}]
-        step = [one for one in levels if not is_of_uncounted(one)][-1]
+        levels = [step for step in self.plan["steps"] if not step.keys() & {"breakdown", "area_totals"}]
+        step = next(step for step in reversed(levels) if not is_of_uncounted(step))
         if "variance" in step:
             return math.ceil(_REACH * math.sqrt(Fraction(step["variance"])))
-        found = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
-        scale = next(filter(None, found), None)
+        scales = (step.get(name) for name in ("scale", *(f"scale_of_{name}" for name in DETAILED)))
+        scale = next(filter(None, scales), None)
         return None if scale is None else laplace_reach(Fraction(scale))
 
     @property
@@ -161,14 +160,14 @@ class Facts:
 
     @property
     def guess_of_person(self) -> int:
-        """In how many of 100 cases the best guess about all trips of such a person is right, at most."""
+        """Number of cases in 100 in which the best guess about all trips of such a person is right, rounded up."""
         return 100 if self.person is None else of_100(self.person.best_guess())
 
     @cached_property
     def said(self) -> dict[str, str]:
-        """The sentences that several documents state, by name."""
-        given = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
-        return dict(filled_data("disclosure/sentences.yaml", **given))
+        """Sentences that several documents have in common, by name."""
+        values = {"facts": self, "certificate": self.certificate, "trips_of_a_person": TRIPS_OF_A_PERSON}
+        return dict(filled_data("disclosure/sentences.yaml", **values))
 
     def sentence(self, name: str) -> str:
         """Return a sentence of the certificate's guarantee, with a capital letter and a full stop; or an empty text."""
@@ -228,30 +227,27 @@ _TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": 
 
 
 def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
-    """Return what is promised for a privacy unit: by everything that the cap allows, by a year, and by the release.
+    """Return the guarantees for a privacy unit: of everything that the cap allows, of a year, and of the release.
 
     The first is of everything that is public about the unit, if the certificate states the cap. The cap holds for all
     releases of the data set: of all periods under unit ``user``, and otherwise of the period or the year of the unit.
     """
-    own, account, found = guarantee_of(certificate), certificate.get("account"), []
+    guarantee, account, losses = guarantee_of(certificate), certificate.get("account"), list[Loss]()
     unit = certificate["unit"]
     if account is not None:
-        together = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
-        found.append(Loss(together, Guarantee.of_cap(Cap.from_facts(account["cap"]), own.delta)))
+        subject = f"Everything that may be published {_TOGETHER[unit]} under the cap of the data set"
+        losses.append(Loss(subject, Guarantee.of_cap(Cap.from_facts(account["cap"]), guarantee.delta)))
     if unit == "user_year" and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
-        known = (account or {}).get("periods_of_year")
-        periods = known or most_in_a_year(Period(certificate["period"]))
+        periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
         in_full = Fraction(spent["rho_by_level_exact"][-1]) if is_of_uncounted(plan["steps"][-1]) else Fraction(0)
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
         rho = largest_rho([Fraction(spent["rho_exact"]) - in_full] * periods, bound, year) + periods * in_full
-        named = f"A year of {periods} periods, each of them released once like this one,"
-        found.append(Loss(named, Guarantee.of_rho(rho, own.delta)))
-    derived = "sources" in certificate
-    found.append(
-        Loss("These numbers, with the releases that they follow from," if derived else "This release alone", own)
-    )
-    return tuple(found)
+        subject = f"A year of {periods} periods, each of them released once like this one,"
+        losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
+    is_derived = "sources" in certificate
+    subject = "These numbers, with the releases that they follow from," if is_derived else "This release alone"
+    return (*losses, Loss(subject, guarantee))
 
 
 def of_100(probability: Fraction) -> int:
@@ -290,9 +286,9 @@ class Disclosure:
     changed: tuple[str, ...]
 
     def facts(self) -> dict[str, Any]:
-        """Return what was written, ready for JSON."""
-        stated = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
-        return stated | {"changed": [*self.changed]}
+        """Return the key, the folder and the files as a JSON-ready dictionary."""
+        facts = {"release": str(self.key), "folder": str(self.folder), "files": DESCRIPTIONS}
+        return facts | {"changed": [*self.changed]}
 
 
 def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]]:
@@ -310,21 +306,23 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
 
 
 def _documents(facts: Facts) -> dict[str, str]:
-    given = {
+    """Return the text of each disclosure document by its file name."""
+    values = {
         "facts": facts,
         "certificate": facts.certificate,
         "said": facts.said,
         "to_complete": TO_COMPLETE,
         "trips_of_a_person": TRIPS_OF_A_PERSON,
     }
-    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **given)
+    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
     answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
+    entry = filled_data("disclosure/registry-entry.yaml", **values)
     return {
-        REGISTRY: _yaml(filled_data("disclosure/registry-entry.yaml", **given)),
+        REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
         CHECKLIST: checklist_json(facts, checklist),
-        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **given, checklist=checklist, answers=answers),
-        NOTICE: filled("disclosure/notice.html", **given),
-        ASSESSMENT: filled("disclosure/impact-assessment.md", **given, beliefs=_beliefs(facts)),
+        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
+        NOTICE: filled("disclosure/notice.html", **values),
+        ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
         PROVENANCE: _json(provenance(facts)),
     }
 
@@ -336,48 +334,40 @@ def provenance(facts: Facts) -> dict[str, Any]:
         """Return an identifier, in which unusual characters are escaped as in addresses."""
         return f"od:{kind}/{quote(name, safe='/')}"
 
-    given = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
-    stated: dict[str, Any] = filled_data("disclosure/provenance.json", **given)
-    for kind, relations in stated.items():
-        if isinstance(relations, list):  # they have identifiers
-            numbered = {f"_:{kind}{number}": one for number, one in enumerate(relations, start=1)}
-            stated[kind] = {name: {f"prov:{end}": of for end, of in one.items()} for name, one in numbered.items()}
-    return stated
+    values = {"facts": facts, "certificate": facts.certificate, "to_complete": TO_COMPLETE, "id": identifier}
+    document: dict[str, Any] = filled_data("disclosure/provenance.json", **values)
+    for kind, listed in document.items():
+        if isinstance(listed, list):  # relations, which have no names of their own and are numbered
+            relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
+            document[kind] = {f"_:{kind}{number}": relation for number, relation in enumerate(relations, start=1)}
+    return document
 
 
 def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
     """Return the checklist as JSON text, which meets ``nist_checklist.schema.json``."""
-    stated = {
+    items = []
+    for layer in checklist["layers"]:
+        for item in layer["items"]:
+            evidence = [f"certificate.json#{pointer}" for pointer in item["evidence"].split()]
+            documentation = [f"docs/{place}" for place in item["documentation"].split()]
+            entry = {"id": item["id"], "layer": layer["layer"], **item}
+            items.append(entry | {"evidence": evidence, "documentation": documentation})
+    document = {
         "publication": checklist["publication"],
         "doi": "10.6028/NIST.SP.800-226",
         "release": str(facts.key),
         "certificate": certificate_digest(facts.certificate),
-        "items": [
-            {
-                "id": item["id"],
-                "layer": layer["layer"],
-                **item,
-                "evidence": [f"certificate.json#{pointer}" for pointer in item["evidence"].split()],
-                "documentation": [f"docs/{place}" for place in item["documentation"].split()],
-            }
-            for layer in checklist["layers"]
-            for item in layer["items"]
-        ],
+        "items": items,
     }
-    return _json(stated)
+    return _json(document)
 
 
-def _json(stated: dict[str, Any]) -> str:
-    return json.dumps(stated, indent=2, ensure_ascii=False) + "\n"
-
-
-def _yaml(entry: dict[str, Any]) -> str:
-    """Return YAML text in which texts of several lines are blocks, as the registry asks."""
-    return yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+def _json(document: dict[str, Any]) -> str:
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes texts of several lines as blocks."""
+    """Writes texts of several lines as blocks, as the registry asks."""
 
 
 def _text(dumper: _Dumper, text: str) -> yaml.ScalarNode:
@@ -389,7 +379,7 @@ _Dumper.add_representer(str, _text)
 
 def _beliefs(facts: Facts) -> list[list[str]]:
     """Return each prior with its least and largest posterior by each of the losses that bounds beliefs, as text."""
-    bounded = [one.guarantee for one in facts.losses if one.guarantee.odds is not None]
+    bounded = [loss.guarantee for loss in facts.losses if loss.guarantee.odds is not None]
     rows = []
     for prior in PRIORS:
         ranges = [guarantee.posterior(prior) for guarantee in bounded]
@@ -411,24 +401,24 @@ def write_disclosure(bundle: str | Path, folder: Path, *, within: bool = False) 
     are replaced, so complete copies of them.
 
     Raises:
-        OdError: as in :func:`disclosure_documents`; or the folder is a file, or lies in a bundle, whose checksums do
-            not list the documents.
+        OdError: as in :func:`disclosure_documents`; the folder is a file, or lies in a bundle that does not list it.
     """
     key, documents = disclosure_documents(bundle)
-    place = folder / key.folder if within else folder
-    _refuse_unsuitable(place)
-    changed = [name for name, text in documents.items() if write_if_other(place / name, text.encode())]
-    return Disclosure(key, place, tuple(changed))
+    target = folder / key.folder if within else folder
+    _refuse_unsuitable(target)
+    changed = [name for name, text in documents.items() if write_if_other(target / name, text.encode())]
+    return Disclosure(key, target, tuple(changed))
 
 
 def _refuse_unsuitable(folder: Path) -> None:
-    whole = folder.resolve()
+    """Raise OdError if a folder is a bundle or a file, or lies in one."""
+    path = folder.resolve()
     faults = {
         f"{folder} is the folder of a bundle, or lies in one": lambda place: (place / CHECKSUMS).is_file(),
         f"{folder} is a file, or lies below one": Path.is_file,
     }
-    for fault, has_it in faults.items():
-        if any(has_it(place) for place in (whole, *whole.parents)):
+    for fault, is_unsuitable in faults.items():
+        if any(is_unsuitable(place) for place in (path, *path.parents)):
             raise OdError("OD-DISCLOSURE-FOLDER", fault, next_step="name another folder for the documents")
 
 
@@ -453,6 +443,6 @@ def data_contract(bundle: str | Path) -> dict[str, Any]:
             for resource in package["resources"]:
                 if "schema" in resource:  # of a table in several files, it is that of the CSV file
                     tables.setdefault(PurePath(resource["path"]).stem, resource)
-            given = {"certificate": certificate, "package": package, "tables": tables}
-            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **given)
+            values = {"certificate": certificate, "package": package, "tables": tables}
+            contract: dict[str, Any] = filled_data("contract.json", version=ODCS_VERSION, **values)
             return contract

@@ -63,27 +63,27 @@ class Alternative:
 def present(plan: Plan, lost_draws: int = 0) -> Alternative:
     """Return the plan itself as an alternative, to compare others with, none of which includes lost draws."""
     lost = "what lost draws cost is in the promise above, and not in this table" if lost_draws else ""
-    own = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
-    return _costed(plan, plan, own)
+    alternative = Alternative("as released", choice_text(plan.unit), float_above(plan.spent.epsilon), note=lost)
+    return _costed(plan, plan, alternative)
 
 
 def alternatives(plan: Plan) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used."""
-    found = []
+    others = []
     for decision, choice, unit, budget, note in _choices(plan):
         try:
             other = _planned(plan, unit, budget)
             epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
-            found.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
+            others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
         except OdError as error:  # the library has no such release
-            found.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
-    return found
+            others.append(Alternative(decision, choice, note=f"not defined: {error.message}"))
+    return others
 
 
 def choice_text(unit: PrivacyUnit) -> str:
     """Return a privacy unit in a few words."""
     weight = "" if unit.max_weight is None else f" of at most {unit.max_weight} trips"
-    of = {
+    of_unit = {
         "trip": f"one trip{weight}",
         "user": "a user",
         "user_period": "a user in a period",
@@ -93,15 +93,15 @@ def choice_text(unit: PrivacyUnit) -> str:
     trips = "" if unit.kind == "trip" else f", at most {bound} trip{'s' * (bound > 1)}"
     if unit.max_trips_year is not None:
         trips += f" in a period and {unit.max_trips_year} in the year"
-    return f"{of}{trips}, {unit.neighbours}"
+    return f"{of_unit}{trips}, {unit.neighbours}"
 
 
 def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
-    own, noise = _Noise.of(plan), _Noise.of(other)
-    note = "; ".join(filter(None, (stated.note, noise.note)))
-    times = noise.deviation / own.deviation
-    return replace(stated, noise=noise.deviation, times=times, error=noise.error, note=note)
+    own_noise, other_noise = _Noise.of(plan), _Noise.of(other)
+    note = "; ".join(filter(None, (stated.note, other_noise.note)))
+    times = other_noise.deviation / own_noise.deviation
+    return replace(stated, noise=other_noise.deviation, times=times, error=other_noise.error, note=note)
 
 
 def _same_noise(plan: Plan, other: Plan) -> Fraction:
@@ -137,6 +137,7 @@ def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
 
 
 def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
+    """Yield the units that a release could have instead, with a note on each."""
     if unit.kind == "trip":
         for most in TRIPS_OF_A_USER if unit.max_weight is None else ():
             yield PrivacyUnit("user", unit.neighbours, "user", most), "needs a user id; further trips are not counted"
@@ -155,7 +156,7 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
 
 
 def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield half and double the contribution bound, where there is one."""
+    """Yield the alternatives of :func:`_choices` with half and double the contribution bound, where there is one."""
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         note = "fewer trips are counted" if other < bound else "more trips are counted"
@@ -171,32 +172,31 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
 
 def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
     """Return the plan of a release with the same public facts, but another unit and budget."""
-    given: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
+    options: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
     if isinstance(plan, GroupSizePlan):
         frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
-        given |= {"mechanism": plan.mechanism, "top_code": top_code}
-        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **given)
+        options |= {"mechanism": plan.mechanism, "top_code": top_code}
+        return plan_group_sizes(frame.geography, frame.groups, budget=budget, **options)
     if isinstance(plan, StopsPlan):
-        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **given)
+        return plan_stops(plan.map or plan.grid, budget=budget, mechanism=plan.mechanism, **options)
     if not isinstance(plan, ReleasePlan):
         raise OdError(
             "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    given |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
-    given |= {"bands": plan.bands, "segments": plan.segments}
-    given["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
-    given["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
+    options |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
+    options |= {"bands": plan.bands, "segments": plan.segments}
+    options["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
+    options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
     shares = budget.shares
     if isinstance(shares, tuple) and shares[0] != "geometric":
         # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
-        by_rule = replace(budget, shares=None)
-        listed = plan_release(plan.tree.origin, budget=by_rule, **given)
-        wanted = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
-        if wanted == len(shares) + 1:
-            shares = (Fraction(1, wanted), *(share * (wanted - 1) / wanted for share in shares))
-        elif wanted == len(shares) - 1:
+        listed = plan_release(plan.tree.origin, budget=replace(budget, shares=None), **options)
+        levels = listed.tree.depth + (0 if listed.publishes_total and listed.segments is None else 1)
+        if levels == len(shares) + 1:
+            shares = (Fraction(1, levels), *(share * (levels - 1) / levels for share in shares))
+        elif levels == len(shares) - 1:
             shares = tuple(share / sum(shares[1:]) for share in shares[1:])
-    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **given)
+    return plan_release(plan.tree.origin, budget=replace(budget, shares=shares), **options)
 
 
 @dataclass(frozen=True)
@@ -218,6 +218,7 @@ class _Noise:
 
     @classmethod
     def of(cls, plan: Plan) -> _Noise:
+        """Return the noise of the most detailed table of a plan."""
         if isinstance(plan, ReleasePlan) and not plan.has_threshold:
             variance = plan.step(plan.tree.depth).variance
             return cls(variance, math.sqrt(variance), plan.expected_errors[-1])
@@ -257,12 +258,12 @@ class Explanation:
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences: what was ``protected`` and ``spent``, and what the bounds on beliefs mean (``statement``)."""
-        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.yaml", **given))
+        values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.yaml", **values))
 
     def losses(self) -> list[dict[str, Any]]:
-        """Return what everything that may be published about a unit promises, and then less, down to this release."""
-        return [{"of": one.of, **_promised(one.guarantee)} for one in self.facts.losses]
+        """Return the guarantees for a unit: first of everything that may be published, last of this release alone."""
+        return [{"of": loss.of, **_promised(loss.guarantee)} for loss in self.facts.losses]
 
     def beliefs(self) -> list[dict[str, float]]:
         """Return, for each prior, the least and the largest posterior, and how often the best guess is right."""
@@ -285,8 +286,8 @@ class Explanation:
 
     def to_facts(self) -> dict[str, Any]:
         """Return the whole explanation as a JSON-ready dictionary."""
-        given = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
-        return dict(filled_data("explanation.json", explanation=self, **given))
+        values = {"facts": self.facts, "certificate": self.facts.certificate, "balance": self.balance}
+        return dict(filled_data("explanation.json", explanation=self, **values))
 
 
 def explain_release(bundle: str | Path, ledger: Ledger | None = None) -> Explanation:
@@ -312,25 +313,25 @@ def _balance(facts: Facts, ledger: Ledger | None) -> Balance | None:
     """Return the balance with the least remaining rho; None if the ledger is not that of the release."""
     if ledger is None:
         return None
-    own = [(facts.key, facts.certificate.get("ledger"))]
-    named = [(ReleaseKey.parse(source["release"]), None) for source in facts.sources] or own
+    of_release = [(facts.key, facts.certificate.get("ledger"))]
+    releases = [(ReleaseKey.parse(source["release"]), None) for source in facts.sources] or of_release
     try:
-        for key, stated in named:
+        for key, stated_entry in releases:
             entry = ledger.record(key).entry
-            if stated is not None and (entry.number, entry.hash) != (stated["entry"], stated["hash"]):
+            if stated_entry is not None and (entry.number, entry.hash) != (stated_entry["entry"], stated_entry["hash"]):
                 return None
-        found = [ledger.balance(facts.certificate["data_set"], key.period) for key, _ in named]
+        balances = [ledger.balance(facts.certificate["data_set"], key.period) for key, _ in releases]
     except OdError:  # it is the ledger of another project
         return None
-    return min(found, key=lambda balance: balance.left)
+    return min(balances, key=lambda balance: balance.left)
 
 
 def _promised(guarantee: Guarantee | None) -> dict[str, float | None]:
     """Return a promise, and how often a guess between two equally likely cases is right; without a promise, always."""
     if guarantee is None:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
-    stated = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
-    return {name: float_above(value) for name, value in stated.items()}
+    promise = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
+    return {name: float_above(value) for name, value in promise.items()}
 
 
 def _below(value: Fraction) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from od_core.errors import OdError
 from od_core.flows.publishing.derived_kind import ASSISTED, SUMS, DerivedKind
 from od_core.flows.publishing.kind import FLOWS
-from od_core.flows.publishing.read_bundle import Asked, open_flows
+from od_core.flows.publishing.read_bundle import ReleaseRequest, open_flows
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.bundle import CERTIFICATE
@@ -34,14 +34,14 @@ _ALL: tuple[Kind[Any] | DerivedKind[Any], ...] = (*KINDS, SUMS, ASSISTED)
 
 
 def bundle_kind_of(certificate: Certificate) -> Kind[Any] | DerivedKind[Any]:
-    """Return what a certificate is of: a kind of release, or derived flows. Raises OdError if it is unknown."""
-    stated = certificate.get("format")
+    """Return the kind of bundle of a certificate: of releases or of derived flows. Raises OdError if it is unknown."""
+    named_format = certificate.get("format")
     for kind in _ALL:
-        if kind.format == stated:
+        if kind.format == named_format:
             return kind
     raise OdError(
         "OD-CERTIFICATE-FORMAT",
-        f"the certificate states the format {str(stated)[:60]!r}, which this version does not read",
+        f"the certificate states the format {str(named_format)[:60]!r}, which this version does not read",
         next_step="use the version of the software that the certificate names",
     )
 
@@ -67,20 +67,20 @@ def open_release(
             another period or revision than asked for, or is left out, but there are several series; the release in the
             database is not of flows; or the tables and the certificate of the release contradict each other.
     """
-    place, asked = Path(path), Asked.of(release, period, revision)
-    return open_bundle(place, asked)[1] if place.is_dir() or _is_zip(place) else open_flows(place, asked)
+    place, request = Path(path), ReleaseRequest.of(release, period, revision)
+    return open_bundle(place, request)[1] if place.is_dir() or _is_zip(place) else open_flows(place, request)
 
 
 def open_bundle(
-    place: Path, asked: Asked | None = None
+    place: Path, request: ReleaseRequest | None = None
 ) -> tuple[ReleaseKey, Release | DerivedFlows | GroupSizeRelease | StopsRelease]:
     """Return the key and the release of a bundle, a folder or a .zip file; for errors, see :func:`open_release`.
 
-    ``asked`` is the requested series, period and revision, which the bundle must match; by default, any.
+    ``request`` is the requested series, period and revision, which the bundle must match; by default, any.
     """
     with bundle_folder(place) as folder:
         certificate = certificate_of(folder)
-        key = (asked or Asked()).newest([ReleaseKey.parse(certificate["release"])])
+        key = (request or ReleaseRequest()).newest([ReleaseKey.parse(certificate["release"])])
         with refuse_incomplete(named(folder)):
             return key, bundle_kind_of(certificate).open(folder)
 
@@ -121,16 +121,17 @@ def missing_bundles(releases: Path, database: Path | None = None) -> list[Releas
     Raises:
         OdError: the database cannot be read.
     """
-    known = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
-    return sorted(known - published_bundles(releases).keys())
+    keys = {*zipped_bundles(releases), *([] if database is None else stored_releases(database))}
+    return sorted(keys - published_bundles(releases).keys())
 
 
 def _named_after_releases(releases: Path, paths: Iterable[Path]) -> dict[ReleaseKey, Path]:
-    found = {}
+    """Return the paths that are named after releases, by key."""
+    bundles = {}
     for path in paths:
         with suppress(OdError):  # what is not named after a release is not a bundle
-            found[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
-    return dict(sorted(found.items()))
+            bundles[ReleaseKey.parse(path.relative_to(releases).as_posix().removesuffix(".zip"))] = path
+    return dict(sorted(bundles.items()))
 
 
 def published_derived(releases: Path) -> list[ReleaseKey]:

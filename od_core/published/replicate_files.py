@@ -84,13 +84,13 @@ def write_replicates(releases: Path, key: ReleaseKey, number: int, folder: Path)
 
 def _refuse(folder: Path, number: int, values: int) -> None:
     """Raise OdError if a file cannot have so many replicates, or the disk has no room for their values."""
-    there = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    free, each = shutil.disk_usage(there).free, 8 * values + _COLUMN_BYTES
-    most = min(max(free // each - 1, 0), MOST_COLUMNS)
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    free, bytes_of_column = shutil.disk_usage(existing).free, 8 * values + _COLUMN_BYTES
+    most = min(max(free // bytes_of_column - 1, 0), MOST_COLUMNS)
     if not 1 <= number <= most:
         raise OdError(
             "OD-REPLICATES-NUMBER",
-            f"{number:,} replicates cannot be written: they need up to {each * (number + 1) / 1e9:,.1f} GB,"
+            f"{number:,} replicates cannot be written: they need up to {bytes_of_column * (number + 1) / 1e9:,.1f} GB,"
             f" {free / 1e9:,.1f} GB are free for {folder}, and a file has at most {MOST_COLUMNS:,}",
             next_step=f"ask for at most {most:,}, or free space on the disk",
         )
@@ -107,10 +107,10 @@ def write_table(tree: FlowTree, replicates: Replicates, number: int, file: Binar
 
     def batches() -> Iterator[pa.RecordBatch]:
         for first, rows in replicates.blocks(number):
-            here = slice(first, first + rows.shape[1])
+            leaves = slice(first, first + rows.shape[1])
             sides = zip((tree.origin, tree.destination), replicates.ends, strict=True)
-            codes = (pa.DictionaryArray.from_arrays(zones[here], side.code_arrays[-1]) for side, zones in sides)
-            trips = (pa.array(values) for values in (replicates.estimate[here], *rows))
+            codes = (pa.DictionaryArray.from_arrays(zones[leaves], side.code_arrays[-1]) for side, zones in sides)
+            trips = (pa.array(values) for values in (replicates.estimate[leaves], *rows))
             yield pa.RecordBatch.from_arrays([*codes, *trips], schema=schema)
 
     write_batches(

@@ -62,8 +62,7 @@ class SiteDescription:
         contact: address of electronic mail or of the web where readers ask about the releases; None if not stated.
 
     Raises:
-        OdError: an address is not one of the web, nor, for the contact, one of mail; or the title or the publisher has
-            characters that are not printable.
+        OdError: an address is not one of the web (the contact: of mail), or a text has unprintable characters.
     """
 
     title: str
@@ -95,7 +94,7 @@ class SiteDescription:
         return None if self.url is None else self.url.rstrip("/") + "/"
 
     def address(self, file: str, *, within: str = "") -> str:
-        """Return the address of a file of the site: whole if that of the site is known, and otherwise relative.
+        """Return the address of a file of the site: absolute if the site has an address, and otherwise relative.
 
         ``within`` is the folder of the file that states a relative address, with a slash at its end.
         """
@@ -190,7 +189,7 @@ class SiteRelease:
 
 def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
     """Return the last revision of each period of a series, newest period first."""
-    newest = {release.key.period: release for release in sorted(releases, key=lambda one: one.key)}
+    newest = {release.key.period: release for release in sorted(releases, key=lambda release: release.key)}
     return [newest[period] for period in sorted(newest, reverse=True)]
 
 
@@ -231,8 +230,7 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 
     Files that are there already with the same content are left alone, and so are files that are not part of the site. A
     release whose bundle is missing or damaged is left out, and the result says why. Its files that were copied before
-    stay, but no page leads to them. Only with its address, the site has a feed and a site map, which must state whole
-    addresses.
+    stay, but no page leads to them. A feed and a site map, which must state whole addresses, need the site's address.
 
     The releases in ``database``, and those of which only the zip file is there, are known to be published.
 
@@ -253,38 +251,38 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
     bundles = published_bundles(releases)
     faults = {key: fault for key, place in bundles.items() if (fault := _fault(key, place, folder)) is not None}
     left_out = dict(sorted((dict.fromkeys(missing_bundles(releases, database), _MISSING) | faults).items()))
-    found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
-    if not found and left_out:
+    releases_found = [SiteRelease.of(key, place) for key, place in bundles.items() if key not in faults]
+    if not releases_found and left_out:
         raise _left_out(left_out)
-    if not found:
+    if not releases_found:
         raise OdError(
             "OD-RELEASE-ABSENT", "no release is published here", next_step="release a period: od-release run SERIES"
         )
-    pages = dict(_pages(site, found))
-    changed = [name for release in found for name in _copied(release, folder)]
+    pages = dict(_pages(site, releases_found))
+    changed = [name for release in releases_found for name in _copied(release, folder)]
     changed += [name for name, text in sorted(pages.items()) if write_if_other(folder / name, text.encode())]
-    return Site(folder, len(_by_series(found)), len(found), tuple(changed), left_out)
+    return Site(folder, len(_by_series(releases_found)), len(releases_found), tuple(changed), left_out)
 
 
 def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
-    series = [(name, newest_revisions(own)) for name, own in by_series.items()]
+    series = [(name, newest_revisions(of_series)) for name, of_series in by_series.items()]
     yield HOME, filled("site/home.html", site=site, series=series, releases=found)
     yield CATALOGUE, catalogue(site, found)
-    for name, own in by_series.items():
-        yield f"{name}/index.html", series_page(site, name, own)
+    for name, of_series in by_series.items():
+        yield f"{name}/index.html", series_page(site, name, of_series)
     for release in found:
         yield release.croissant, croissant(site, release)
     if site.base is not None:
-        newest = sorted(found, key=lambda one: (one.certificate["measured_at"], one.key), reverse=True)
+        newest = sorted(found, key=lambda release: (release.certificate["measured_at"], release.key), reverse=True)
         yield "feed.atom", filled("site/feed.xml", site=site, newest=newest[:_MOST_ENTRIES])
         yield "sitemap.xml", filled("site/sitemap.xml", site=site, series=series)
 
 
 def _by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
     """Return the releases of each series, by its name. They are in the order of their keys."""
-    return {name: [*own] for name, own in groupby(releases, key=lambda one: one.key.release)}
+    return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
 
 def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
@@ -308,9 +306,9 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
 
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
     """Return the catalogue of releases, which are in the order of their keys, as JSON-LD in the vocabulary DCAT 3."""
-    series = [own[0] for own in _by_series(releases).values()]
-    given = {"site": site, "base": site.base or "", "series": series, "releases": releases}
-    return _json(filled_data("site/catalog.json", **given))
+    series = [of_series[0] for of_series in _by_series(releases).values()]
+    values = {"site": site, "base": site.base or "", "series": series, "releases": releases}
+    return _json(filled_data("site/catalog.json", **values))
 
 
 def croissant(site: SiteDescription, release: SiteRelease) -> str:
@@ -324,11 +322,11 @@ def _json(value: object) -> str:
 
 
 def _left_out(faults: Mapping[ReleaseKey, str]) -> OdError:
-    named = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
+    faulty = ", ".join(f"{key} ({fault})" for key, fault in faults.items())
     is_damaged = any(fault != _MISSING for fault in faults.values())
     return OdError(
         "OD-BUNDLE-DAMAGED" if is_damaged else "OD-BUNDLE-ABSENT",
-        f"the site leaves out published releases: {named}",
+        f"the site leaves out published releases: {faulty}",
         next_step=f"for each: {REPAIR}; then write the site again",
     )
 
@@ -338,22 +336,23 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
 
     Files that were copied to the site before, with the same checksums, are not examined again.
     """
-    stated, target = stated_digests(place), folder / str(key)
-    if not stated:
+    digests, target = stated_digests(place), folder / str(key)
+    if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*stated})):  # pages are made from these at every call
-        if not (place / name).is_file() or file_digest(place / name) != stated.get(name):
+    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*digests})):  # pages are made from these at every call
+        if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)
     if not zipped.is_file():
         return f"{zipped.name} is missing"
-    if not _same(place / CHECKSUMS, target / CHECKSUMS):
+    if not _is_copy(place / CHECKSUMS, target / CHECKSUMS):
         for name, fault in faulty_files(place):
             return f"{name} {fault}"
-    return None if _same(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
+    return None if _is_copy(zipped, zip_beside(target)) else next(zip_faults(place, str(key), zipped), None)
 
 
-def _same(file: Path, other: Path) -> bool:
+def _is_copy(file: Path, other: Path) -> bool:
+    """Return whether the other file exists and has the same content."""
     return other.is_file() and file_digest(other) == file_digest(file)
 
 
@@ -363,19 +362,20 @@ def _copied(release: SiteRelease, folder: Path) -> Iterator[str]:
     The checksums are copied last. Where they are there already, the other files were copied before.
     """
     target, sums = folder / release.folder, release.place / CHECKSUMS
-    if not _same(sums, target / CHECKSUMS):
+    if not _is_copy(sums, target / CHECKSUMS):
         for name in sorted(stated_digests(release.place)):
             _copy(release.place / name, target / name)
             yield f"{release.folder}/{name}"
         write_if_other(target / CHECKSUMS, sums.read_bytes())
         yield f"{release.folder}/{CHECKSUMS}"
-    zipped, there = zip_beside(release.place), zip_beside(target)
-    if not _same(zipped, there):
-        _copy(zipped, there)
+    zipped, target_zip = zip_beside(release.place), zip_beside(target)
+    if not _is_copy(zipped, target_zip):
+        _copy(zipped, target_zip)
         yield f"{release.folder}.zip"
 
 
 def _copy(source: Path, target: Path) -> None:
+    """Copy a file, and check that the copy is complete before it replaces an earlier one."""
     make_folder(target.parent)
 
     def write(place: Path) -> None:

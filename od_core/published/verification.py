@@ -25,7 +25,7 @@ from od_core.privacy.plan import PlannedRelease, Step
 from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
-from od_core.publication.file_formats import holes
+from od_core.publication.file_formats import faulty_files
 from od_core.publication.kind import BundleKind, Examination, Kind
 from od_core.publication.read_back import REPAIR
 from od_core.published.opening import bundle_kind_of
@@ -84,24 +84,24 @@ def verify_release(published: Published) -> list[Finding]:
     faults, part = _fault(lambda: bundle_faults(published.bundle)), "bundle"
     files = Finding("files", faults, None if faults is None else REPAIR)
     try:
-        stated = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
-        kind = bundle_kind_of(stated)
+        certificate = json.loads((published.bundle / CERTIFICATE).read_text(encoding="utf-8"))
+        kind = bundle_kind_of(certificate)
         if isinstance(kind, DerivedKind):
             part = "sources"
-            sources = sources_of(published.bundle, stated)
+            sources = sources_of(published.bundle, certificate)
             examinations: dict[str, Examination] = {
                 "sources": lambda: iter(()),
                 "bundle": lambda: _derived_bundle(kind, published, sources),
             }
         else:
             public = kind.open(published.bundle)
-            rebuilt, own_examinations = kind.recomputed(public, stated)
+            rebuilt, own_examinations = kind.recomputed(public, certificate)
             examinations = {
                 **own_examinations,
-                "bundle": lambda: _bundle(published, kind, rebuilt, stated),
+                "bundle": lambda: _bundle(published, kind, rebuilt, certificate),
                 "measurements": lambda: _measurements(published, kind.measured(public)),
-                "ledger": lambda: _ledger(published, public, stated),
-                "database": lambda: kind.differing(published.database, public, published.key, stated),
+                "ledger": lambda: _ledger(published, public, certificate),
+                "database": lambda: kind.differing(published.database, public, published.key, certificate),
             }
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
         return [files, Finding(part, _line(error))]
@@ -117,7 +117,7 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
 
     The ledger is not read. The releases themselves are verified as releases.
     """
-    if kind.in_sequence([source.key for source in sources], published.key.period) != [one.key for one in sources]:
+    if kind.in_sequence([source.key for source in sources], published.key.period) != [source.key for source in sources]:
         yield "its releases are not in the order of their periods"
     flows = kind.derived(by_name(sources))
     facts = derived_certificate(kind, published.key, flows, sources)
@@ -127,6 +127,7 @@ def _derived_bundle(kind: DerivedKind[Any], published: Published, sources: Seque
 
 
 def _fault(examine: Examination) -> str | None:
+    """Return what an examination finds, in one line; None if it finds nothing."""
     try:
         return "; ".join(examine()) or None
     except Exception as error:  # noqa: BLE001  # every error that a damaged file causes is a finding
@@ -175,7 +176,7 @@ def _differences(
     if not changed:
         return
     listed = [file for file in kind.files(release, facts) if (published.bundle / file.name).is_file()]
-    lacking = dict(holes(published.bundle, listed))
+    lacking = dict(faulty_files(published.bundle, listed))
     for file in changed:
         if file in lacking:
             yield f"{INCOMPLETE}: {file} {lacking[file]}"
@@ -185,9 +186,9 @@ def _differences(
 
 def _measurements(published: Published, measured: Iterable[tuple[Step, NoisyVector]]) -> Iterator[str]:
     """Yield one line for each level whose public measurements differ from those that were drawn and stored."""
-    kept = DurableMeasurements(published.measurements, published.ledger, published.key)
+    measurements = DurableMeasurements(published.measurements, published.ledger, published.key)
     for step, noisy in measured:
-        if not np.array_equal(kept.read(step).values(), noisy.values()):
+        if not np.array_equal(measurements.read(step).values(), noisy.values()):
             yield f"the public measurements of level {step.level} differ from those that were drawn"
 
 

@@ -88,7 +88,7 @@ _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
 
 
-class Asked(TypedDict, total=False):
+class CountOptions(TypedDict, total=False):
     """The attributes of a :class:`CountQuery` that a caller chooses, as keyword arguments."""
 
     unit: PrivacyUnit
@@ -149,7 +149,7 @@ class CountQuery:
 
     @property
     def relations(self) -> dict[str, pa.Table]:
-        """The public relations by name.
+        """The public tables that the SQL of the count reads, by name.
 
         ``origin_zones`` and ``destination_zones`` have one row per zone, with its code and its factors term_1, term_2
         and so on. The rank (position in tree order) of a leaf pair is the sum of the products of its origin's and its
@@ -164,15 +164,15 @@ class CountQuery:
             for side, geography, terms in self.sides
         }
         return zones | {
-            f"{loaded_column(one.name)}_list": pa.table(
-                {"category": one.categories, "digit": np.arange(len(one.categories), dtype=np.int32) * size}
+            f"{loaded_column(breakdown.name)}_list": pa.table(
+                {"category": breakdown.categories, "digit": np.arange(len(breakdown.categories), dtype=np.int32) * size}
             )
-            for one, size in self._sizes
+            for breakdown, size in self._sizes
         }
 
-    def sql(self, name: str, *given: object) -> str:
+    def sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
-        return str(getattr(_SQL, name)(self, *given))
+        return str(getattr(_SQL, name)(self, *arguments))
 
     @property
     def grouped_by(self) -> str:
@@ -217,24 +217,26 @@ class CountQuery:
             is_same = np.all(terms == terms[0], axis=0)
             factors.append([str(terms[0, step]) if is_same[step] else name for step, name in enumerate(names)])
         products = [
-            f"CAST({one} AS BIGINT) * {other}" for one, other in zip(*factors, strict=True) if "0" not in (one, other)
+            f"CAST({of_origin} AS BIGINT) * {of_destination}"
+            for of_origin, of_destination in zip(*factors, strict=True)
+            if "0" not in (of_origin, of_destination)
         ]
         return " + ".join(products) or "CAST(0 AS BIGINT)"
 
     @property
     def digits(self) -> list[str]:
         """SQL for the digit of each breakdown in the code of a record's segments, 0 for a category that is faulty."""
-        others = [0 if one.unknown is None else one.categories.index(one.unknown) for one in self.breakdowns]
-        return [
-            f"coalesce({loaded_column(one.name)}.digit, {position * size})"
-            for position, (one, size) in zip(others, self._sizes, strict=True)
-        ]
+        digits = []
+        for breakdown, size in self._sizes:
+            position = 0 if breakdown.unknown is None else breakdown.categories.index(breakdown.unknown)
+            digits.append(f"coalesce({loaded_column(breakdown.name)}.digit, {position * size})")
+        return digits
 
     @property
     def _sizes(self) -> list[tuple[Breakdown, int]]:
-        """Each breakdown, and the number by which its positions are multiplied in the code of segments."""
-        numbers = [len(one.categories) for one in self.breakdowns]
-        return [(one, prod(numbers[at + 1 :])) for at, one in enumerate(self.breakdowns)]
+        """Each breakdown, and the factor of its positions in the code of segments."""
+        numbers = [len(breakdown.categories) for breakdown in self.breakdowns]
+        return [(breakdown, prod(numbers[at + 1 :])) for at, breakdown in enumerate(self.breakdowns)]
 
 
 class Tally:
@@ -261,12 +263,12 @@ class Tally:
             yield tuple(columns[name][has_place] for name in ("rank", "trips", "segment") if name in columns)
 
 
-def refuse_bad_counts(rows: int, *found: int | None) -> None:
-    """Raise OdError if a count is invalid, or the sum of all is too large, as the SQL ``bad_counts`` finds."""
+def refuse_bad_counts(rows: int, *bad_rows: int | None) -> None:
+    """Raise OdError if a count is bad; ``bad_rows`` has the row of each kind that ``bad_counts`` finds, or None."""
     kinds = (faults.MISSING, faults.NEGATIVE, faults.TOO_LARGE, faults.FRACTION, faults.SUM_TOO_LARGE)
-    for what, row in zip(kinds, found, strict=True):
+    for kind, row in zip(kinds, bad_rows, strict=True):
         if row is not None:
-            raise faults.bad_count(what, row=None if row < 0 else row, rows=rows)
+            raise faults.bad_count(kind, row=None if row < 0 else row, rows=rows)
 
 
 _BATCH = 1 << 17
@@ -281,7 +283,7 @@ def _counted(
     *,
     advice: str = "",
 ) -> T:
-    """Count loaded records with DuckDB, and return what ``take`` makes of the counts, which it gets in order of rank.
+    """Count loaded records with DuckDB, and return the result of ``take``, which gets the counts in order of rank.
 
     ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
     that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
@@ -340,7 +342,7 @@ def count_trips(
     one_row_a_trip: bool = False,
     columns: Mapping[str, str] | None = None,
     period: str = "",
-    **asked: Unpack[Asked],
+    **options: Unpack[CountOptions],
 ) -> TripCounts:
     """Count the trips of a table that a caller passes, by leaf pair (origin zone, destination zone), in memory.
 
@@ -353,15 +355,15 @@ def count_trips(
         one_row_a_trip: True if each row is known to be one trip. If False and there is no column of trips or weights, a
             table with columns that are not read is refused.
         columns: names of the columns in ``flows``, by these names.
-        tree, period, asked: attributes of :class:`CountQuery`.
+        tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
         OdError: as in :func:`od_core.records.given_table.loaded_trips`; too many trips are faulty; the key has a wrong
             length; or a method of ``counters`` raised it.
     """
-    query = CountQuery(tree, period=period, **asked)
+    query = CountQuery(tree, period=period, **options)
     records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)
-    categories = [category for one in query.breakdowns for category in one.categories]
+    categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
         connection.register("loaded", records)
         return _counted(
@@ -374,7 +376,7 @@ def count_trips(
 
 
 def count_records(
-    records: Path, tree: FlowTree, store: Store, folder: str, *, period: str = "", **asked: Unpack[Asked]
+    records: Path, tree: FlowTree, store: Store, folder: str, *, period: str = "", **options: Unpack[CountOptions]
 ) -> CountFiles:
     """Count loaded records by leaf pair, write the counts to files in tree order, and return these files.
 
@@ -387,23 +389,23 @@ def count_records(
             that do not fit in memory to a temporary folder beside this file.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
-        tree, period, asked: attributes of :class:`CountQuery`.
+        tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
         OdError: ``count_trips`` would raise it for these records; they have no column of a breakdown; they cannot be
             read; or memory or disk space does not suffice. No message contains a value of a record.
     """
-    query = CountQuery(tree, period=period, **asked)
+    query = CountQuery(tree, period=period, **options)
     try:
         with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
             source = parquet_rows(records, numbered=True)
             columns = connection.sql(f"FROM {source}").columns
             faults.check_unit_columns(query.unit, columns, user="user")
-            for one in query.breakdowns:
-                if loaded_column(one.name) not in columns:
+            for breakdown in query.breakdowns:
+                if loaded_column(breakdown.name) not in columns:
                     raise OdError(
                         "OD-TRIPS-COLUMN",
-                        f"the loaded records have no categories of breakdown {one.name!r}",
+                        f"the loaded records have no categories of breakdown {breakdown.name!r}",
                         next_step="declare where its categories are read from, and read the records again",
                     )
             query = replace(query, is_flows="trips" in columns)
@@ -416,14 +418,14 @@ def count_records(
         raise
 
 
-def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **asked: Unpack[Asked]) -> TripCounts:
+def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **options: Unpack[CountOptions]) -> TripCounts:
     """Return the counts of :func:`count_records` in memory.
 
     The files of counts are written beside the records, and removed before this function returns.
     """
     store, folder = LocalStore(records.parent), f"counts-{secrets.token_hex(6)}"
     try:
-        return count_records(records, tree, store, folder, period=period, **asked).whole()
+        return count_records(records, tree, store, folder, period=period, **options).whole()
     finally:
         store.remove(folder)
 
@@ -431,18 +433,17 @@ def trip_counts_of(records: Path, tree: FlowTree, *, period: str = "", **asked: 
 def sound_records(
     records: Path, lists: Mapping[str, pa.Table], placed: str, faulty: str, wanted: str, fault_threshold: Fraction
 ) -> pa.Table:
-    """Return what a query finds among loaded records, unless too many are faulty. The result is confidential.
+    """Return the result of a query on loaded records, unless too many are faulty. The result is confidential.
 
     ``lists`` are public tables, by name, that the SQL ``placed`` reads, which has one row for each row of ``records``,
     a file of :func:`od_core.records.load.load_records`. ``faulty`` is the SQL condition of its faulty rows, and
-    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError if too many records are faulty, or the
-    records cannot be read.
+    ``wanted`` the SQL of the result, which reads ``placed``. Raises OdError for too many faults, or unreadable records.
     """
-    both = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
+    tables = f"WITH records AS (FROM {parquet_rows(records)}), placed AS ({placed})"
     numbers = "SELECT count(*), count(*) FILTER (WHERE"
     with _errors_quote_nothing(), scratch_database(records.parent, records) as connection:
         for name, table in lists.items():
             connection.register(name, table)
-        counted, faulty_rows = connection.execute(f"{both} {numbers} {faulty}) FROM placed").fetchall()[0]
+        counted, faulty_rows = connection.execute(f"{tables} {numbers} {faulty}) FROM placed").fetchall()[0]
         faults.refuse_too_many_faults(faulty_rows, counted, fault_threshold)
-        return connection.sql(f"{both} {wanted}").to_arrow_table()
+        return connection.sql(f"{tables} {wanted}").to_arrow_table()

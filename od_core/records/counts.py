@@ -72,11 +72,11 @@ class TripCounts:
 
     def __post_init__(self) -> None:
         if len(self.before) != len(self.rank) + 1 or any(
-            (np.diff(each) <= 0).any() for each in (self.rank, self.before)
+            (np.diff(values) <= 0).any() for values in (self.rank, self.before)
         ):
             raise OdError("OD-TRIPS-ORDER", "leaf counts are not in tree order", next_step="report this defect")
         for name, segments in self.by_segment.items():
-            if sum(one.total for one in segments) != self.total:
+            if sum(category.total for category in segments) != self.total:
                 raise OdError(
                     "OD-TRIPS-SEGMENTS",
                     f"the categories of breakdown {name!r} do not have as many trips as all records",
@@ -98,9 +98,9 @@ class TripCounts:
         consecutive leaf pairs can be joined, so a fingerprint does not depend on how counts are cut into files.
         """
         for segments in self.by_segment.values():
-            rank = np.concatenate([one.rank for one in segments])
-            category = np.repeat(np.arange(len(segments)), [len(one.rank) for one in segments])
-            trips = np.concatenate([np.diff(one.before) for one in segments])
+            rank = np.concatenate([of_category.rank for of_category in segments])
+            category = np.repeat(np.arange(len(segments)), [len(of_category.rank) for of_category in segments])
+            trips = np.concatenate([np.diff(of_category.before) for of_category in segments])
             order = np.argsort(rank, kind="stable")
             yield np.diff(np.searchsorted(rank[order], self.rank, side="right"), prepend=0)
             yield category[order]
@@ -132,18 +132,18 @@ class TripCounts:
         """
         level, side = expansion.level, 0 if expansion.splits_origin else 1
         sides = (tree.origin, expansion.origin), (tree.destination, expansion.destination)
-        (split, _), (whole, areas) = sides[side], sides[1 - side]
-        at = tree.level_pair(level)
+        (divided, _), (undivided, areas) = sides[side], sides[1 - side]
+        levels = tree.level_pair(level)
         _add_counts(
             noise,
             self.rank,
             self.before,
             tree.first_rank(Pairs(level - 1, expansion.origin, expansion.destination)),
-            whole.zones_below(at[1 - side])[areas],
+            undivided.zones_below(levels[1 - side])[areas],
             expansion.offsets,
             expansion.first_child,
-            split.first_zone[at[side]],
-            split.ancestors(at[side]),
+            divided.first_zone[levels[side]],
+            divided.ancestors(levels[side]),
             FEW_PAIRS,
         )
 
@@ -164,8 +164,10 @@ class TripCounts:
         none = np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int32)
         rank, trips, *code = map(np.concatenate, zip(none if breakdowns else none[:2], *pieces, strict=True))
         by_segment = {
-            one.name: tuple(cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns))
-            for at, one in enumerate(breakdowns)
+            breakdown.name: tuple(
+                cls._merged(rank[pairs], trips[pairs]) for pairs in by_category(code[0], at, breakdowns)
+            )
+            for at, breakdown in enumerate(breakdowns)
         }
         return cls._merged(rank, trips, by_segment)
 
@@ -304,10 +306,10 @@ class CountFiles:
         first, end = (0, self._end) if ranks is None else ranks
         of_nodes = []
         for rank, *trips_and_code in self._rows_between(first, end):
-            at = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
-            node = at[np.searchsorted(at, rank, side="right") - 1]
+            first_ranks = tree.first_rank(tree.ancestors_of(tree.pairs_at(rank), level))
+            rank_of_node = first_ranks[np.searchsorted(first_ranks, rank, side="right") - 1]
             names = ("rank", "trips", "segment")[: 1 + len(trips_and_code)]
-            rows = pd.DataFrame(dict(zip(names, (node, *trips_and_code), strict=True)))
+            rows = pd.DataFrame(dict(zip(names, (rank_of_node, *trips_and_code), strict=True)))
             summed = rows.groupby([name for name in names if name != "trips"], as_index=False)["trips"].sum()
             of_nodes.append(tuple(summed[name].to_numpy() for name in names))
         return TripCounts.of_rows(of_nodes, self.breakdowns)
@@ -318,9 +320,9 @@ class CountFiles:
             if file.first < end and file.last >= first:
                 with pq.ParquetFile(self.store.read(file.name)) as opened:
                     groups = (opened.metadata.row_group(number) for number in range(opened.num_row_groups))
-                    ranks = [group.column(0).statistics for group in groups]
-                    wanted = [number for number, own in enumerate(ranks) if own.min < end and own.max >= first]
-                    rank, *others = map(np.asarray, opened.read_row_groups(wanted, use_threads=False).columns)
+                    ranges = enumerate(group.column(0).statistics for group in groups)  # of ranks
+                    numbers = [number for number, ranks in ranges if ranks.min < end and ranks.max >= first]
+                    rank, *others = map(np.asarray, opened.read_row_groups(numbers, use_threads=False).columns)
                 start, stop = np.searchsorted(rank, [first, end])
                 yield rank[start:stop], *(column[start:stop] for column in others)
 
@@ -349,18 +351,18 @@ def finish_count_files(
     Raises OdError if the ranks of two files overlap, or the folder is complete already.
     """
     ordered = sorted(files, key=lambda file: file.first)
-    apart = all(one.last < next_one.first for one, next_one in pairwise(ordered))
+    are_apart = all(earlier.last < later.first for earlier, later in pairwise(ordered))
     listed: Any = [asdict(file) for file in ordered]
     if breakdowns:
-        listed = {"files": listed, "breakdowns": [one.facts() for one in breakdowns]}
+        listed = {"files": listed, "breakdowns": [breakdown.facts() for breakdown in breakdowns]}
     manifest = json.dumps(listed).encode()
-    if not apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
+    if not are_apart or not store.create_if_absent(f"{folder}/{_MANIFEST}", manifest):
         raise OdError("OD-COUNTS-TWICE", "leaf pairs were counted twice", next_step="count into a new folder")
     return CountFiles(store, folder)
 
 
 def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
-    """Yield the same counts in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
+    """Yield counts, given in arrays of any length, in arrays of ``PAIRS`` leaf pairs. The last array may be shorter.
 
     If leaf pairs occur once for each code, an array may be shorter or longer, so that no leaf pair is in two arrays.
     """
@@ -371,9 +373,9 @@ def _cut(batches: Iterable[Ranked]) -> Iterator[Ranked]:
             rows = _concatenated(waiting)
             rank = rows[0]
             ends = np.unique(np.searchsorted(rank, rank[PAIRS::PAIRS]))
-            *cut, rest = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
+            *cut, remainder = zip(*(np.split(column, ends[ends > 0]) for column in rows), strict=True)
             yield from cut
-            waiting = [rest]
+            waiting = [remainder]
     if any(len(rank) for rank, *_ in waiting):
         yield _concatenated(waiting)
 

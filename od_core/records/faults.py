@@ -141,12 +141,12 @@ def trips_and_weights(trips: str = "trips", weight: str = WEIGHT) -> OdError:
 
 
 def no_weights(what: str) -> OdError:
-    """Return the OdError for a column whose type cannot be that of weights; ``what`` begins its message."""
+    """Return the OdError for a column whose type is not one of weights; ``what`` begins its message."""
     return OdError("OD-TRIPS-WEIGHTS", f"{what}, not weights", next_step="give the weights as numbers")
 
 
 def no_user_ids(what: str) -> OdError:
-    """Return the OdError for a column whose type cannot be that of user ids.
+    """Return the OdError for a column whose type is not one of user ids.
 
     Floats are refused, because different ids may be rounded to the same float.
     """

@@ -57,13 +57,13 @@ class RecordColumns:
 
     def facts(self) -> dict[str, Any]:
         """Return the columns that are given, JSON-ready, by field. Several published names become a list."""
-        named = asdict(replace(self, segments=()))
-        stated: dict[str, Any] = {
-            name: column if isinstance(column, str) else list(column) for name, column in named.items() if column
+        columns = asdict(replace(self, segments=()))
+        facts: dict[str, Any] = {
+            name: column if isinstance(column, str) else list(column) for name, column in columns.items() if column
         }
         if self.segments:
-            stated["segments"] = {source.breakdown: source.facts() for source in self.segments}
-        return stated
+            facts["segments"] = {source.breakdown: source.facts() for source in self.segments}
+        return facts
 
     @property
     def codes(self) -> dict[str, ColumnName]:
@@ -91,16 +91,16 @@ class RecordColumns:
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        named = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
-        named += tuple(source.column for source in self.segments)
-        return tuple(dict.fromkeys(name for name in named if name is not None))
+        names = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        names += tuple(source.column for source in self.segments)
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
 
 _BY_PLACE = re.compile(r"\(column \d+: .*\)")
 
 
 def own_names(header: Sequence[str]) -> list[str]:
-    """Return the names of the columns of a file, given those that it states.
+    """Return the names of the columns of a file, given the names in its header.
 
     Columns without a name, as of an index or of a delimiter at the end of each line, and columns with the same name are
     named by their place. They cannot be used. Their names are none by :func:`od_core.records.open_file.is_header`.
@@ -118,7 +118,9 @@ def column_in(name: ColumnName, columns: Sequence[str]) -> str | None:
     if isinstance(name, str):
         return name if name in columns and not _BY_PLACE.fullmatch(name) else None
     in_any_case = {column.casefold(): column for column in columns}
-    return next((in_any_case[one.casefold()] for one in name if one.casefold() in in_any_case), None)
+    return next(
+        (in_any_case[alternative.casefold()] for alternative in name if alternative.casefold() in in_any_case), None
+    )
 
 
 def shown(name: ColumnName) -> str:
@@ -189,23 +191,23 @@ class RecordFormat:
     outside_period: OutsidePeriod = "refuse"
 
     def __post_init__(self) -> None:
-        stated = [option for option in get_args(Option) if getattr(self, option) is not None]
-        for option in stated:
+        given_options = [option for option in get_args(Option) if getattr(self, option) is not None]
+        for option in given_options:
             if option not in self.takes:
                 raise _fault(
                     f"reader {self.name!r} does not take the option {option}: its files always have the same format"
                 )
-        if "table" in stated and len(stated) > 1:
-            raise _fault(f"the option {stated[0]} does not apply to a table of a DuckDB file")
+        if "table" in given_options and len(given_options) > 1:
+            raise _fault(f"the option {given_options[0]} does not apply to a table of a DuckDB file")
         if self.delimiter is not None and (len(self.delimiter) != 1 or self.delimiter in '"\r\n\0'):
             raise _fault(f"the delimiter {self.delimiter!r} is not a single character that separates fields")
-        for what, value, known in (
+        for fault, value, allowed in (
             ("there is no encoding", self.encoding, get_args(Encoding)),
             ("timestamps cannot be", self.timestamps, get_args(Timestamps)),
             ("outside_period cannot be", self.outside_period, get_args(OutsidePeriod)),
         ):
-            if value is not None and value not in known:
-                raise _fault(f"{what} {value!r} ({nearest_known(value, known)})")
+            if value is not None and value not in allowed:
+                raise _fault(f"{fault} {value!r} ({nearest_known(value, allowed)})")
         chosen = [column for column, _ in self.categories]
         if len(set(chosen)) < len(chosen):
             raise _fault(f"reader {self.name!r} already selects rows by one of the columns in categories")
@@ -228,9 +230,9 @@ class RecordFormat:
 
     def refuse_options_of_text(self, source: Path) -> None:
         """Raise OdError if a delimiter or an encoding is stated, and the file is a Parquet file."""
-        stated = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
-        if stated and self.container_of(source) == "parquet":
-            raise _fault(f"the option {stated[0]} does not apply to Parquet files such as {source.name}")
+        given = [name for name in ("delimiter", "encoding") if getattr(self, name) is not None]
+        if given and self.container_of(source) == "parquet":
+            raise _fault(f"the option {given[0]} does not apply to Parquet files such as {source.name}")
 
     def declared(
         self,
@@ -245,13 +247,13 @@ class RecordFormat:
         ``categories`` and ``nowhere`` are added to those of the format. The other options are delimiter, encoding,
         table, timestamps and outside_period. None, and False for ``one_row_a_trip``, leave the value unchanged.
         """
-        stated = {option: value for option, value in options.items() if value is not None}
+        given = {option: value for option, value in options.items() if value is not None}
         return replace(
             self,
             categories=(*self.categories, *categories),
             nowhere=tuple(dict.fromkeys((*self.nowhere, *nowhere))),
             one_row_a_trip=self.one_row_a_trip or one_row_a_trip,
-            **stated,  # type: ignore[arg-type]  # checked by the class
+            **given,  # type: ignore[arg-type]  # checked by the class
         )
 
     def columns_with(self, **stated: str | None) -> RecordColumns:

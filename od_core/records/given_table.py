@@ -94,7 +94,8 @@ def read_table(
     for name in needed:
         if name not in names:
             raise _missing(name, needed, names, named, code)
-    of_text = [name for name in numbers if name in names and _is_text(frame[name])]
+    present = [name for name in numbers if name in names]
+    of_text = [name for name in present if pd.api.types.infer_dtype(frame[name], skipna=True) == "string"]
     return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
 
 
@@ -117,12 +118,12 @@ def loaded_trips(
     column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
     are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
-    segments = [one.name for one in breakdowns]
+    segments = [breakdown.name for breakdown in breakdowns]
     names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
     _refuse_shared(names, segments, unit)
     always = ("origin", "destination", *segments, *(columns or {}))
     user = [] if unit.column is None else [unit.column]
-    frame, there, named = read_table(
+    frame, present, described = read_table(
         flows,
         [name for role, name in names.items() if role in always],
         [names["trips"], names["weight"], IN_PERIOD, *user],
@@ -130,19 +131,19 @@ def loaded_trips(
         named="the records",
         code="OD-TRIPS-COLUMN",
     )
-    check_unit_columns(unit, there, user=unit.column or "", weight=names["weight"], trips=names["trips"])
+    check_unit_columns(unit, present, user=unit.column or "", weight=names["weight"], trips=names["trips"])
     codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
     for role, column in codes.items():
         _refuse_no_text(column, is_zone=role not in segments)
-    is_flows = names["trips"] in there
+    is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
-        read = (*(names[role] for role in codes), IN_PERIOD, *user)
+        used = (*(names[role] for role in codes), IN_PERIOD, *user)
         step = (
             'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
         )
-        refuse_unused([name for name in there if name not in read], named, f"{step} of trips of a row")
+        refuse_unused([name for name in present if name not in used], described, f"{step} of trips of a row")
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
-    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in there else pd.Series(True, frame.index)
+    inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
     loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
     if is_flows:
         loaded["trips"] = pa.array(_whole_counts(frame[names["trips"]]))
@@ -155,15 +156,15 @@ def loaded_trips(
 
 def _refuse_shared(names: Mapping[str, str], segments: Sequence[str], unit: PrivacyUnit) -> None:
     """Raise OdError if a breakdown shares its name or its column with user ids, or its column with the period."""
-    taken = {
+    reserved = {
         IN_PERIOD: ("that marks the records of the period", "name another column"),
         unit.column: ("of user ids", "name another column, or give the breakdown another name"),
     }
     for role in segments:
         shared = role if unit.column == role else names[role]
-        if shared in taken:
-            what, step = taken[shared]
-            message = f"column {shared!r} is both the column of breakdown {role!r} and that {what}"
+        if shared in reserved:
+            use, step = reserved[shared]
+            message = f"column {shared!r} is both the column of breakdown {role!r} and that {use}"
             raise OdError("OD-TABLE-COLUMNS", message, next_step=step)
 
 
@@ -225,21 +226,17 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
     if missing.any():
         raise fault(faults.MISSING, int(np.argmax(missing)))
     values = exact_numbers(column)
-    for faulty, what in (
+    for faulty, reason in (
         (values != values, faults.MISSING),
         (values < 0, faults.NEGATIVE),
         (values > faults.MAX_COUNT, faults.TOO_LARGE),
     ):
         if faulty.any():
-            raise fault(what, int(np.argmax(faulty)))
+            raise fault(reason, int(np.argmax(faulty)))
     counts = values.astype(np.int64)
     if (faulty := counts != values).any():
         raise fault(faults.FRACTION, int(np.argmax(faulty)))
     return counts
-
-
-def _is_text(column: pd.Series) -> bool:
-    return pd.api.types.infer_dtype(column, skipna=True) == "string"
 
 
 def _as_counts(column: pd.Series) -> pd.Series:
@@ -260,7 +257,7 @@ def _missing(name: str, needed: Sequence[str], names: list[str], named: str, cod
     The message lists the columns only if one of the needed columns is there: else they may be values of the first
     record, which a table without a header shows as names.
     """
-    has = f"; they have {shown_columns(names)}" if any(one in names for one in needed) else ""
+    has = f"; they have {shown_columns(names)}" if any(column in names for column in needed) else ""
     return OdError(
         code,
         f"{named} have no column {name!r}{nearest_only(name, tuple(names))}{has}",
@@ -283,8 +280,8 @@ def _read_file(
             for name in optional:
                 if name not in types and (repeated := file.repeated(name)) is not None:
                     raise repeated.changed(code=code)
-            wanted = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
-            fields = ", ".join(_field(name, types[name], name in numbers) for name in wanted)
+            columns = [name for name in dict.fromkeys((*needed, *optional)) if name in types]
+            fields = ", ".join(_field(name, types[name], name in numbers) for name in columns)
             frame = data_frame(file.relation.select(fields).to_arrow_reader().read_all())
     except InputError as fault:
         raise_alone(fault if fault.code == "OD-FILE-INCOMPLETE" else fault.changed(next_step=_CORRECT))
@@ -292,6 +289,7 @@ def _read_file(
 
 
 def _field(name: str, kind: str, is_number: bool) -> str:
+    """Return the SQL that selects a column, read as a number or a truth value if it is text that must be one."""
     column = quoted_name(name)
     if kind != "VARCHAR" or not (is_number or name == IN_PERIOD):
         return column

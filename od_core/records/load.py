@@ -39,7 +39,7 @@ from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
 def unused_columns(there: Iterable[str], columns: RecordColumns, form: RecordFormat) -> list[str]:
-    """Return those of all columns that are not read and by which no rows are selected, in the same order."""
+    """Return those of all columns that are neither read nor used to select rows, in the same order."""
     names = list(there)
     used = {column_in(name, names) for name in (*columns.names, *(column for column, _ in form.categories))}
     return [name for name in names if name not in used]
@@ -92,32 +92,31 @@ class RecordQuery(ABC):
             if column_in(name, list(types)) is None:
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
-            meant = (
+            declarations = (
                 "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
             )
-            step = f"write {meant} of trips of a row, next to the path of the files"
+            step = f"write {declarations} of trips of a row, next to the path of the files"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
         """Return the SQL of the columns of a record, each with its name. Raises OdError if a column has the wrong type.
 
         These are the codes of zones, whether the record is of the period, and what else the columns of the query name:
-        its trips, weight and user, and for each breakdown the category as text. ``geography`` is that of origins and
-        stops.
+        its trips, weight and user, and each category as text. ``geography`` is that of origins and stops.
         """
         columns, areas = self._columns, {"destination": destinations}
-        found = {
+        expressions = {
             name: self._placed(self._code(column), areas.get(name, geography)) for name, column in columns.codes.items()
         }
-        found["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
+        expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
         if columns.trips is not None:
-            found["trips"] = self._count(columns.trips)
+            expressions["trips"] = self._count(columns.trips)
         if columns.weight is not None:
-            found["weight"] = self._weight(columns.weight)
+            expressions["weight"] = self._weight(columns.weight)
         if columns.user is not None:
-            found[self._name("user")] = self._user(columns.user)
-        found |= {source.loaded: self._segment(source) for source in columns.segments}
-        return [f"{sql} AS {name}" for name, sql in found.items()]
+            expressions[self._name("user")] = self._user(columns.user)
+        expressions |= {source.loaded: self._segment(source) for source in columns.segments}
+        return [f"{sql} AS {name}" for name, sql in expressions.items()]
 
     def condition(self, period: Period) -> str:
         """Return the SQL condition of the rows that are records. Raises OdError if a column has the wrong type."""
@@ -136,11 +135,11 @@ class RecordQuery(ABC):
 
     @abstractmethod
     def _name(self, column: str) -> str:
-        """Return the SQL of a column."""
+        """Return a name of a column, quoted for SQL."""
 
     @abstractmethod
     def _text(self, text: str) -> str:
-        """Return the SQL of a text."""
+        """Return a text as an SQL literal."""
 
     @abstractmethod
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
@@ -152,30 +151,30 @@ class RecordQuery(ABC):
 
     def _of_time(self, what: TimePart, name: ColumnName) -> str:
         """Return SQL for the local time, the day or the hour of a column. Raises OdError if it has another type."""
-        column, found, kind = self._column(name)
-        self._refuse_unclear_times(found, kind)
+        column, own_name, kind = self._column(name)
+        self._refuse_unclear_times(own_name, kind)
         if what == "hour" and kind == self._rules["date"]:
-            raise self._fault("OD-TRIPS-DATE", f"column {found!r} holds {kind}, which has no hour")
+            raise self._fault("OD-TRIPS-DATE", f"column {own_name!r} holds {kind}, which has no hour")
         sql = part_of_time(self.dialect, what, column, kind, self._time_zone, self._text)
         if sql is None:
             is_zoned = kind == self._rules["zoned"]
             step = "declare the time_zone in which days begin, or give local times" if is_zoned else None
-            message = f"column {found!r} holds {kind}, not dates or local times without a zone"
+            message = f"column {own_name!r} holds {kind}, not dates or local times without a zone"
             raise self._fault("OD-TRIPS-DATE", message, step)
         return sql
 
     def _column(self, name: ColumnName) -> tuple[str, str, str]:
         """Return the SQL of a column, its name as the table writes it, and its type."""
-        found = str(column_in(name, list(self._types)))
-        return self._name(found), found, self._types[found]
+        own_name = str(column_in(name, list(self._types)))
+        return self._name(own_name), own_name, self._types[own_name]
 
     def _of_type(
         self, name: ColumnName, types: str, code: str, must_be: str, step: str | None = None
     ) -> tuple[str, str]:
         """Return the SQL of a column and its type. Raises OdError if that is not of ``types``."""
-        column, found, kind = self._column(name)
+        column, own_name, kind = self._column(name)
         if kind not in self._rules[types]:
-            raise self._fault(code, f"column {found!r} holds {kind}{must_be}", step)
+            raise self._fault(code, f"column {own_name!r} holds {kind}{must_be}", step)
         return column, kind
 
     def _is_inside(self, period: Period) -> str:
@@ -196,7 +195,7 @@ class RecordQuery(ABC):
         """
         if geography is None or geography.unknown is None:
             return code
-        nowhere = [self._text(one) for one in self._form.nowhere if one not in ("", *geography.zones)]
+        nowhere = [self._text(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
         conditions = [f"{code} IN ({', '.join(nowhere)})"] if nowhere else []
         if "" in self._form.nowhere:
             conditions.append(f"{self.matches(code, IS_USER_ID)} IS NOT TRUE")
@@ -211,15 +210,16 @@ class RecordQuery(ABC):
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
-        column, found, kind = self._column(name)
+        column, own_name, kind = self._column(name)
         if kind not in self._rules["numbers"]:
-            raise no_weights(f"{self.place}column {found!r} holds {kind}")
+            raise no_weights(f"{self.place}column {own_name!r} holds {kind}")
         return f"TRY_CAST({column} AS DOUBLE)"
 
     def _user(self, name: str) -> str:
-        column, found, kind = self._column(name)
+        """Return SQL for the user id of a row as text. Raises OdError if the column cannot hold ids."""
+        column, own_name, kind = self._column(name)
         if kind not in self._rules["ids"]:
-            raise no_user_ids(f"{self.place}column {found!r} holds {kind}")
+            raise no_user_ids(f"{self.place}column {own_name!r} holds {kind}")
         return _as_text(column, kind)
 
     def _segment(self, source: SegmentSource) -> str:
@@ -238,7 +238,7 @@ class RecordQuery(ABC):
                 text = self._chosen(number, days)
         if not source.lookup:
             return text
-        return self._chosen(text, ((self._text(found), category) for found, category in source.lookup))
+        return self._chosen(text, ((self._text(value), category) for value, category in source.lookup))
 
     def _category(self, source: SegmentSource) -> str:
         """Return SQL for the text of a column, or, if it is looked up, also for a whole number or a Boolean as text."""
@@ -263,7 +263,7 @@ class RecordQuery(ABC):
 
     def _chosen(self, value: str, cases: Iterable[tuple[str, str]]) -> str:
         """Return SQL for the category that belongs to a value, from the SQL of each value and its category."""
-        whens = (f"WHEN {one} THEN {self._text(category)}" for one, category in cases)
+        whens = (f"WHEN {condition} THEN {self._text(category)}" for condition, category in cases)
         return f"CASE {value} {' '.join(whens)} END"
 
 
@@ -341,8 +341,8 @@ def _as_text(column: str, kind: str) -> str:
     if kind not in ("FLOAT", "DOUBLE"):
         return text
     is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
-    whole = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
-    return f"CASE WHEN NOT isnan({column}) THEN {whole} END"
+    as_text = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
+    return f"CASE WHEN NOT isnan({column}) THEN {as_text} END"
 
 
 FIRST_ROWS = 100_000
@@ -361,8 +361,8 @@ def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) ->
     """
     texts = [f"nullif(trim({quoted_name(name)}::VARCHAR), '')" for name in columns]
     are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
-    found = _of_first_rows(source, form, are_numbers) if columns else ()
-    return [name for name, is_number in zip(columns, found, strict=True) if is_number]
+    are_numbers_of = _of_first_rows(source, form, are_numbers) if columns else ()
+    return [name for name, is_number in zip(columns, are_numbers_of, strict=True) if is_number]
 
 
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
@@ -370,17 +370,17 @@ def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -
 
     The columns of origins and destinations must be there. Raises OdError if the file cannot be read.
     """
-    there = list(record_schema(source, form))
-    ends = [quoted_name(str(column_in(end, there))) for end in (columns.origin, columns.destination)]
+    names = list(record_schema(source, form))
+    ends = [quoted_name(str(column_in(end, names))) for end in (columns.origin, columns.destination)]
     rows, pairs = _of_first_rows(source, form, ["count(*)", f"count(DISTINCT ({', '.join(ends)}))"])
     return bool(rows >= _MANY_ROWS and pairs == rows)
 
 
-def _of_first_rows(source: Path, form: RecordFormat, asked: list[str]) -> tuple[int, ...]:
+def _of_first_rows(source: Path, form: RecordFormat, aggregates: list[str]) -> tuple[int, ...]:
     """Return the values of SQL aggregates over the first rows of a file."""
     with opened(source, form) as file:
-        found: tuple[int, ...] = file.relation.limit(FIRST_ROWS).aggregate(", ".join(asked)).fetchall()[0]
-    return found
+        counts: tuple[int, ...] = file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0]
+    return counts
 
 
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
@@ -437,10 +437,10 @@ def load_records(
         check_time_zone(time_zone)
     with opened(source, form, target.parent, whole=True) as file:
         query = FileQuery(file, columns, time_zone).sql(Period(period), geography, destination_geography or geography)
-        written = spill_folder(target.parent) / target.name
+        temporary = spill_folder(target.parent) / target.name
         file.connection.register("records", file.relation)
-        file.connection.sql(query).write_parquet(str(written))
-        write_durably(target, written.replace)
+        file.connection.sql(query).write_parquet(str(temporary))
+        write_durably(target, temporary.replace)
 
 
 def refuse_absent(source: Path) -> None:

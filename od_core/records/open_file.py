@@ -91,11 +91,13 @@ def kind_of(source: Path) -> str | None:
     """
     with source.open("rb") as file:
         first = file.read(64)
-    found = next((kind for kind, of in _KINDS.items() if re.match(of["marks"].encode(), first, re.DOTALL)), None)
-    if found == _ZIP:
+    container = next(
+        (kind for kind, facts in _KINDS.items() if re.match(facts["marks"].encode(), first, re.DOTALL)), None
+    )
+    if container == _ZIP:
         with suppress(zipfile.BadZipFile), zipfile.ZipFile(source) as archive:
             return WORKBOOK if any(name.startswith("xl/workbook.") for name in archive.namelist()) else _ZIP
-    return found
+    return container
 
 
 def is_compressed(source: Path) -> bool:
@@ -165,7 +167,7 @@ class RecordFile:
         return OdError(code, f"{self.named} {message}", next_step=next_step, confidential_detail=detail)
 
     def unreadable(self, error: Exception) -> OdError:
-        """Return the OdError for a file that cannot be read, or for what the machine lacks to read it.
+        """Return the OdError for a file that cannot be read, because of a fault of the file or of the machine.
 
         The text of ``error`` becomes the confidential detail.
         """
@@ -174,18 +176,18 @@ class RecordFile:
             return OdError("OD-FILE-MISSING", absent, next_step=step, confidential_detail=str(error))
         if (other := of_machine(error, f"{self.source.name} cannot be read")) is not None:
             return other
-        said, form = str(error), self.form
-        what = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
-        message = f"cannot be read as {what.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
+        text, form = str(error), self.form
+        texts = {"parquet": "Parquet", "duckdb": "a DuckDB file", "lines": f"lines of {len(form.fields)} fields"}
+        message = f"cannot be read as {texts.get(self.container, f'CSV in {form.text_encoding.upper()}')}"
         step = "correct the file of records"
-        if isinstance(error, GZIP_ERRORS) or "GZIP" in said:
+        if isinstance(error, GZIP_ERRORS) or "GZIP" in text:
             message, step = f"{message}: it is truncated or damaged", "download the file again"
-        elif isinstance(error, UnicodeError) or "encoded" in said or "unicode" in said.lower():
+        elif isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
             message += ": it contains bytes that are invalid in this encoding"
             step = self._other_encoding() if "encoding" in form.takes else step
         elif self.container in ("csv", "lines"):
-            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in said), "")
-        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=said)
+            message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in text), "")
+        return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=text)
 
     def _other_encoding(self) -> str:
         """Return the next step for a text that is invalid in its encoding. Latin-1 has no characters 128 to 159."""
@@ -210,8 +212,7 @@ class RecordFile:
         reads a truncated gzip file as a shorter one.
 
         Raises OdError if the text contains a NUL character, as does a copy that stopped after its space was reserved,
-        or a file with a hole; or if what stands after the last end of a line is longer than any record. Raises
-        ``GZIP_ERRORS``.
+        or a file with a hole; or if the last line is longer than any record. Raises ``GZIP_ERRORS``.
         """
         since_end = 0  # bytes since the last end of a line
         with open_bytes(self.source) as text:
@@ -231,19 +232,19 @@ class RecordFile:
         read; and ``GZIP_ERRORS``.
         """
         self.form.refuse_options_of_text(self.source)
-        found, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
-        wanted = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
-        if found != wanted:
-            message = f"is not {wanted}" if found is None else f"is {found}"
-            step = "correct its name, or the reader in the declaration" if found is None else what_to_do(found)
-            if self.form.container != "named" and found in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
+        container, usual = kind_of(self.source), _GZIP if is_compressed(self.source) else None
+        expected = {"parquet": PARQUET, "duckdb": _DUCKDB}.get(self.container, usual)
+        if container != expected:
+            message = f"is not {expected}" if container is None else f"is {container}"
+            step = "correct its name, or the reader in the declaration" if container is None else what_to_do(container)
+            if self.form.container != "named" and container in (None, PARQUET, _DUCKDB, _ZIP, WORKBOOK):
                 step = "use the file as it is published, or reader: table"
             raise self.fault("OD-FILE-UNREADABLE", message, next_step=step)
         if self.container not in ("csv", "lines"):
             return
         with open_bytes(self.source) as text:
             first = text.read(3)
-        mark = next((what for mark, what in _TEXT_MARKS.items() if first.startswith(mark)), None)
+        mark = next((meaning for mark, meaning in _TEXT_MARKS.items() if first.startswith(mark)), None)
         encoding = self.form.text_encoding
         if mark == encoding or (mark is None and encoding != "utf-16"):
             return
@@ -273,8 +274,7 @@ class RecordFile:
     def csv_query(self) -> str:
         """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
 
-        DuckDB would guess an option that is not stated from a sample of the rows. One record could then change how
-        others are read.
+        DuckDB would guess unstated options from a sample, so one record could change how others are read.
         """
         names = self.header()
         if not names:
@@ -285,7 +285,7 @@ class RecordFile:
 
     def lines_query(self) -> str:
         """Return a query for the fields of every line. One with more or fewer makes the file unreadable, as in CSV."""
-        whole = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
+        options = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
         place = {name: f"fields[{number}]" for number, name in enumerate(self.form.fields, start=1)}
         joined = {name: " || ".join(place[part] for part in parts) for name, parts in self.form.joined}
         columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
@@ -295,7 +295,7 @@ class RecordFile:
                     END AS fields
                 FROM (
                     SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
-                    FROM ({self._read_csv("'line': 'VARCHAR'", whole)}))
+                    FROM ({self._read_csv("'line': 'VARCHAR'", options)}))
                 WHERE len(fields) > 0)
         """  # noqa: S608  # names of the published layout, and a query of our own
 
@@ -314,24 +314,24 @@ class RecordFile:
         with pq.ParquetFile(self.source) as file:
             names, stored = own_names(file.schema_arrow.names), list(file.schema)
         relation = connection.sql(f"FROM {parquet_rows(self.source)} AS t({', '.join(map(quoted_name, names))})")
-        unstated = tuple(one.path for one in stored if one.path in names and _lacks_zone(one))
-        if not unstated or self.form.timestamps is None:
-            return relation, unstated
+        without_zone = tuple(column.path for column in stored if column.path in names and _lacks_zone(column))
+        if not without_zone or self.form.timestamps is None:
+            return relation, without_zone
         if self.form.timestamps == "utc":
-            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in unstated)
+            instants = (f"timezone('UTC', {quoted_name(name)}) AS {quoted_name(name)}" for name in without_zone)
             relation = relation.project(f"* REPLACE ({', '.join(instants)})")
         return relation, ()
 
     def rows_of_table(self, connection: duckdb.DuckDBPyConnection) -> duckdb.DuckDBPyRelation:
         """Return the table or view of a DuckDB file that the format names. A view cannot read another file."""
         connection.execute(f"ATTACH {quoted_text(str(self.source))} AS source (TYPE duckdb, READ_ONLY)")
-        found = connection.sql(
+        tables_found = connection.sql(
             "SELECT table_schema, table_name FROM information_schema.tables WHERE table_catalog = 'source' ORDER BY ALL"
         ).fetchall()
-        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in found}
+        tables = {name if schema == "main" else f"{schema}.{name}": (schema, name) for schema, name in tables_found}
         if self.form.table not in tables:
-            known = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
-            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({known})", next_step=CORRECT)
+            tables_named = nearest_known(self.form.table, tuple(tables)) if tables else "it has no tables"
+            raise self.fault("OD-TRIPS-TABLE", f"has no table {self.form.table!r} ({tables_named})", next_step=CORRECT)
         schema, name = tables[self.form.table]
         return connection.sql(f"SELECT * FROM source.{quoted_name(schema)}.{quoted_name(name)}")  # noqa: S608  # quoted
 
@@ -379,7 +379,7 @@ class OpenFile(RecordFile):
             return self.fault("OD-TRIPS-COLUMN", message, next_step=CORRECT)
         message = f"has no column {shown(name)}: its first line contains none of the expected columns"
         next_step = "add a header line with the column names, or correct the columns named in the configuration"
-        other = next((one for one in ",;\t|:" if _has_any(expected, self.first_line(one))), None)
+        other = next((sign for sign in ",;\t|:" if _has_any(expected, self.first_line(sign))), None)
         if other is not None:
             message += f", but it does if {other!r} separates the fields"
             next_step = f"write delimiter: {json.dumps(other)}"  # JSON text, which is valid YAML, also for a tab
@@ -389,12 +389,12 @@ class OpenFile(RecordFile):
 
     def repeated(self, name: ColumnName) -> OdError | None:
         """Return the OdError for a column whose name two columns of the file have; None if it occurs at most once."""
-        asked = {one.lower() for one in ((name,) if isinstance(name, str) else name)}
-        places = [str(place) for place, one in enumerate(self.header(), start=1) if one.lower() in asked]
+        requested = {column.lower() for column in ((name,) if isinstance(name, str) else name)}
+        places = [str(place) for place, column in enumerate(self.header(), start=1) if column.lower() in requested]
         if len(places) < 2:
             return None
-        what = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
-        return self.fault("OD-FILE-UNREADABLE", what, next_step="give each column that is used a name of its own")
+        fault = f"has a column more than once (case is ignored): {shown(name)} names its columns {' and '.join(places)}"
+        return self.fault("OD-FILE-UNREADABLE", fault, next_step="give each column that is used a name of its own")
 
 
 def _has_any(expected: Sequence[ColumnName], columns: Sequence[str]) -> bool:
@@ -439,8 +439,8 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
 
 def _lacks_zone(column: pq.ColumnSchema) -> bool:
     """Return whether a Parquet column holds timestamps that do not state whether they are instants or local times."""
-    stated: dict[str, Any] = json.loads(column.logical_type.to_json())
-    return column.physical_type == "INT96" or (stated["Type"] == "Timestamp" and bool(stated["is_from_converted_type"]))
+    kind: dict[str, Any] = json.loads(column.logical_type.to_json())
+    return column.physical_type == "INT96" or (kind["Type"] == "Timestamp" and bool(kind["is_from_converted_type"]))
 
 
 def record_schema(source: Path, form: RecordFormat) -> dict[str, str]:
@@ -470,8 +470,8 @@ def is_header(first: Sequence[str], rows: Sequence[Sequence[str | None]]) -> boo
     (False, False)
     """
     values = [[row[place] or "" for row in rows] for place in range(len(first))]
-    seen = set().union(*values)
-    if not rows or not all(re.match(r"[^\W\d]", name) and name not in seen for name in first):
+    values_of_rows = set().union(*values)
+    if not rows or not all(re.match(r"[^\W\d]", name) and name not in values_of_rows for name in first):
         return False
     has_digit = re.compile(r"\d").search
     return any(not has_digit(name) and all(map(has_digit, column)) for name, column in zip(first, values, strict=True))

@@ -50,8 +50,7 @@ class Breakdown:
     Attributes:
         name: name of the breakdown, which is also the name of its column in records and releases.
         categories: the categories, in the order in which they are published; 2 to ``MOST_CATEGORIES``.
-        unknown: category of the records whose category is missing or not listed. If it is None, such a record is faulty
-            and is not counted.
+        unknown: category of the records with a missing or unlisted one. If it is None, such a record is faulty.
 
     Raises:
         OdError: the name cannot be the name of a column; there are too few or too many categories; a category is empty,
@@ -65,7 +64,7 @@ class Breakdown:
 
     def __post_init__(self) -> None:
         check_name(self.name)
-        if isinstance(self.categories, str) or not all(isinstance(one, str) for one in self.categories):
+        if isinstance(self.categories, str) or not all(isinstance(category, str) for category in self.categories):
             raise _fault(f"the categories of {self.name!r} are not a list of texts", "list them as texts")
         object.__setattr__(self, "categories", tuple(self.categories))
         if not 2 <= len(self.categories) <= MOST_CATEGORIES:
@@ -73,24 +72,24 @@ class Breakdown:
                 f"breakdown {self.name!r} has {len(self.categories)} categories; it may have 2 to {MOST_CATEGORIES}",
                 "list at least two categories, and combine those that are rarely used",
             )
-        known: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
+        listed: dict[str, str] = {}  # by the text that categories share if records could not be told apart reliably
         for category in self.categories:
-            what = f"category {category!r} of breakdown {self.name!r}"
+            category_text = f"category {category!r} of breakdown {self.name!r}"
             if not category.strip() or category != category.strip() or not category.isprintable():
                 raise _fault(
-                    f"{what} is empty, or begins or ends with a space, or has an invisible character",
+                    f"{category_text} is empty, or begins or ends with a space, or has an invisible character",
                     "correct the list of categories",
                 )
             if may_be_formula(category):
                 step = "choose another text, without a sign at its beginning or after a comma"
-                raise _fault(f"{what} could be run as a formula by a spreadsheet", step)
-            if (other := known.get(caseless(category))) is not None:
+                raise _fault(f"{category_text} could be run as a formula by a spreadsheet", step)
+            if (other := listed.get(caseless(category))) is not None:
                 raise _fault(
                     f"breakdown {self.name!r} lists {other!r} and {category!r}, which are equal or differ only in"
                     " case or in how accents are encoded",
                     "list each category once",
                 )
-            known[caseless(category)] = category
+            listed[caseless(category)] = category
         if self.unknown is not None and self.unknown not in self.categories:
             near = nearest_known(self.unknown, self.categories)
             message = f"category {self.unknown!r} for unlisted records is not in breakdown {self.name!r} ({near})"
@@ -98,8 +97,8 @@ class Breakdown:
 
     def position(self, category: str) -> int:
         """Return the position of a category in the list. Raises OdError if there is none."""
-        what = f"category of {self.name}"
-        refuse_unknown(what, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
+        kind = f"category of {self.name}"
+        refuse_unknown(kind, category, self.categories, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
         return self.categories.index(category)
 
     def facts(self) -> dict[str, Any]:
@@ -145,14 +144,14 @@ def breakdowns(
 
 def counts_unlisted(declared: Sequence[Breakdown]) -> bool:
     """Return whether every breakdown has a category for unlisted records, so that none is dropped for its category."""
-    return all(one.unknown is not None for one in declared)
+    return all(breakdown.unknown is not None for breakdown in declared)
 
 
 def find(declared: Sequence[Breakdown], name: str) -> Breakdown:
     """Return the breakdown with a name. Raises OdError if there is none."""
-    names = [one.name for one in declared]
+    names = [breakdown.name for breakdown in declared]
     refuse_unknown("breakdown", name, names, code="OD-SEGMENT-UNKNOWN", next_step="name a declared one")
-    return next(one for one in declared if one.name == name)
+    return next(breakdown for breakdown in declared if breakdown.name == name)
 
 
 def _fault(message: str, next_step: str) -> OdError:
@@ -160,16 +159,16 @@ def _fault(message: str, next_step: str) -> OdError:
 
 
 def by_category(
-    code: NDArray[np.integer[Any]], at: int, breakdowns: Sequence[Breakdown]
+    code: NDArray[np.integer[Any]], position: int, breakdowns: Sequence[Breakdown]
 ) -> Iterator[NDArray[np.int64]]:
     """Yield, for each category of the breakdown at a position, the positions of its records in ascending order.
 
     ``code`` is the code of each record, at least 0; shape (records,).
     """
-    sizes = [len(one.categories) for one in breakdowns]
-    category = (code // prod(sizes[at + 1 :]) % sizes[at]).astype(np.uint8)  # NumPy sorts bytes in linear time
+    sizes = [len(breakdown.categories) for breakdown in breakdowns]
+    category = (code // prod(sizes[position + 1 :]) % sizes[position]).astype(np.uint8)  # bytes sort in linear time
     order = np.argsort(category, kind="stable")
-    ends = np.cumsum(np.bincount(category, minlength=sizes[at]))
+    ends = np.cumsum(np.bincount(category, minlength=sizes[position]))
     yield from np.split(order, ends[:-1])
 
 
@@ -223,8 +222,8 @@ class SegmentSource:
         if not isinstance(self.column, str) or not self.column:
             raise self._fault("name no column", "name the column of the file that they are read from")
         if self.derive not in get_args(Derivation):
-            known = nearest_known(self.derive, get_args(Derivation))
-            raise self._fault(f"cannot be derived as {self.derive!r} ({known})", "correct derive")
+            suggestion = nearest_known(self.derive, get_args(Derivation))
+            raise self._fault(f"cannot be derived as {self.derive!r} ({suggestion})", "correct derive")
         self._check_lookup()
         self._check_bands()
 
@@ -256,21 +255,21 @@ class SegmentSource:
         is_chosen = bool(self.lookup or self.bands)
         for category in self.given if is_chosen else breakdown.categories:
             if is_chosen and category not in breakdown.categories:
-                known = nearest_known(category, breakdown.categories)
-                raise self._fault(f"include {category!r}, which is not in its list ({known})", "correct one of them")
+                near = nearest_known(category, breakdown.categories)
+                raise self._fault(f"include {category!r}, which is not in its list ({near})", "correct one of them")
             if not is_chosen and category not in (*self.given, breakdown.unknown):
-                known = nearest_known(category, self.given)
-                raise self._fault(f"list {category!r}, which {self.derive} never gives ({known})", "correct the list")
+                near = nearest_known(category, self.given)
+                raise self._fault(f"list {category!r}, which {self.derive} never gives ({near})", "correct the list")
 
     def _check_lookup(self) -> None:
-        found = [text for text, _ in self.lookup]
+        texts = [text for text, _ in self.lookup]
         for text, category in self.lookup:
             if not isinstance(text, str) or not isinstance(category, str) or not text:
                 raise self._fault("have a lookup of other values than texts", "write texts, such as '1': car")
             if text not in _FIXED.get(self.derive, (text,)):
-                known = nearest_known(text, _FIXED[self.derive])
-                raise self._fault(f"look up {text!r}, which {self.derive} never gives ({known})", "correct lookup")
-        if len(set(found)) < len(found):
+                suggestion = nearest_known(text, _FIXED[self.derive])
+                raise self._fault(f"look up {text!r}, which {self.derive} never gives ({suggestion})", "correct lookup")
+        if len(set(texts)) < len(texts):
             raise self._fault("have a lookup that states a text twice", "state each text once")
         if self.lookup and self.derive == "number":
             raise self._fault("have a lookup of numbers", "use breaks and bands for numbers, or leave out derive")
@@ -280,7 +279,7 @@ class SegmentSource:
             if self.breaks or self.bands:
                 raise self._fault(f"have bands, but derive is {self.derive!r}", "derive number, or leave out the bands")
             return
-        if any(isinstance(one, bool) or not isinstance(one, (int, float)) for one in self.breaks):
+        if any(isinstance(number, bool) or not isinstance(number, (int, float)) for number in self.breaks):
             raise self._fault("have breaks that are not numbers", "write numbers")
         object.__setattr__(self, "breaks", tuple(map(float, self.breaks)))
         if not all(map(isfinite, self.breaks)) or any(low >= high for low, high in pairwise(self.breaks)):
@@ -297,8 +296,9 @@ class SegmentSource:
 
 def check_sources(sources: Sequence[SegmentSource], breakdowns: Sequence[Breakdown]) -> None:
     """Raise OdError unless each breakdown has a source that gives its categories, and each source a breakdown."""
-    declared, read = {one.name: one for one in breakdowns}, [one.breakdown for one in sources]
-    missing = next((name for name in declared if name not in read), None)
+    declared = {breakdown.name: breakdown for breakdown in breakdowns}
+    breakdowns_read = [source.breakdown for source in sources]
+    missing = next((name for name in declared if name not in breakdowns_read), None)
     if missing is not None:
         message = f"no column is declared for the categories of {missing!r}"
         raise OdError("OD-SEGMENT-SOURCE", message, next_step="declare the column that they are read from")

@@ -134,7 +134,7 @@ class ZoneList:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Path of the list, and that of the file of boundaries if there is one."""
+        """Paths of the list and, if there is one, of the file of boundaries."""
         return (self.file, *([self.boundaries[0]] if self.boundaries and self.boundaries[0] else []))
 
     @property
@@ -210,8 +210,7 @@ def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: 
 def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
-    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones by their codes, if it
-    names a file of boundaries.
+    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones, if it names any.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
@@ -241,9 +240,9 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[st
 def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]) -> pd.DataFrame:
     """Return the columns ``area`` and ``parent``, None for a blank parent, and a column of names for each level."""
     check_columns(areas, "the area list", (area, parent, *names.values()))
-    named = {name_column(level): areas[column] for level, column in names.items()}
+    names_of_areas = {name_column(level): areas[column] for level, column in names.items()}
     parents = areas[parent].where(areas[parent] != "", None)
-    return pd.DataFrame({"area": areas[area], "parent": parents, **named})
+    return pd.DataFrame({"area": areas[area], "parent": parents, **names_of_areas})
 
 
 @lru_cache(maxsize=8)
@@ -268,9 +267,9 @@ def read_zones(path: Path) -> pd.DataFrame:
     if (absent := absence(path)) is not None:
         raise _fault("OD-FILE-MISSING", absent)
     try:
-        found, is_parquet = kind_of(path), path.suffix == ".parquet"
-        if found is not None and not is_compressed(path) and not (is_parquet and found == PARQUET):
-            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {found}", next_step=what_to_do(found))
+        container, is_parquet = kind_of(path), path.suffix == ".parquet"
+        if container is not None and not is_compressed(path) and not (is_parquet and container == PARQUET):
+            raise _fault("OD-FILE-UNREADABLE", f"{path.name} is {container}", next_step=what_to_do(container))
         if is_parquet:
             return pd.read_parquet(path)
         _refuse_other_text(path)
@@ -293,8 +292,8 @@ def _refuse_other_text(path: Path) -> None:
     """Raise OdError if a text is incomplete or UTF-16, or if its first line has another delimiter and no comma."""
     with open_bytes(path) as file:
         first = file.readline()
-        rest = iter(partial(file.read, 1 << 20), b"")
-        has_hole = not first.startswith(_UTF16) and (has_nul(first) or any(map(has_nul, rest)))
+        pieces = iter(partial(file.read, 1 << 20), b"")
+        has_hole = not first.startswith(_UTF16) and (has_nul(first) or any(map(has_nul, pieces)))
     if has_hole:
         raise incomplete(f"{path.name} contains NUL characters")
     if first.startswith(_UTF16):

@@ -31,7 +31,7 @@ from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.ledger.user_counters import SCHEMA, USER
 from od_core.periods import Period
 from od_core.records import faults
-from od_core.records.counting import COUNTERS, Asked, CountQuery, Tally, refuse_bad_counts
+from od_core.records.counting import COUNTERS, CountOptions, CountQuery, Tally, refuse_bad_counts
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.load import RecordQuery
@@ -88,6 +88,7 @@ class SparkQuery(RecordQuery):
         return f"CAST(X'{text.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
+        """Raise OdError if Spark cannot tell whether a column holds instants or local times as declared."""
         if kind != "timestamp" or self._time_zone is None:
             return
         if self._form.timestamps == "local":
@@ -116,7 +117,7 @@ def count_in_spark(
     *,
     record_format: RecordFormat = TABLE,
     time_zone: str | None = None,
-    **asked: Unpack[Asked],
+    **options: Unpack[CountOptions],
 ) -> CountFiles:
     """Count the records of a period by leaf pair in Spark, and write the counts to files in tree order.
 
@@ -139,15 +140,14 @@ def count_in_spark(
         record_format: format of the records, of which only ``categories``, ``nowhere`` (codes that name no place),
             ``outside_period``, ``timestamps``, the columns of estimates and ``one_row_a_trip`` are used.
         time_zone: time zone in which values of type TIMESTAMP are assigned to days. If None, they are refused.
-        tree, asked: attributes of :class:`od_core.records.counting.CountQuery`. Each breakdown needs a source in
+        tree, options: attributes of :class:`od_core.records.counting.CountQuery`. Each breakdown needs a source in
             ``columns``. This process reads and stores counters.
 
     Raises:
         OdError: ``count_records`` would raise it for these records; a column is missing or has another type; the source
-            cannot be read, or is a stream or a view with random values; or Spark failed. No message contains a value of
-            a record.
+            cannot be read, or is a stream or a view with random values; or Spark failed. No message quotes a record.
     """
-    count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **asked)
+    count = CountQuery(tree, period=period, is_flows=columns.trips is not None, **options)
     check_sources(columns.segments, count.breakdowns)
     names = [name for name in ("origin", "destination", "trips", "weight", "user") if getattr(columns, name)]
     faults.check_unit_columns(count.unit, names, user="user")
@@ -184,8 +184,8 @@ def count_in_spark(
                 lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
             )
             if counters is not None:
-                kept = _asked(session, relations, COUNTERS)
-                counters.keep(_counters(kept, store, f"{folder}/{_USERS}").to_batches())
+                counters_of_users = _asked(session, relations, COUNTERS)
+                counters.keep(_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:
         store.remove(folder)
@@ -194,8 +194,8 @@ def count_in_spark(
 
 def _asked(session: SparkSession, relations: Mapping[str, DataFrame], text: str) -> DataFrame:
     """Return the result of a query that reads relations by their names. Spark puts views in place of the braces."""
-    named = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
-    return session.sql(f"WITH {named} {text}", None, **relations)
+    tables = ", ".join(f"{name} AS (SELECT * FROM {{{name}}})" for name in relations)  # noqa: S608  # names of our own
+    return session.sql(f"WITH {tables} {text}", None, **relations)
 
 
 _Batches = Iterator[pa.RecordBatch]

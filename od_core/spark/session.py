@@ -76,8 +76,7 @@ def open_session(address: str, folder: Path, settings: Mapping[str, str] | None 
             and logs of a server, and the logs of executors on other machines, are set by their operators.
 
     Raises:
-        OdError: PySpark is not installed; the session cannot be opened; this process already has another session; or
-            the session repeats tasks.
+        OdError: PySpark is not installed, this process has another session, or this one fails or repeats tasks.
     """
     require("spark")
     quiet_spark()
@@ -102,9 +101,9 @@ def _scratch(folder: Path) -> Iterator[Path]:
     Folders of killed processes, whose locks are free, are also removed.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for left in folder.glob(f"{_SCRATCH}*"):
-        with suppress(OdError, FileNotFoundError), exclusive(left, seconds=0):  # in use, or already removed
-            shutil.rmtree(left, ignore_errors=True)
+    for left_behind in folder.glob(f"{_SCRATCH}*"):
+        with suppress(OdError, FileNotFoundError), exclusive(left_behind, seconds=0):  # in use, or already removed
+            shutil.rmtree(left_behind, ignore_errors=True)
     new = Path(tempfile.mkdtemp(prefix="new-", dir=folder))
     (new / LOCK_NAME).touch(mode=0o600)
     with exclusive(new):
@@ -204,8 +203,7 @@ _Batches = Iterator[pa.RecordBatch]
 class SparkWorkers:
     """Workers that run tasks on the executors of a Spark session, classic or Spark Connect.
 
-    The executors must have this package installed. Raises OdError if the session repeats tasks by itself
-    (:func:`check_session`).
+    The executors need this package. Raises OdError if the session repeats tasks by itself (:func:`check_session`).
     """
 
     session: SparkSession = field(repr=False)
@@ -216,8 +214,7 @@ class SparkWorkers:
     def map(self, task: Task, descriptors: Sequence[str]) -> list[str]:
         """Run a task on every descriptor, each by one Spark task on one thread. Return the outcomes in the same order.
 
-        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message, which may quote a value, is its
-        confidential detail.
+        Raises OdError if the job failed (``OD-SPARK-JOB``). Spark's own message is its confidential detail.
         """
         if not descriptors:
             return []
@@ -226,7 +223,7 @@ class SparkWorkers:
         table = pa.table({"part": pa.array(range(count), pa.int32()), "descriptor": pa.array(descriptors, pa.string())})
         try:
             parts = self.session.createDataFrame(table, "part INT, descriptor STRING").repartitionById(count, "part")
-            rows = parts.mapInArrow(_each(task), "part INT, outcome STRING").collect()
+            rows = parts.mapInArrow(_on_executor(task), "part INT, outcome STRING").collect()
         except Exception as error:  # noqa: BLE001  # of classic Spark or Spark Connect
             raise_alone(_failed_job(f"{type(error).__name__}: {error}"))
         outcomes = dict(sorted((row.part, row.outcome) for row in rows))
@@ -235,15 +232,15 @@ class SparkWorkers:
         return list(outcomes.values())
 
 
-def _each(task: Task) -> Callable[[_Batches], _Batches]:
+def _on_executor(task: Task) -> Callable[[_Batches], _Batches]:
     """Return the function that executors run, which converts batches of descriptors to batches of outcomes."""
 
-    def outcomes(batches: _Batches) -> _Batches:
+    def run_batches(batches: _Batches) -> _Batches:
         for batch in batches:
-            found = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
-            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(found, pa.string())], ["part", "outcome"])
+            outcomes = [_outcome(task, descriptor.as_py()) for descriptor in batch["descriptor"]]
+            yield pa.RecordBatch.from_arrays([batch["part"], pa.array(outcomes, pa.string())], ["part", "outcome"])
 
-    return outcomes
+    return run_batches
 
 
 def _outcome(task: Task, descriptor: str) -> pa.Scalar:

@@ -48,8 +48,8 @@ class Grid:
 
     def __post_init__(self) -> None:
         is_tuple = isinstance(self.sizes, tuple) and len(self.sizes) > 0
-        whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
-        if not whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
+        are_whole = is_tuple and all(isinstance(size, int) and not isinstance(size, bool) for size in self.sizes)
+        if not are_whole or not all(1 <= size <= MAX_SIDE for size in self.sizes):
             raise OdError(
                 "OD-STOPS-GRID",
                 "a grid must be a tuple with one whole number of cells, from 1 to 2^31, for each dimension",
@@ -86,8 +86,7 @@ def cells_of(
 
 
 Rows = NDArray[np.int32]
-"""Filled cells, that is, cells with trips. A row has the cell number in each dimension, then the number of trips; shape
-(cells, dimensions + 1)."""
+"""Cells with trips. A row has the cell number in each dimension, then the trips; shape (cells, dimensions + 1)."""
 
 _WORD = 1 << 63
 """Number of different cell numbers that fit one non-negative 64-bit word."""
@@ -100,21 +99,21 @@ def filled_cells(points: Points, grid: Grid) -> Rows:
     """
     words = keys(points, grid)
     if len(words) == 1:
-        found, trips = np.unique(words[0], return_counts=True)
+        cells, trips = np.unique(words[0], return_counts=True)
         first = None
     else:
         order = np.lexsort(words[::-1])
-        new = np.ones(len(points), dtype=np.bool_)
-        new[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
-        trips = np.diff(np.flatnonzero(new), append=len(points))
-        first = order[new]
+        begins_cell = np.ones(len(points), dtype=np.bool_)
+        begins_cell[1:] = np.any([np.diff(word[order]) != 0 for word in words], axis=0)
+        trips = np.diff(np.flatnonzero(begins_cell), append=len(points))
+        first = order[begins_cell]
     rows = np.empty((len(trips), grid.dimensions + 1), dtype=np.int32)
     rows[:, -1] = trips
     if first is not None:
         rows[:, :-1] = points[first]
         return rows
     for dimension in reversed(range(grid.dimensions)):
-        found, rows[:, dimension] = np.divmod(found, grid.sizes[dimension])
+        cells, rows[:, dimension] = np.divmod(cells, grid.sizes[dimension])
     return rows
 
 
@@ -163,8 +162,8 @@ class MapGrid:
         numbers = all(isinstance(edge, int | float) and not isinstance(edge, bool) for edge in self.edges)
         if not numbers or not (-180 <= self.west < self.east <= 180 and -90 <= self.south < self.north <= 90):
             raise _map_fault("in a map, west must be below east, and south below north")
-        whole = isinstance(self.side, int) and not isinstance(self.side, bool)
-        if not whole or not 1 <= self.side <= MAX_SIDE:
+        is_whole = isinstance(self.side, int) and not isinstance(self.side, bool)
+        if not is_whole or not 1 <= self.side <= MAX_SIDE:
             raise _map_fault("each side of the map must have a whole number of cells from 1 to 2^31")
         if len(self.places) < 2 or len(set(self.places)) < len(self.places):
             raise _map_fault("a trip needs at least two places with different names")
@@ -254,8 +253,8 @@ class Boxes:
     noisy: Counts
 
     def __post_init__(self) -> None:
-        same = self.lower.ndim == 2 and self.lower.shape == self.upper.shape and len(self.noisy) == len(self.lower)
-        if not same or (self.lower < 0).any() or (self.lower > self.upper).any():
+        is_shaped = self.lower.ndim == 2 and self.lower.shape == self.upper.shape and len(self.noisy) == len(self.lower)
+        if not is_shaped or (self.lower < 0).any() or (self.lower > self.upper).any():
             raise OdError("OD-STOPS-BOXES", "a box ends before it begins", next_step="report this defect")
 
     def __len__(self) -> int:
@@ -266,12 +265,11 @@ PRIME = (1 << 31) - 1
 ROUNDS = 3
 
 
-def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
+def boxes_fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     """Return whether every cell of the grid lies in exactly one box.
 
     This is a random test of a polynomial identity [schwartz1980polynomial, zippel1979sparse]. If every cell lies in
-    exactly one box, the result is always True. Otherwise it is True with a tiny probability, at most 1e-25 in 8
-    dimensions.
+    exactly one box, the result is always True. Otherwise, this has a probability of at most 1e-25 in 8 dimensions.
 
     The variables of the polynomials are the weights of the cell numbers of each dimension. The weight of a cell of the
     grid is the product of the weights of its d cell numbers. As polynomials, the weights of the cells of all boxes sum
@@ -283,19 +281,23 @@ def fill_the_grid(lower: Bounds, upper: Bounds, grid: Grid) -> bool:
     if len(lower) == 0 or (upper >= np.array(grid.sizes)).any():
         return False
     generator = np.random.default_rng(secrets.randbits(128))
-    return all(_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
+    return all(_weights_agree(lower, upper, grid, generator) for _ in range(ROUNDS))
 
 
-def _agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
-    products, whole = np.ones(len(lower), dtype=np.int64), 1
+def _weights_agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.random.Generator) -> bool:
+    """Return whether the weights of the boxes sum to that of the grid, for random weights of cells modulo ``PRIME``.
+
+    The weight of a box is the product of those of its sides.
+    """
+    of_boxes, of_grid = np.ones(len(lower), dtype=np.int64), 1
     for dimension, size in enumerate(grid.sizes):
         begins, ends = lower[:, dimension].astype(np.int64), upper[:, dimension].astype(np.int64) + 1
         cuts = np.unique(np.concatenate([[0, size], begins, ends]))
-        below = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
-        weights = (below[np.searchsorted(cuts, ends)] - below[np.searchsorted(cuts, begins)]) % PRIME
-        products = products * weights % PRIME
-        whole = whole * int(below[-1]) % PRIME
-    return int(products.sum()) % PRIME == whole
+        before = np.concatenate([[0], generator.integers(0, PRIME, len(cuts) - 1)])  # weight of all cells before a cut
+        weights = (before[np.searchsorted(cuts, ends)] - before[np.searchsorted(cuts, begins)]) % PRIME
+        of_boxes = of_boxes * weights % PRIME
+        of_grid = of_grid * int(before[-1]) % PRIME
+    return int(of_boxes.sum()) % PRIME == of_grid
 
 
 @dataclass(frozen=True, eq=False)
@@ -356,7 +358,7 @@ class Nodes:
 
 def joined(nodes: Sequence[Nodes], noisy: Sequence[Counts]) -> Boxes:
     """Concatenate several sets of nodes and their noisy counts, and return them as boxes."""
-    lower, upper = np.concatenate([each.lower for each in nodes]), np.concatenate([each.upper for each in nodes])
+    lower, upper = np.concatenate([node.lower for node in nodes]), np.concatenate([node.upper for node in nodes])
     return Boxes(lower, upper, np.concatenate(noisy))
 
 
@@ -376,10 +378,10 @@ def _divide(rows, firsts, lasts, dimensions, starts, begins, child_first, child_
             child = part_of(rows[i, dimension], begins, start, end)
             child_last[child] += 1
             child_trips[child] += rows[i, width - 1]
-        place = first
+        next_row = first
         for child in range(start, end):
-            child_first[child] = place
-            place += child_last[child]
+            child_first[child] = next_row
+            next_row += child_last[child]
             child_last[child] = child_first[child]  # for now, the next free position
         for child in range(start, end):
             limit = child_first[child + 1] if child + 1 < end else last
@@ -420,26 +422,26 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
-            extends beyond the space.
+            OdError: a query is not of integers or of these dimensions, ends before it begins, or leaves the space.
     """
     try:
-        given = np.asarray(ranges)
+        array = np.asarray(ranges)
     except ValueError:  # rows of different lengths
         raise _misshapen(sizes) from None
-    if given.shape[:1] == (0,):
+    if array.shape[:1] == (0,):
         return np.empty((0, len(sizes), 2), dtype=np.int64)
-    if given.shape[1:] != (len(sizes), 2):
+    if array.shape[1:] != (len(sizes), 2):
         raise _misshapen(sizes)
-    if not np.issubdtype(given.dtype, np.integer):
+    if not np.issubdtype(array.dtype, np.integer):
         raise query_fault("the cells of a query must be whole numbers")
-    first, last = given[:, :, 0], given[:, :, 1]
+    first, last = array[:, :, 0], array[:, :, 1]
     if (first > last).any():
         raise query_fault("a query ends before it begins")
     if (first < 0).any() or (last >= np.array(sizes)).any():
         raise query_fault(
             f"a query extends beyond the space, whose cells are numbered from 0 to {[size - 1 for size in sizes]}"
         )
-    return np.ascontiguousarray(given, dtype=np.int64)
+    return np.ascontiguousarray(array, dtype=np.int64)
 
 
 def _misshapen(sizes: Sequence[int]) -> OdError:
@@ -516,9 +518,9 @@ class BoxIndex:
         boxes = self.lower, self.upper, ordered, self.block_lower, self.block_upper, sums
 
         def answered(first: int) -> Reals:
-            some = ranges[first : first + _PIECE]
-            totals = np.empty(len(some))
-            _answer(*boxes, some, totals)
+            ranges_of_piece = ranges[first : first + _PIECE]
+            totals = np.empty(len(ranges_of_piece))
+            _answer(*boxes, ranges_of_piece, totals)
             return totals
 
         return np.concatenate([np.empty(0), *in_order(answered, range(0, len(ranges), _PIECE))])
@@ -543,10 +545,9 @@ def _interleave(lower, upper, bits, key_bits, keys):  # type: ignore[no-untyped-
 
 @kernel
 def _answer(lower, upper, counts, block_lower, block_upper, block_sums, ranges, answers):  # type: ignore[no-untyped-def]  # compiled
-    """Write the answer to every query into ``answers``.
+    """Write the sum over the boxes that each query overlaps, in proportion, into ``answers``.
 
-    A block outside the query is skipped, and the sum of a block inside the query is added. In all other blocks, every
-    box is examined.
+    A block outside the query is skipped, and one inside it adds its sum. In other blocks, every box is examined.
     """
     for query in range(len(ranges)):
         total = 0.0

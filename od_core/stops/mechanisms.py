@@ -29,17 +29,7 @@ from od_core.noise.table import Keystream, at_precision, rational
 from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown
-from od_core.stops.geometry import (
-    Boxes,
-    Counts,
-    Grid,
-    Nodes,
-    Points,
-    Rows,
-    filled_cells,
-    joined,
-    part_of,
-)
+from od_core.stops.geometry import Boxes, Counts, Grid, Nodes, Points, Rows, filled_cells, joined, part_of
 
 _BITS_OF_WEIGHT = 20
 """Number of bits after the binary point of the weights by which :func:`shares_below` splits the budget among depths.
@@ -175,12 +165,12 @@ def fan_out(noisy: Counts, epsilon: Fraction, dimensions: int, length: int, roun
     """
     exact = parts_of(np.maximum(noisy, 1), float(epsilon), dimensions)
     if rounding == "up":
-        whole = np.ceil(exact)
+        rounded = np.ceil(exact)
     elif rounding == "down":
-        whole = np.floor(exact)
+        rounded = np.floor(exact)
     else:
-        whole = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
-    parts: Counts = np.where(noisy > 1, np.clip(whole, 1, length), 1).astype(np.int64)
+        rounded = np.floor(exact * (1.5 if rounding == "times_1.5" else 1) + 0.5)
+    parts: Counts = np.where(noisy > 1, np.clip(rounded, 1, length), 1).astype(np.int64)
     return parts
 
 
@@ -248,8 +238,7 @@ class FixedGrid(StopsMechanism, ABC):
 
 
 MAX_BOXES = 1 << 23
-"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes 56 bytes, and more while a
-tree grows."""
+"""Largest number of boxes in a release. It limits memory: in six dimensions, a box takes at least 56 bytes."""
 
 
 def refuse_too_many(name: str, boxes: int, *, spent: str = STAYS_CHARGED) -> None:
@@ -376,8 +365,8 @@ def equal_parts(parts: Counts, length: int) -> NDArray[np.int32]:
 
     ``parts`` has the number of parts of each node. The parts of the first node come first; shape (sum of parts,).
     """
-    of = np.repeat(parts, parts)
-    return (number_of_part(parts) * length // of).astype(np.int32)
+    count = np.repeat(parts, parts)
+    return (number_of_part(parts) * length // count).astype(np.int32)
 
 
 def number_of_part(parts: Counts) -> Counts:
@@ -428,12 +417,13 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
     """Write the scores of all candidates of all nodes into ``scores``.
 
     The first cells of the parts of all candidates of a node are sorted into one list of edges, and the trips between
-    adjacent edges are counted once. A part is dense if it has at least as many trips as cells. The rows of a node are
-    read once, and once more for each candidate that has a dense part.
+    adjacent edges are counted once. ``trips_above`` and ``cells_above`` are S and K of :func:`heterogeneity`. A part is
+    dense if it has at least as many trips as cells; in other parts, every filled cell is above the mean. The rows of a
+    node are read once, and once more for each candidate that has a dense part.
     """
     of_row, number = rows.shape[1] - 1, len(candidates)
     trips, filled = np.empty(number * most + 1, np.int64), np.empty(number * most + 1, np.int64)  # before each edge
-    held, above, among, cells = np.empty((4, most), np.int64)
+    trips_of_part, trips_above, cells_above, cells_of_part = np.empty((4, most), np.int64)
     for node in range(len(firsts)):
         first, last, start = firsts[node], lasts[node], starts[node]
         parts = starts[node + 1] - start
@@ -454,23 +444,29 @@ def _score(rows, firsts, lasts, dimension, starts, candidates, upper, others, mo
             for part in range(parts):
                 end = np.searchsorted(edges, begins[part + 1]) if part + 1 < parts else count
                 length = np.int64(begins[part + 1] if part + 1 < parts else upper[node] + 1) - begins[part]
-                cells[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
-                held[part] = trips[end] - trips[begin]
-                above[part], among[part] = held[part], filled[end] - filled[begin]  # sparse: all filled cells count
-                if held[part] >= cells[part]:
+                cells_of_part[part] = _LARGE if others[node] > _LARGE // length else others[node] * length
+                trips_of_part[part] = trips[end] - trips[begin]
+                trips_above[part], cells_above[part] = (
+                    trips_of_part[part],
+                    filled[end] - filled[begin],
+                )  # sparse: all filled cells count
+                if trips_of_part[part] >= cells_of_part[part]:
                     is_dense = True
-                    above[part], among[part] = 0, 0
+                    trips_above[part], cells_above[part] = 0, 0
                 begin = end
             if is_dense:
                 for i in range(first, last):
                     part = part_of(rows[i, dimension], begins, 0, parts)
-                    f = np.int64(rows[i, of_row])
-                    if held[part] >= cells[part] and f * cells[part] > held[part]:
-                        above[part] += f
-                        among[part] += 1
+                    in_cell = np.int64(rows[i, of_row])
+                    if (
+                        trips_of_part[part] >= cells_of_part[part]
+                        and in_cell * cells_of_part[part] > trips_of_part[part]
+                    ):
+                        trips_above[part] += in_cell
+                        cells_above[part] += 1
             score = np.int64(0)
             for part in range(parts):
-                score += 2 * above[part] + (-2 * among[part] * held[part]) // cells[part]
+                score += 2 * trips_above[part] + (-2 * cells_above[part] * trips_of_part[part]) // cells_of_part[part]
             scores[node, candidate] = score
 
 
@@ -502,11 +498,11 @@ def random_parts(parts: Counts, length: int, candidates: int) -> NDArray[np.int3
     For a node with m parts, equal parts would begin at j ``length`` / m for j = 0, ..., m - 1. Here, part 0 begins at
     cell 0, and the beginning of any other part j is uniform on the cells within half a part of that position. These
     ranges are disjoint and have at least one cell each, so the parts are not empty. The key of the random numbers comes
-    from the operating system and is used in this call only. The result depends on the trips only through the noisy
-    numbers of parts.
+    from the operating system, for this call only. The result depends on trips only through noisy numbers of parts.
     """
-    of, part = np.repeat(parts, parts), number_of_part(parts)
-    low, high = (-(-((2 * part + side) * length) // (2 * of)) for side in (-1, 1))  # first cells at or after the ends
+    count, part = np.repeat(parts, parts), number_of_part(parts)
+    # The first cells at or after both ends of the range in which a part may begin.
+    low, high = (-(-((2 * part + side) * length) // (2 * count)) for side in (-1, 1))
     words = (Keystream().words(64, candidates * len(part)) >> np.uint64(33)).astype(np.int64)
     begins = low + (words.reshape(candidates, len(part)) * (high - low) >> 31)
     return np.where(part == 0, 0, begins).astype(np.int32)
@@ -555,13 +551,13 @@ class DAFEntropy(StopsMechanism):
         the number of different first cells of the boxes in dimension 1.
         """
         shares = [ROOT_SHARE * epsilon]
-        left = epsilon
+        remaining = epsilon
         for depth, length in enumerate(grid.sizes):
             counting, choosing = self.costs(depth, shares[depth])
-            left -= counting + (choosing if length > 1 else 0)
+            remaining -= counting + (choosing if length > 1 else 0)
             if depth == 0:
-                shares += shares_below(left, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
-        return sensitivity / left
+                shares += shares_below(remaining, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+        return sensitivity / remaining
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
@@ -589,8 +585,8 @@ class DAFEntropy(StopsMechanism):
                 shares += shares_below(path.left, int(parts[0]), grid.dimensions)
         else:
             leaves.append((nodes, *path.measured(nodes.trips, path.left)))
-        kept, noisy, paths = zip(*leaves, strict=True)
-        return Drawn(joined(kept, noisy), paths)
+        boxes, noisy, paths = zip(*leaves, strict=True)
+        return Drawn(joined(boxes, noisy), paths)
 
     def costs(self, depth: int, share: Fraction) -> tuple[Fraction, Fraction]:
         """Return the epsilons that the counts and the choice of cuts cost at a depth with some share of the budget.
@@ -740,7 +736,7 @@ class PrivTree(StopsMechanism):
             nodes, sides = nodes.chosen(splits), sides[splits]
             refuse_too_many(self.name, sum(map(len, leaves)) + 2 * len(nodes))
             nodes = _halved(nodes, sides, sizes, rows)
-        noisy, path = path.measured(np.concatenate([each.trips for each in leaves]), path.left)
+        noisy, path = path.measured(np.concatenate([leaf.trips for leaf in leaves]), path.left)
         return Drawn(joined(leaves, [noisy]), (path,))
 
 
@@ -778,9 +774,9 @@ def _halved(nodes: Nodes, sides: Counts, sizes: Counts, rows: Rows) -> Nodes:
     """
     widest = np.argmax(np.where(sides > 1, sides / sizes, 0), axis=1)
     begins = np.empty(2 * len(nodes), dtype=np.int32)
-    each = np.arange(len(nodes))
-    begins[::2] = nodes.lower[each, widest]
-    begins[1::2] = begins[::2] + sides[each, widest] // 2
+    numbers = np.arange(len(nodes))
+    begins[::2] = nodes.lower[numbers, widest]
+    begins[1::2] = begins[::2] + sides[numbers, widest] // 2
     return nodes.divided(rows, widest, np.full(len(nodes), 2), begins)
 
 
@@ -813,13 +809,13 @@ def path_cost(scale: Fraction, decay: int, sensitivity: int) -> Fraction:
         rate = 1 / arb(rational(scale)).union(arb(rational(scale * (1 + SCALE_SLACK))))
         a, complement = (-rate).exp(), -(-rate).expm1()
         fading = (-rate * decay).exp()  # a^decay
-        more, power = 2 * rate, arb(1)
+        cost, power = 2 * rate, arb(1)
         for _ in range(_TERMS):
             power *= fading
-            more += (power * complement / (1 + a - power)).log1p()
+            cost += (power * complement / (1 + a - power)).log1p()
         # ln(1 + y) <= y, and 1 + a - a^x >= 1: the rest is at most a geometric series
-        more += power * fading * complement / -(-rate * decay).expm1()
-        total = more if sensitivity == 1 else more + rate
+        cost += power * fading * complement / -(-rate * decay).expm1()
+        total = cost if sensitivity == 1 else cost + rate
         units = (total.upper() * 2**_RESULT_BITS).ceil().upper()
         return Fraction(int(units.unique_fmpz()), 2**_RESULT_BITS)
 

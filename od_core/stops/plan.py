@@ -54,7 +54,7 @@ class StopsPlan(Plan):
 
     @property
     def steps(self) -> tuple[LaplaceStep]:
-        """The single step in a tuple."""
+        """The steps of the plan: only :attr:`step`."""
         return (self.step,)
 
     def to_frame(self) -> pd.DataFrame:
@@ -70,6 +70,7 @@ class StopsPlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
+        """Return the facts that only plans of trips with stops have."""
         return {
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
@@ -104,8 +105,8 @@ def plan_stops(
     unit.refuse_weights("trips with stops")
     budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
-    given = grid.grid if isinstance(grid, MapGrid) else grid
-    space = given if isinstance(given, Grid) else Grid(given)
+    plain_grid = grid.grid if isinstance(grid, MapGrid) else grid
+    space = plain_grid if isinstance(plain_grid, Grid) else Grid(plain_grid)
     used = MECHANISMS.make(mechanism)
     used.refuse(space)
     return StopsPlan(space, unit, budget, used, on_map, acceptance)

@@ -30,7 +30,7 @@ from od_core.publication.number_formats import Scale
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
 from od_core.publication.tables import BundleFile, public_files
 from od_core.publication.templates import filled, filled_data, filled_markup
-from od_core.stops.geometry import Bounds, Grid, MapGrid, fill_the_grid
+from od_core.stops.geometry import Bounds, Grid, MapGrid, boxes_fill_the_grid
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.plan import StopsPlan, plan_stops
 from od_core.stops.release import StopsRelease, estimated, flat_boxes, measure_plan
@@ -96,19 +96,18 @@ def open_stops(bundle: str | Path) -> StopsRelease:
     Raises:
         OdError: the folder is not a bundle of trips with stops, or its files do not match its certificate.
     """
-    stated, (boxes,) = certificate_and_tables(bundle, ["boxes"])
-    facts = stated["plan"]
+    certificate, (boxes,) = certificate_and_tables(bundle, ["boxes"])
+    facts = certificate["plan"]
     grid = MapGrid.from_facts(facts["map"]) if "map" in facts else Grid(tuple(facts["grid"]))
     plan = pure_plan(plan_stops, grid, facts=facts, mechanisms=MECHANISMS)
     ends = [f"{end}_{dimension + 1}" for end in ("lower", "upper") for dimension in range(plan.grid.dimensions)]
-    table = boxes_table(plan.grid.dimensions, interval=has_intervals(stated))
+    table = boxes_table(plan.grid.dimensions, interval=has_intervals(certificate))
     if [column.name for column in table.columns] != list(boxes.columns):
         raise changed("boxes")
     flat = boxes[[*ends, "noisy"]].to_numpy(dtype=np.int64).ravel()
-    release = estimated(
-        plan, [(plan.step, NoisyVector.in_memory([flat]))], spent=stated_spent(plan, stated), noise=stated["noise"]
-    )
-    if not release.boxes[list(boxes.columns)].equals(boxes) or stated["contents"]["boxes"] != len(boxes):
+    spent, measured = stated_spent(plan, certificate), [(plan.step, NoisyVector.in_memory([flat]))]
+    release = estimated(plan, measured, spent=spent, noise=certificate["noise"])
+    if not release.boxes[list(boxes.columns)].equals(boxes) or certificate["contents"]["boxes"] != len(boxes):
         raise changed("boxes")
     return release
 
@@ -130,16 +129,19 @@ _WIDTH, _PIECE = 480, 1 << 16
 
 def _largest(release: StopsRelease) -> list[dict[str, Any]]:
     """Return the boxes with the most trips: their bounds in degrees if the plan has a map, else in cells."""
-    boxes, on_map, (lower, upper) = release.measured, release.plan.map, release.intervals
-    return [
-        {
-            "cells": list(zip(boxes.lower[box].tolist(), boxes.upper[box].tolist(), strict=True)),
-            "degrees": None if on_map is None else on_map.degrees(boxes.lower[box], boxes.upper[box]),
-            "trips": int(release.counts[box]),
-            "reach": (int(lower[box]), int(upper[box])),
-        }
-        for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist()
-    ]
+    on_map, (count_lower, count_upper) = release.plan.map, release.intervals
+    largest = []
+    for box in np.argsort(-release.counts, kind="stable")[:LISTED].tolist():
+        lower, upper = release.measured.lower[box], release.measured.upper[box]
+        largest.append(
+            {
+                "cells": list(zip(lower.tolist(), upper.tolist(), strict=True)),
+                "degrees": None if on_map is None else on_map.degrees(lower, upper),
+                "trips": int(release.counts[box]),
+                "reach": (int(count_lower[box]), int(count_upper[box])),
+            }
+        )
+    return largest
 
 
 def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
@@ -177,8 +179,7 @@ def _maps(release: StopsRelease, on_map: MapGrid) -> dict[str, Any]:
 def _density(release: StopsRelease, place: int) -> NDArray[np.float64]:
     """Return the number of trips in each field of one place's map.
 
-    The trips of each box are spread evenly over the box. The shape is (fields from west to east, fields from south to
-    north).
+    The trips of each box are spread evenly over the box. The axes go from west to east and from south to north.
     """
     boxes, counts = release.measured, release.counts
     side = release.plan.grid.sizes[2 * place]
@@ -323,7 +324,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         noisy counts, or to 0 if that sum is negative.
         """
         boxes, counts = release.measured, release.counts
-        if not fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
+        if not boxes_fill_the_grid(boxes.lower, boxes.upper, release.plan.grid):
             yield "the boxes overlap or do not cover the grid"
         if (counts < 0).any():
             yield "a count is below 0"

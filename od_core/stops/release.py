@@ -112,8 +112,8 @@ class StopsRelease(PlannedRelease):
             OdError: a range is invalid, as in :func:`od_core.stops.geometry.checked_ranges`.
         """
         single = np.ndim(ranges) == 2
-        asked = [ranges] if single else ranges
-        answered = self._index.answers(self.counts, checked_ranges(asked, self.plan.grid.sizes))  # type: ignore[arg-type]
+        several = [ranges] if single else ranges
+        answered = self._index.answers(self.counts, checked_ranges(several, self.plan.grid.sizes))  # type: ignore[arg-type]
         return float(answered[0]) if single else answered
 
     def od(self, origin: Sequence[Range], destination: Sequence[Range]) -> float:
@@ -131,12 +131,12 @@ class StopsRelease(PlannedRelease):
         space = self.plan.grid.sizes
         places = len(space) // max(1, len(origin))
         if places < 2 or len(space) % places:
-            said = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
-            raise query_fault(said)
+            message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
+            raise query_fault(message)
         of_a_place = len(space) // places
         if not len(origin) == len(destination) == of_a_place:
-            said = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
-            raise query_fault(said)
+            message = f"origin and destination need a range for each of the {of_a_place} dimensions of a place"
+            raise query_fault(message)
         between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
         return float(self.query([*origin, *between, *destination]))
 
@@ -176,8 +176,7 @@ def release_stops(
 
     Raises:
         OdError: the plan or the trips are invalid (see :func:`plan_stops` and :class:`Trajectories`), the ledger
-            refuses the release, or the mechanism or the noise source fails. The plan and the trips are checked before
-            anything is drawn.
+            refuses the release, or the mechanism or the noise source fails. Plan and trips are checked before any draw.
     """
     plan = plan_stops(grid, unit=unit, budget=budget, mechanism=mechanism)
     if isinstance(points, Trajectories):
@@ -239,8 +238,8 @@ def estimated(
     """
     ((_, noisy),), dimensions = measured, plan.grid.dimensions
     width, values = plan.grid.values_per_box, noisy.values()
-    whole = len(values) > 0 and len(values) % width == 0
-    if not whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
+    is_whole = len(values) > 0 and len(values) % width == 0
+    if not is_whole or (values.reshape(-1, width)[:, dimensions:-1] >= plan.grid.sizes).any():
         raise OdError(
             "OD-STOPS-BOXES",
             "the measurement is not a list of boxes of this grid",
@@ -298,8 +297,7 @@ def evaluate_stops(
         mean_relative_error (a ratio; [shaham2022stops, equation 3] states it in percent).
 
     Raises:
-        OdError: the points are not cells of the release's grid, there is no query, a floor is not above 0, or a query
-            is invalid.
+        OdError: the points are not cells of the grid, there is no query, a floor is not above 0, or a query is invalid.
     """
     boxes, sizes = release.measured, release.plan.grid.sizes
     queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
@@ -324,8 +322,7 @@ def evaluate_stops(
 def headline_floors(trips: int) -> tuple[float, float]:
     """Return the default floors of :func:`evaluate_stops`: a thousandth of the number of trips (at least 1), and 1.
 
-    A floor is the lower limit of the divisor of an error. With lower ones, the mean error mostly reflects queries of
-    empty space.
+    A floor is the lower limit of the divisor of an error. With lower ones, empty space dominates the mean error.
     """
     return max(trips, 1) / 1000, 1.0
 
@@ -346,6 +343,7 @@ def true_answers(points: Points, ranges: Ranges) -> Counts:
 
 
 def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:
+    """Return points as 32-bit integers. Raises OdError unless they are cells of the grid."""
     cells = np.asarray(points)
     is_shaped = cells.ndim == 2 and cells.shape[1] == len(sizes) and np.issubdtype(cells.dtype, np.integer)
     if not is_shaped or (cells < 0).any() or (cells >= np.array(sizes)).any():

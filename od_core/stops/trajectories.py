@@ -97,11 +97,11 @@ class Trajectories:
             OdError: the number of columns is wrong, a value is missing or not an integer, or a cell is not on the grid;
                 or nothing states what a row is.
         """
-        given = _given(points, columns, one_row_a_trip=one_row_a_trip)
-        table = _table(given, grid)
-        if isinstance(given, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
-            whole = np.rint(table)
-            table = whole.astype(np.int64) if (whole == table).all() else table  # numbers of a CSV file are floats
+        values = _given(points, columns, one_row_a_trip=one_row_a_trip)
+        table = _table(values, grid)
+        if isinstance(values, pd.DataFrame) and table.dtype == np.float64 and np.isfinite(table).all():
+            rounded = np.rint(table)
+            table = rounded.astype(np.int64) if (rounded == table).all() else table  # numbers of a CSV file are floats
         if not np.issubdtype(table.dtype, np.integer):
             raise _fault("OD-STOPS-CELL", "a cell is missing or is not a whole number")
         _refuse_off_grid(table, grid)
@@ -121,8 +121,7 @@ class Trajectories:
 
         Args:
             coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
-            bounds: public least and greatest coordinate of each dimension. The greatest coordinate lies in the last
-                cell.
+            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell.
 
         Raises:
             OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.
@@ -180,7 +179,7 @@ class Trajectories:
 def _given(
     values: ArrayLike | TableOrFile, columns: Sequence[str] | None, *, numbers: bool = True, one_row_a_trip: bool
 ) -> ArrayLike | pd.DataFrame:
-    """Return the named columns of a table or a file as a data frame, and an array as it is.
+    """Return the named columns of a table or a file as a data frame; an array is returned unchanged.
 
     ``numbers`` says whether columns of a CSV file are numbers instead of text. Raises OdError if the columns cannot be
     read, or if a row might be several trips.
@@ -198,9 +197,9 @@ def _given(
         return data_frame(cast("Table", values))
     if len(set(columns)) < len(columns):
         raise _fault("OD-STOPS-DIMENSIONS", "columns names a column twice")
-    asked = list(columns) if numbers else ()
+    needed = list(columns) if numbers else ()
     given = cast("TableOrFile", values)
-    table = read_table(given, columns, numbers=asked, named="the trips", code="OD-STOPS-DIMENSIONS")
+    table = read_table(given, columns, numbers=needed, named="the trips", code="OD-STOPS-DIMENSIONS")
     if not one_row_a_trip:
         unused = [name for name in table.columns if name not in columns]
         refuse_unused(unused, table.named, "give one_row_a_trip=True if each row is one trip; else repeat the rows")
@@ -218,8 +217,8 @@ def _table(values: ArrayLike | pd.DataFrame, grid: Grid) -> NDArray[np.generic]:
         columns = [column for _, column in values.items()]
         if columns and all(map(holds_numbers, columns)):
             numbers = [exact_numbers(column) for column in columns]
-            is_whole = all(np.issubdtype(one.dtype, np.integer) for one in numbers)
-            values = np.column_stack([one.astype(np.int64 if is_whole else np.float64) for one in numbers])
+            is_whole = all(np.issubdtype(number.dtype, np.integer) for number in numbers)
+            values = np.column_stack([number.astype(np.int64 if is_whole else np.float64) for number in numbers])
     try:
         table = np.asarray(values)
     except ValueError:  # rows of unequal length
@@ -347,7 +346,7 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     sound = " AND ".join(["in_period IS TRUE", *(f"{stage} IS NOT NULL" for stage in stages)])
     listed = pa.table({"code": pa.array(places.codes, pa.string()), "number": np.arange(len(places.cells))})
     placed = f"SELECT in_period, {numbers} FROM records {joins}"  # noqa: S608  # checked names
-    wanted = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
-    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", wanted, fault_threshold)
+    query = f"SELECT {', '.join(stages)} FROM placed WHERE {sound}"  # noqa: S608  # our own SQL
+    table = sound_records(records, {"places": listed}, placed, f"NOT ({sound})", query, fault_threshold)
     cells = [places.cells[table[stage].to_numpy()] for stage in stages]
     return Trajectories(np.ascontiguousarray(np.concatenate(cells, axis=1)), places.map.grid)

@@ -79,17 +79,17 @@ class Rows:
         areas, largest = _row_areas(plan), 0
         sums, cells = np.zeros((2, areas), dtype=np.int64)
         for part in parts:
-            own = slice(part.first, part.first + len(part.sums))
-            sums[own] += part.sums
-            cells[own] += part.cells
+            areas_of_part = slice(part.first, part.first + len(part.sums))
+            sums[areas_of_part] += part.sums
+            cells[areas_of_part] += part.cells
             largest = max(largest, part.largest)
         return cls(sums, cells, largest)
 
     def trimmed(self) -> Rows:
         """Return the rows without the areas before the first and after the last area that has leaves."""
-        there = np.flatnonzero(self.cells)
-        own = slice(there[0], there[-1] + 1) if len(there) else slice(0, 0)
-        return Rows(self.sums[own], self.cells[own], self.largest, int(own.start))
+        with_leaves = np.flatnonzero(self.cells)
+        extent = slice(with_leaves[0], with_leaves[-1] + 1) if len(with_leaves) else slice(0, 0)
+        return Rows(self.sums[extent], self.cells[extent], self.largest, int(extent.start))
 
     def refuse_large(self) -> None:
         """Raise OdError if ``largest`` is so large that a sum may exceed 64 bits or lose precision."""
@@ -129,8 +129,7 @@ def leaf_rows(plan: ReleasePlan, leaf: NoisyCounts) -> Rows:
 
 def _row_areas(plan: ReleasePlan) -> int:
     """Return the number of areas, each with a row, on the side that the step to the leaves refines."""
-    leaf = plan.steps[-1]
-    above = plan.level_above(leaf)
+    above = plan.level_above(plan.steps[-1])
     level = plan.tree.depth if above is None else above + 1
     side = 0 if plan.tree.refines_origin(level) else 1
     return (plan.tree.origin, plan.tree.destination)[side].size(plan.tree.level_pair(level)[side])
@@ -149,20 +148,20 @@ def leaf_histogram(plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, rows:
     def count(piece: tuple[Expansion, Integers]) -> Integers:
         expansion, noisy = piece
         counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        _add_to_histogram(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
+        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        _add_to_histogram(*of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, counts)
         return counts
 
     counts = np.zeros((OCTAVES, noise.points), dtype=np.int64)
-    for more in in_order(count, leaf.expanded(plan)):
-        counts += more
+    for counts_of_piece in in_order(count, leaf.expanded(plan)):
+        counts += counts_of_piece
     return counts
 
 
 def posterior_leaves(
     plan: ReleasePlan, leaf: NoisyCounts, totals: Integers, u: Fraction, rows: Rows, posterior: Posterior
 ) -> Iterator[Nodes]:
-    """Return what :func:`leaves_by_empirical_bayes` does, for all or some of the leaves.
+    """Return the estimates of :func:`leaves_by_empirical_bayes` for all or some of the leaves.
 
     ``rows`` and ``posterior`` are those of all leaves.
     """
@@ -172,9 +171,11 @@ def posterior_leaves(
     def leaves(piece: tuple[Expansion, Integers]) -> Nodes:
         expansion, noisy = piece
         trips = np.empty_like(noisy)
-        given = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
-        known = posterior.bin_of, posterior.mean, posterior.deviation
-        _share_out(*given, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *known, least, lump, trips)
+        of_piece = noisy, expansion.offsets, expansion.first_child, totals[expansion.parents]
+        posterior_tables = posterior.bin_of, posterior.mean, posterior.deviation
+        _share_out(
+            *of_piece, rows.sums, rows.cells, noise.sigma, noise.step, noise.low, *posterior_tables, least, lump, trips
+        )
         return replace(expansion.with_trips(trips), level=leaf.step.level)
 
     return in_order(leaves, leaf.expanded(plan))
@@ -206,14 +207,14 @@ def _prior_means(noisy, first, size, area, total, sums, cells, sigma, mean):  # 
     They divide ``total``, the parent's trips, in proportion to the row sums of the children without the children
     themselves, or equally if all of these are 0.
     """
-    whole = 0.0
+    total_of_rows = 0.0
     for i in range(size):
         # The second term is half the standard deviation of the row, so that a row of 0 does not imply a count of 0.
         row = max(sums[area + i] - noisy[first + i], 0) + 0.5 * sigma * math.sqrt(cells[area + i] - 1.0)
         mean[i] = row
-        whole += row
+        total_of_rows += row
     for i in range(size):
-        mean[i] = total * (mean[i] / whole) if whole > 0.0 else total / float(size)
+        mean[i] = total * (mean[i] / total_of_rows) if total_of_rows > 0.0 else total / float(size)
 
 
 @kernel
@@ -282,8 +283,7 @@ _LEAST_CELLS = 400
 """Smallest number of cells of a bin. Neighbouring octaves (doublings) of prior means with fewer cells share a bin."""
 
 _POOLED_ITERATIONS, _BIN_ITERATIONS = 300, 150
-"""Numbers of iterations of expectation-maximisation: first on all cells together, then on each bin, from that
-result."""
+"""Numbers of iterations of expectation-maximisation: first on all cells together, then, from there, on each bin."""
 
 _NO_MASS = 2.0**-60
 """Smaller probabilities are set to 0, because arithmetic on the smallest real numbers is slow."""
@@ -344,16 +344,15 @@ def posterior_of(noise: GridNoise, counts: Integers) -> Posterior:
     """Return the posterior means and standard deviations of the true counts, for all bins.
 
     The distribution of true counts is first estimated for all cells together. The result is the start for each bin.
-    ``counts`` has the number of cells with a prior mean in each octave and a noisy value x at each point; shape
-    (octaves, points of x).
+    ``counts`` has the number of cells with a mean in each octave and each noisy value x; shape (octaves, points of x).
     """
     bin_of = bins(counts.sum(axis=1), _LEAST_CELLS)
     by_x = np.ascontiguousarray(noise.likelihood.T)
     pooled = maximised(noise, counts.sum(axis=0), None, _POOLED_ITERATIONS)
 
     def moments(number: int) -> tuple[Reals, Reals]:
-        own = counts[bin_of == number].sum(axis=0)
-        prior = maximised(noise, own, pooled, _BIN_ITERATIONS)
+        of_bin = counts[bin_of == number].sum(axis=0)
+        prior = maximised(noise, of_bin, pooled, _BIN_ITERATIONS)
         mean, deviation = _moments(by_x, prior, noise.low)
         return mean * noise.step, deviation * noise.step
 
@@ -375,7 +374,7 @@ def maximised(noise: GridNoise, counts: Integers, start: Reals | None, iteration
 
 @kernel
 def _maximised(likelihood, by_x, counts, start, iterations):  # type: ignore[no-untyped-def]  # compiled
-    """Do what :func:`maximised` says. ``by_x`` is the transposed ``likelihood``.
+    """Return :func:`maximised` from ``start``. ``likelihood`` has a row for each n, and ``by_x`` one for each x.
 
     The inner loops run along rows, so that they compile to vector instructions without changing the order of any sum.
     """
@@ -412,8 +411,8 @@ def _moments(by_x: Reals, prior: Reals, low: int) -> tuple[Reals, Reals]:
     If x is impossible under this distribution, because no cell of the bin has it, the mean is x itself.
     """
     n, weight = np.arange(len(prior)), prior * by_x
-    whole = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
+    total = np.cumsum(weight, axis=1)[:, -1]  # cumulative sums add one after the other
     mean = np.maximum(low + np.arange(len(by_x), dtype=np.float64), 0.0)
-    np.divide(np.cumsum(n * weight, axis=1)[:, -1], whole, out=mean, where=whole > 0.0)
+    np.divide(np.cumsum(n * weight, axis=1)[:, -1], total, out=mean, where=total > 0.0)
     squares = np.cumsum(np.square(n - mean[:, np.newaxis]) * weight, axis=1)[:, -1]
-    return mean, np.sqrt(np.divide(squares, whole, out=np.zeros_like(whole), where=whole > 0.0))
+    return mean, np.sqrt(np.divide(squares, total, out=np.zeros_like(total), where=total > 0.0))

@@ -117,11 +117,11 @@ class Families:
 
     def of_children(self, z: Reals, v: Reals) -> tuple[Reals, Reals]:
         """Return estimates and variances of all children, given those of the kept ones; shape (children,) each."""
-        every, spread = self.noisy, np.full(len(self.noisy), self.noise)
+        estimates, variances = self.noisy, np.full(len(self.noisy), self.noise)
         if self.kept is not None:
-            every = every.copy()
-            every[self.kept], spread[self.kept] = z, v
-        return every, spread
+            estimates = estimates.copy()
+            estimates[self.kept], variances[self.kept] = z, v
+        return estimates, variances
 
     @property
     def fitted(self) -> tuple[Reals, Reals]:
@@ -156,19 +156,19 @@ class Families:
 
     def _block(self, first: int, last: int) -> tuple[Families, Places]:
         """Return the families ``first:last``, and the positions of their children."""
-        own, ends, kept = slice(first, last), self.offsets[[first, last]], slice(0, 0)
+        begin, end = self.offsets[[first, last]].tolist()
+        places = Places(slice(begin, end), slice(0, 0))
         if self.kept is not None:
-            kept = slice(*np.searchsorted(self.kept, ends).tolist())
-        at = Places(slice(*ends.tolist()), kept)
+            places = Places(slice(begin, end), slice(*np.searchsorted(self.kept, [begin, end]).tolist()))
         block = self._cut(
-            own,
-            at.children,
-            offsets=self.offsets[first : last + 1] - at.children.start,
-            kept=None if self.kept is None else self.kept[kept] - at.children.start,
-            z=self.z[kept],
-            v=self.v[kept],
+            slice(first, last),
+            places.children,
+            offsets=self.offsets[first : last + 1] - begin,
+            kept=None if self.kept is None else self.kept[places.kept] - begin,
+            z=self.z[places.kept],
+            v=self.v[places.kept],
         )
-        return block, at
+        return block, places
 
 
 def family_blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
@@ -185,16 +185,16 @@ class Places(NamedTuple):
 
 
 def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[Families]:
-    """Yield the families of each level below the root, top level first."""
+    """Yield the families of each level below the root, top level first; h, z and v are those of least squares."""
     tree = plan.tree
-    passed = [
-        (z[level.divided], v[level.divided], said) for level, (z, v, said) in zip(levels[::-1], up(levels), strict=True)
+    from_below = [
+        (z[level.divided], v[level.divided], sums) for level, (z, v, sums) in zip(levels[::-1], up(levels), strict=True)
     ]
-    h, variance, _ = passed.pop()
+    h, variance, _ = from_below.pop()
     for above, level in pairwise(levels):
-        split = above.nodes.level + 1  # unmeasured levels between the two have one child a node, with the same numbers
-        side = 0 if tree.refines_origin(split) else 1
-        z, v, (total, siblings) = passed.pop()
+        refined_level = above.nodes.level + 1  # at unmeasured levels in between, each node has one child like itself
+        side = 0 if tree.refines_origin(refined_level) else 1
+        z, v, (total, siblings) = from_below.pop()
         parents = h, np.maximum(variance, 0), total, siblings
         h, variance = np.empty_like(z), np.empty_like(z)
         descend(np.searchsorted(level.divided, level.offsets), *parents, z, v, h, variance)
@@ -203,7 +203,7 @@ def families_of(plan: ReleasePlan, levels: Sequence[MeasuredLevel]) -> Iterator[
             parents=above.divided,
             kept=level.divided if level is not levels[-1] else None,
             area=(level.nodes.origin, level.nodes.destination)[side],
-            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(split)[side]),
+            areas=(tree.origin, tree.destination)[side].size(tree.level_pair(refined_level)[side]),
             total=total,
             siblings=siblings,
             noisy=level.noisy,
@@ -220,15 +220,16 @@ def gravity_shares(families: Families) -> Reals:
     rows, cells = np.zeros(families.areas), np.bincount(families.area, minlength=families.areas)
     shares = np.empty(len(families.area))
 
-    for area, h in families.in_blocks(lambda own, _: (own.area, own.fitted[0])):
+    for area, h in families.in_blocks(lambda block, _: (block.area, block.fitted[0])):
         np.add.at(rows, area, h)
 
-    def divide(own: Families, at: Places) -> None:
-        # The second term is half the standard deviation of the row, so that a row of 0 does not imply a share of 0.
-        row = np.maximum(rows[own.area] - own.fitted[0], 0.0) + own.sigma / 2 * np.sqrt(cells[own.area] - 1.0)
-        siblings = np.diff(own.offsets)
-        whole, equal = np.repeat(run_sums(row, own.offsets), siblings), np.repeat(1.0 / siblings, siblings)
-        shares[at.children] = np.divide(row, whole, out=equal, where=whole > 0.0)
+    def divide(block: Families, places: Places) -> None:
+        row = np.maximum(rows[block.area] - block.fitted[0], 0.0)
+        # Half the standard deviation of the row is added, so that a row of 0 does not imply a share of 0.
+        row = row + block.sigma / 2 * np.sqrt(cells[block.area] - 1.0)
+        sizes = np.diff(block.offsets)
+        total, equal = np.repeat(run_sums(row, block.offsets), sizes), np.repeat(1.0 / sizes, sizes)
+        shares[places.children] = np.divide(row, total, out=equal, where=total > 0.0)
 
     deque(families.in_blocks(divide), maxlen=0)
     return shares
@@ -254,9 +255,9 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     at: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
     def find(first: int) -> None:
-        own = slice(first, first + _BLOCK)
-        pairs = Pairs(wanted.level, wanted.origin[own], wanted.destination[own])
-        find_ranks(plan.tree.first_rank(pairs), ranks, at[own])
+        block = slice(first, first + _BLOCK)
+        pairs = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
+        find_ranks(plan.tree.first_rank(pairs), ranks, at[block])
 
     deque(in_order(find, range(0, len(at), _BLOCK)), maxlen=0)
     return at
@@ -264,12 +265,12 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
 
 def sums_of_leaves(levels: Sequence[MeasuredLevel], leaves: Reals) -> list[Reals]:
     """Return the sums of numbers of the leaves at each node of each level below the root; shape (nodes,) each."""
-    found = [leaves]
+    of_levels = [leaves]
     for level, above in zip(levels[:1:-1], levels[-2:0:-1], strict=True):
         sums = np.zeros(len(above.nodes))
-        sums[above.divided] = run_sums(found[0], level.offsets)
-        found.insert(0, sums)
-    return found
+        sums[above.divided] = run_sums(of_levels[0], level.offsets)
+        of_levels.insert(0, sums)
+    return of_levels
 
 
 def blended_shares(families: Families, p: Reals, other: Reals, weight: float, least: float = -math.inf) -> Reals:
@@ -282,24 +283,25 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
             about the standard normal distribution: it is the sum over the fits by size of what the table explains, each
             in its standard deviations [white1980heteroskedasticity], divided by the square root of their number.
     """
-    (explained, whole, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
+    (explained, total, squares), cells = np.zeros((3, SIZES)), np.zeros(SIZES, dtype=np.int64)
 
-    def given(own: Families, at: Places) -> tuple[Any, ...]:
-        return own.offsets, own.fitted[0], p[at.children], own.parent_h, own.sigma, other[at.children], weight
+    def arguments(block: Families, places: Places) -> tuple[Any, ...]:
+        children = places.children
+        return block.offsets, block.fitted[0], p[children], block.parent_h, block.sigma, other[children], weight
 
-    for own in families.in_blocks(given):
-        _regress(*own, explained, whole, squares, cells)
+    for arguments_of_block in families.in_blocks(arguments):
+        _regress(*arguments_of_block, explained, total, squares, cells)
     bin_of = bins(cells, _LEAST_CELLS)
-    explained, whole, squares = (np.bincount(bin_of, each).astype(np.float64) for each in (explained, whole, squares))
+    explained, total, squares = (np.bincount(bin_of, sums).astype(np.float64) for sums in (explained, total, squares))
     score = np.divide(explained, np.sqrt(squares), out=np.zeros_like(squares), where=squares > 0)
     if math.fsum(score) < least * math.sqrt(len(score)):
         return p
-    slope = np.clip(np.divide(explained, whole, out=np.zeros_like(whole), where=whole > 0), 0, 1)[bin_of]
+    slope = np.clip(np.divide(explained, total, out=np.zeros_like(total), where=total > 0), 0, 1)[bin_of]
     shares = np.empty_like(p)
 
-    def blend(own: Families, at: Places) -> None:
-        parents = own.parent_h, own.sigma, other[at.children], weight, slope
-        _blend(own.offsets, p[at.children], *parents, shares[at.children])
+    def blend(block: Families, places: Places) -> None:
+        parents = block.parent_h, block.sigma, other[places.children], weight, slope
+        _blend(block.offsets, p[places.children], *parents, shares[places.children])
 
     deque(families.in_blocks(blend), maxlen=0)
     return shares
@@ -308,16 +310,15 @@ def blended_shares(families: Families, p: Reals, other: Reals, weight: float, le
 def bins(cells: Integers, least: int) -> Integers:
     """Return the bin, numbered from 0, to which each size belongs, given the number of its cells; shape (sizes,).
 
-    Consecutive sizes share a bin until it has at least ``least`` cells. A new bin begins only if the remaining sizes
-    also have that many.
+    Consecutive sizes share a bin until it has at least ``least`` cells and the remaining sizes have that many, too.
     """
     bin_of = np.zeros(len(cells), dtype=np.int64)
-    own, rest = 0, int(cells.sum())
+    in_bin, remaining = 0, int(cells.sum())
     for size, number in enumerate(cells[:-1].tolist(), start=1):
-        own, rest = own + number, rest - number
-        begins = own >= least and rest >= least
+        in_bin, remaining = in_bin + number, remaining - number
+        begins = in_bin >= least and remaining >= least
         bin_of[size] = bin_of[size - 1] + begins
-        own = 0 if begins else own
+        in_bin = 0 if begins else in_bin
     return bin_of
 
 
@@ -342,11 +343,11 @@ def find_ranks(asked, ranks, at):  # type: ignore[no-untyped-def]  # compiled
 @kernel
 def trips_at(positions, trips):  # type: ignore[no-untyped-def]  # compiled
     """Return the trips at each position, as real numbers, and 0 where it is -1; shape (positions,)."""
-    found = np.zeros(len(positions))
+    values = np.zeros(len(positions))
     for i in range(len(positions)):
         if positions[i] >= 0:
-            found[i] = trips[positions[i]]
-    return found
+            values[i] = trips[positions[i]]
+    return values
 
 
 @kernel
@@ -372,27 +373,27 @@ def deviation(h, v, p, parent_h, siblings, parent_variance):  # type: ignore[no-
 
 @kernel
 def _regress(  # type: ignore[no-untyped-def]  # compiled
-    offsets, h, p, parent_h, sigma, other, weight, explained, whole, squares, cells
+    offsets, h, p, parent_h, sigma, other, weight, explained, total, squares, cells
 ):
-    """Add, to the size of each child that has siblings, the sums of which :func:`blended_shares` makes the slope.
+    """Add each child that has siblings to the sums of its size, from which :func:`blended_shares` computes the slope.
 
-    tau are the shares that ``other`` gives, and H is ``parent_h``. To ``explained`` is added (h - p H)(tau - p) H; to
-    ``whole``, ((tau - p) H)^2; to ``squares``, the square of the former.
+    tau are the shares that ``other`` gives, and H is ``parent_h``. A child adds (h - p H)(tau - p) H to ``explained``,
+    the square of this to ``squares``, and ((tau - p) H)^2 to ``total``.
     """
     for family in range(len(offsets) - 1):
-        first, last, total = offsets[family], offsets[family + 1], parent_h[family]
-        if last - first < 2 or not total > 0.0:
+        first, last, parent = offsets[family], offsets[family + 1], parent_h[family]
+        if last - first < 2 or not parent > 0.0:
             continue
-        back = weight
+        other_total = weight
         for i in range(first, last):
-            back += other[i]
+            other_total += other[i]
         for i in range(first, last):
-            tau = (other[i] + weight * p[i]) / back
-            gap = (tau - p[i]) * total
-            size = size_of(p[i] * total, sigma)
-            product = (h[i] - p[i] * total) * gap
+            tau = (other[i] + weight * p[i]) / other_total
+            gap = (tau - p[i]) * parent
+            size = size_of(p[i] * parent, sigma)
+            product = (h[i] - p[i] * parent) * gap
             explained[size] += product
-            whole[size] += gap * gap
+            total[size] += gap * gap
             squares[size] += product * product
             cells[size] += 1
 
@@ -401,14 +402,14 @@ def _regress(  # type: ignore[no-untyped-def]  # compiled
 def _blend(offsets, p, parent_h, sigma, other, weight, slope, shares):  # type: ignore[no-untyped-def]  # compiled
     """Write the blended shares of the children of every family into ``shares``; see :func:`blended_shares`."""
     for family in range(len(offsets) - 1):
-        first, last, total = offsets[family], offsets[family + 1], parent_h[family]
-        back = weight
+        first, last, parent = offsets[family], offsets[family + 1], parent_h[family]
+        other_total = weight
         for i in range(first, last):
-            back += other[i]
-        whole = 0.0
+            other_total += other[i]
+        total = 0.0
         for i in range(first, last):
-            tau = (other[i] + weight * p[i]) / back
-            shares[i] = max(p[i] + slope[size_of(p[i] * total, sigma)] * (tau - p[i]), 0.0)
-            whole += shares[i]
+            tau = (other[i] + weight * p[i]) / other_total
+            shares[i] = max(p[i] + slope[size_of(p[i] * parent, sigma)] * (tau - p[i]), 0.0)
+            total += shares[i]
         for i in range(first, last):
-            shares[i] = shares[i] / whole if whole > 0.0 else p[i]
+            shares[i] = shares[i] / total if total > 0.0 else p[i]

@@ -73,14 +73,14 @@ class Estimates:
 
     def at(self, place: Integers) -> Estimates:
         """Return the estimates at some places; all values are 0 where the place is -1."""
-        found = place >= 0
-        each = (values if len(values) else np.zeros(1) for values in vars(self).values())
-        return Estimates(*(np.where(found, values[place], 0.0) for values in each))
+        present = place >= 0
+        columns = (values if len(values) else np.zeros(1) for values in vars(self).values())
+        return Estimates(*(np.where(present, values[place], 0.0) for values in columns))
 
     def where(self, chosen: NDArray[np.bool_], other: Estimates) -> Estimates:
         """Return these estimates where they are chosen, and those of ``other`` elsewhere."""
         return Estimates(
-            *(np.where(chosen, *each) for each in zip(vars(self).values(), vars(other).values(), strict=True))
+            *(np.where(chosen, *values) for values in zip(vars(self).values(), vars(other).values(), strict=True))
         )
 
     def __add__(self, other: Estimates) -> Estimates:
@@ -111,12 +111,12 @@ class NodeSums:
     ) -> NodeSums:
         """Return one sum per node: its estimate or, if ``noisy``, its noisy value, times its weight, 1 by default."""
         sums = cls.nothing(np.ones(len(level.nodes), dtype=np.int64), rows)
-        each: Any = 1.0 if weights is None else weights
+        weight: Any = 1.0 if weights is None else weights
         if noisy:
-            sums.values[_RESIDUAL] = level.noise * np.square(each)
+            sums.values[_RESIDUAL] = level.noise * np.square(weight)
         else:
-            sums.values[FACTOR] = each
-        np.multiply(level.noisy if noisy else level.estimate, each, out=sums.values[_ESTIMATE])
+            sums.values[FACTOR] = weight
+        np.multiply(level.noisy if noisy else level.estimate, weight, out=sums.values[_ESTIMATE])
         return sums
 
     @classmethod
@@ -175,41 +175,44 @@ class NodeSums:
 
 @kernel
 def _carry(  # type: ignore[no-untyped-def]  # compiled
-    offsets, below, siblings, divided, cells, values, first, place, count, unseen, own, above
+    offsets, below, siblings, divided, cells, values, first, place, count, unseen, columns, above
 ):
     """Write the sums over the children of every node into ``above``, whose values must be 0; see the module docstring.
 
     The sums of a child are the columns ``cells[d]:cells[d + 1]`` of ``values``, where d is its number among all
-    children, or among those at ``divided``. Those of parent ``p`` are the columns ``own[p]:own[p + 1]`` of ``above``,
-    from the area ``first[p]``. The first sum of child ``i`` is that of the area ``place[i]``. What ``unseen`` has of a
-    child is added to the sums of ``count[i]`` areas, so that the sums of dropped children are never stored.
+    children, or among those at ``divided``: only these have ``stored`` sums. The sums of parent ``p`` are the columns
+    ``columns[p]:columns[p + 1]`` of ``above``, from the area ``first[p]``. The first sum of child ``i`` is that of the
+    area ``place[i]``. The values of ``unseen`` are added to the sums of ``count[i]`` areas of the child, so that no
+    sums of dropped children are needed.
     """
-    d, every, plain = 0, len(cells) > len(below), len(values) - len(unseen)
+    stored, all_stored, measured_rows = 0, len(cells) > len(below), len(values) - len(unseen)
     for parent in range(len(siblings)):
-        begin = own[parent] - first[parent]
+        begin = columns[parent] - first[parent]
         for child in range(offsets[parent], offsets[parent + 1]):
-            v, to = below[child], begin + place[child]
-            if every or (d < len(divided) and divided[d] == child):
-                at, width = cells[d], cells[d + 1] - cells[d]
+            v, target = below[child], begin + place[child]
+            if all_stored or (stored < len(divided) and divided[stored] == child):
+                source, width = cells[stored], cells[stored + 1] - cells[stored]
                 for cell in range(width):
-                    above[0, to + cell] += values[0, at + cell] * v
+                    above[0, target + cell] += values[0, source + cell] * v
                 for cell in range(width):
-                    above[1, to + cell] += values[1, at + cell] + values[0, at + cell] * values[0, at + cell] * v
-                for row in range(2, plain):
+                    factor = values[0, source + cell]
+                    above[1, target + cell] += values[1, source + cell] + factor * factor * v
+                for row in range(2, measured_rows):
                     for cell in range(width):
-                        above[row, to + cell] += values[row, at + cell]
+                        above[row, target + cell] += values[row, source + cell]
                 for row in range(len(unseen)):
                     for cell in range(width):
-                        above[plain + row, to + cell] += values[plain + row, at + cell] + unseen[row, child]
-                d += 1
+                        dropped = values[measured_rows + row, source + cell] + unseen[row, child]
+                        above[measured_rows + row, target + cell] += dropped
+                stored += 1
             else:
                 for row in range(len(unseen)):
                     for cell in range(count[child]):
-                        above[plain + row, to + cell] += unseen[row, child]
-        for to in range(own[parent], own[parent + 1]):
-            follows = above[0, to]
-            above[0, to] = follows / siblings[parent]
-            above[1, to] = max(0.0, above[1, to] - follows * above[0, to])
+                        above[measured_rows + row, target + cell] += unseen[row, child]
+        for target in range(columns[parent], columns[parent + 1]):
+            covariance = above[0, target]  # of the sum with the sum of all children
+            above[0, target] = covariance / siblings[parent]
+            above[1, target] = max(0.0, above[1, target] - covariance * above[0, target])
 
 
 def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
@@ -228,24 +231,23 @@ def dropped_trips(level: FittedLevel) -> tuple[Reals, Reals]:
     So the expectation of x 1(x <= m) + s2 p(m) is that of the node's trips if it is dropped, and of 0 if it is not,
     whatever these trips are. The noisy values give an estimate of p(m). If W(h) is the mean of 1(m - h < x <= m + h) /
     2h, the estimate is (4 W(h) - W(2h)) / 3. This combination cancels the error from the curvature of p, which is a
-    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that the identity needs for noise in whole
-    numbers.
+    multiple of p'' h^2. The term that remains, -p'' / 24, is the correction that noise in whole numbers needs.
 
     The root has no siblings. If it is dropped, it contributes its noisy value and the variance of that value.
     """
-    kept = np.zeros(len(level.nodes), dtype=np.bool_)
-    kept[level.divided] = True
+    is_kept = np.zeros(len(level.nodes), dtype=np.bool_)
+    is_kept[level.divided] = True
     near = np.zeros(len(level.nodes))
     if len(level.offsets) > 1:
         first, siblings = level.offsets[:-1], np.diff(level.offsets)
-        dropped = np.maximum.reduceat(np.where(kept, -np.inf, level.noisy), first)
+        dropped = np.maximum.reduceat(np.where(is_kept, -np.inf, level.noisy), first)
         if_none = np.minimum.reduceat(level.noisy, first) - 1
         threshold = np.repeat(np.where(np.isinf(dropped), if_none, dropped), siblings)
         around = max(1.0, np.ceil(level.noise**0.5 / 2))
         for width, part in ((around, 4 / 3), (2 * around, -1 / 6)):
             near += part * ((threshold - width < level.noisy) & (level.noisy <= threshold + width))
         near *= level.noise / (2 * around)
-    return np.where(kept, 0.0, level.noisy) + near, np.where(kept, 0.0, level.noise) + near**2
+    return np.where(is_kept, 0.0, level.noisy) + near, np.where(is_kept, 0.0, level.noise) + near**2
 
 
 @dataclass(frozen=True)
@@ -301,7 +303,7 @@ class FittedTree:
     def cells(
         self, origin_level: int, destination_level: int, weights: Weights = _EVERY, level: int | None = None
     ) -> tuple[Numbers, Numbers, Estimates]:
-        """Return origin, destination and estimate of all cells of a pair of levels, which are given by their numbers.
+        """Return the origins, destinations and estimates of all cells of a pair of levels, given by their numbers.
 
         A cell below a node that the top-down pass dropped is left out. The trips of dropped nodes have no weight.
 
@@ -332,10 +334,10 @@ class FittedTree:
         offsets = sums.offsets // weights.groups
         count = np.diff(offsets)
         divided = level_of_cells.divided
-        same = np.repeat(_side(level_of_cells, 1 - apart)[divided], count)
+        summed_area = np.repeat(_side(level_of_cells, 1 - apart)[divided], count)
         first = self.areas_of(level_of_cells, apart, apart_level)[0][divided]
-        each = (np.arange(len(same)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
-        origin, destination = (each, same) if apart == 0 else (same, each)
+        apart_area = (np.arange(len(summed_area)) + np.repeat(first - offsets[:-1], count)).astype(np.int32)
+        origin, destination = (apart_area, summed_area) if apart == 0 else (summed_area, apart_area)
         return origin, destination, sums.estimates(level_of_cells.variance[divided])
 
     def best_cells(self, origin_level: int, destination_level: int) -> tuple[Numbers, Numbers, Estimates]:
@@ -357,13 +359,13 @@ class FittedTree:
 
     def best_sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> Estimates:
         """Return the sum of :meth:`sum_between`, improved by measured area totals if one of the sets has all zones."""
-        found = self.sum_between(origins, destinations)
-        for side, (own, other) in enumerate(((origins, destinations), (destinations, origins))):
+        estimate = self.sum_between(origins, destinations)
+        for side, (chosen, other) in enumerate(((origins, destinations), (destinations, origins))):
             if side in self.area_totals and other.all():
-                (noisy, noise), zones = self.area_totals[side], own.sum(keepdims=True)
-                measured = Estimates.of_nodes(run_sums(noisy[own], np.append(0, zones)), noise * zones)
-                found = self._with_measured(found, measured, np.ones(1, dtype=np.bool_))
-        return found
+                (noisy, noise), zones = self.area_totals[side], chosen.sum(keepdims=True)
+                measured = Estimates.of_nodes(run_sums(noisy[chosen], np.append(0, zones)), noise * zones)
+                estimate = self._with_measured(estimate, measured, np.ones(1, dtype=np.bool_))
+        return estimate
 
     def _with_measured(self, of_tree: Estimates, measured: Estimates, known: NDArray[np.bool_]) -> Estimates:
         """Return estimates by the tree, where they are known, with independent measurements of the same sums."""
@@ -389,14 +391,14 @@ class FittedTree:
         inside = [np.concatenate([[0], np.cumsum(zones)]) for zones in (origins, destinations)]
         below: NodeSums | None = None
         for level in reversed(self.levels):
-            whole, some = self._overlap(level, inside)
-            sums = self._single(level, whole)
+            wholly, partly = self._overlap(level, inside)
+            sums = self._single(level, wholly)
             if below is not None:
-                split = some & ~whole
-                taken = split[level.divided]
-                sums.values[:, level.divided[taken]] += below.values[:, taken]
+                is_split = partly & ~wholly
+                to_add = is_split[level.divided]
+                sums.values[:, level.divided[to_add]] += below.values[:, to_add]
                 if not self.nothing_dropped:
-                    sums.values[_MOST_UNSEEN:] += np.where(split, _unseen(level), 0.0)
+                    sums.values[_MOST_UNSEEN:] += np.where(is_split, _unseen(level), 0.0)
             below = sums.carried(level, np.zeros(len(level.nodes), dtype=np.int64))
         return sums.estimates(self.levels[0].variance)
 
@@ -437,19 +439,19 @@ class FittedTree:
                 sums = sums.carried(level, groups * first, groups * count, unseen=unseen)
             return sums
 
-        def below(block: tuple[int, int]) -> NodeSums:
+        def sums_of_block(block: tuple[int, int]) -> NodeSums:
             first, last = block
-            parts = []
+            levels_of_block = []
             for level in levels:
-                parts.append(level.below(first, last))
+                levels_of_block.append(level.below(first, last))
                 first, last = np.searchsorted(level.divided, level.offsets[[first, last]]).tolist()
-            *above, at = parts
-            own, count = self.areas_of(at, apart, apart_level)
-            sums = self._single(at, _of_nodes(weights.of, at))
-            sums = sums.carried(at, groups * own, groups * count, _of_nodes(weights.group, at))
+            *above, lowest = levels_of_block
+            areas, count = self.areas_of(lowest, apart, apart_level)
+            sums = self._single(lowest, _of_nodes(weights.of, lowest))
+            sums = sums.carried(lowest, groups * areas, groups * count, _of_nodes(weights.group, lowest))
             return carried(sums, above)
 
-        sums = NodeSums.joined(in_order(below, _blocks(levels)), self._rows)
+        sums = NodeSums.joined(in_order(sums_of_block, _blocks(levels)), self._rows)
         return carried(sums, self.levels[hub + 1 : middle + 1])
 
     def _single(self, level: FittedLevel, weights: NodeWeights | None) -> NodeSums:
@@ -464,11 +466,12 @@ class FittedTree:
 
     def areas_of(self, level: FittedLevel, side: int, apart_level: int) -> tuple[Integers, Integers]:
         """Return the first of the areas of ``apart_level`` that each node overlaps on one side, and their number."""
-        geography, own = (self.tree.origin, self.tree.destination)[side], self.tree.level_pair(level.nodes.level)[side]
-        nodes = _side(level, side)
-        if own >= apart_level:
-            return geography.ancestors_at(own, apart_level)[nodes].astype(np.int64), np.ones(len(nodes), dtype=np.int64)
-        first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own])
+        geography, nodes = (self.tree.origin, self.tree.destination)[side], _side(level, side)
+        own_level = self.tree.level_pair(level.nodes.level)[side]
+        if own_level >= apart_level:
+            ancestors = geography.ancestors_at(own_level, apart_level)[nodes]
+            return ancestors.astype(np.int64), np.ones(len(nodes), dtype=np.int64)
+        first = np.searchsorted(geography.first_zone[apart_level], geography.first_zone[own_level])
         return first[nodes], np.diff(first)[nodes]
 
     def _overlap(self, level: FittedLevel, inside: Sequence[Integers]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -476,12 +479,12 @@ class FittedTree:
 
         ``inside`` has, for both sides, the number of selected zones before each zone, and of all at the end.
         """
-        whole, some = np.ones((2, len(level.nodes)), dtype=np.bool_)
+        wholly, partly = np.ones((2, len(level.nodes)), dtype=np.bool_)
         for side, geography in enumerate((self.tree.origin, self.tree.destination)):
             first = geography.first_zone[self.tree.level_pair(level.nodes.level)[side]]
-            meant, zones = np.diff(inside[side][first])[_side(level, side)], np.diff(first)[_side(level, side)]
-            whole, some = whole & (meant == zones), some & (meant > 0)
-        return whole, some
+            selected, zones = np.diff(inside[side][first])[_side(level, side)], np.diff(first)[_side(level, side)]
+            wholly, partly = wholly & (selected == zones), partly & (selected > 0)
+        return wholly, partly
 
     def estimates_at(
         self, levels: tuple[int, int], origin: Numbers, destination: Numbers, place: Integers, estimates: Estimates
@@ -499,16 +502,18 @@ class FittedTree:
     def _nearest_bound(self, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Integers:
         """Return the upper bound of the nearest measured ancestor of each cell below a dropped node; shape (cells,)."""
         nearest = np.zeros(len(origin), dtype=np.int64)
-        for k in range(self.span(*levels)[0] + 1):
-            nodes, pair = self.levels[k].nodes, self.tree.level_pair(self.levels[k].nodes.level)
-            o, d = (
-                geography.ancestors_at(level, at)[areas] if at < level else areas
-                for geography, level, at, areas in zip(
-                    (self.tree.origin, self.tree.destination), levels, pair, (origin, destination), strict=True
+        for measured in self.levels[: self.span(*levels)[0] + 1]:
+            nodes, pair = measured.nodes, self.tree.level_pair(measured.nodes.level)
+            from_origin, to_destination = (
+                geography.ancestors_at(level, above)[areas] if above < level else areas
+                for geography, level, above, areas in (
+                    (self.tree.origin, levels[0], pair[0], origin),
+                    (self.tree.destination, levels[1], pair[1], destination),
                 )
             )
-            place = find_pairs(nodes.origin, nodes.destination, o, d, self.tree.destination.size(pair[1]))
-            nearest[place >= 0] = self.levels[k].bound[place[place >= 0]]
+            width = self.tree.destination.size(pair[1])
+            place = find_pairs(nodes.origin, nodes.destination, from_origin, to_destination, width)
+            nearest[place >= 0] = measured.bound[place[place >= 0]]
         return nearest
 
 
@@ -540,11 +545,11 @@ def find_pairs(origins: Numbers, destinations: Numbers, origin: Numbers, destina
     """
     if origin is origins and destination is destinations:  # each pair is found where it is
         return np.arange(len(origin))
-    known, asked = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
-    order = np.argsort(known, kind="stable")
-    known = np.append(known[order], -1)  # a pair after the last one is compared with -1
-    place = np.searchsorted(known[:-1], asked)
-    return np.where(known[place] == asked, np.append(order, -1)[place], -1)
+    codes, wanted_codes = (o.astype(np.int64) * width + d for o, d in ((origins, destinations), (origin, destination)))
+    order = np.argsort(codes, kind="stable")
+    codes = np.append(codes[order], -1)  # a pair after the last one is compared with -1
+    place = np.searchsorted(codes[:-1], wanted_codes)
+    return np.where(codes[place] == wanted_codes, np.append(order, -1)[place], -1)
 
 
 def _side(level: FittedLevel, side: int) -> Numbers:

@@ -91,30 +91,30 @@ def exchange_covariances(fit: FittedTree, level: int) -> Reals:
     nodes = fit.levels[finest].nodes
     between_areas = NodeSums.of_level(fit.levels[finest], nodes.origin != nodes.destination, MEASURED_ROWS)
     sides = [between_areas, between_areas]
-    node, product = _common(fit, finest, level, sides)
+    node, product = _common_nodes(fit, finest, level, sides)
     for k in range(finest, 0, -1):
-        at = fit.levels[k]
-        shared += product * at.own[node]
-        sides = [sums.carried(at, fit.areas_of(at, side, level)[0]) for side, sums in enumerate(sides)]
-        node, product = _common(fit, k - 1, level, sides)
-        shared -= product * at.siblings[node]
+        fitted = fit.levels[k]
+        shared += product * fitted.own[node]
+        sides = [sums.carried(fitted, fit.areas_of(fitted, side, level)[0]) for side, sums in enumerate(sides)]
+        node, product = _common_nodes(fit, k - 1, level, sides)
+        shared -= product * fitted.siblings[node]
     covariances: Reals = shared + product * fit.levels[0].variance[node]
     return covariances
 
 
-def _common(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
-    """Return the one node of the level ``fit.levels[k]`` that is above leaves of both sums of each area, and c d there.
+def _common_nodes(fit: FittedTree, k: int, level: int, sides: Sequence[NodeSums]) -> tuple[Integers, Reals]:
+    """Return the one node of ``fit.levels[k]`` above leaves of outflow and inflow of each area, and its product c d.
 
-    ``sides`` are the sums of the outflow and of the inflow below each node.
+    ``sides`` are the sums of the outflow and of the inflow below each node. The module docstring defines c and d.
     """
-    at, tree = fit.levels[k], fit.tree
+    fitted, nodes, tree = fit.levels[k], fit.levels[k].nodes, fit.tree
     areas = np.arange(tree.origin.size(level), dtype=np.int32)
-    pair = tree.level_pair(at.nodes.level)
+    pair = tree.level_pair(nodes.level)
     origin, destination = (tree.origin.ancestors_at(level, min(above, level)) for above in pair)
-    node = find_pairs(at.nodes.origin, at.nodes.destination, origin, destination, tree.destination.size(pair[1]))
+    node = find_pairs(nodes.origin, nodes.destination, origin, destination, tree.destination.size(pair[1]))
     product = np.ones(len(areas))
     for side, sums in enumerate(sides):
-        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(at, side, level)[0][node]]
+        product *= sums.values[FACTOR, sums.offsets[node] + areas - fit.areas_of(fitted, side, level)[0][node]]
     return node, product
 
 
@@ -155,19 +155,20 @@ class Intervals:
         return all(fit.nothing_dropped for fit in self.fits)
 
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
-        """Return the largest upper bound of the cells of a pair of levels that are released as 0: all but the given."""
+        """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)
         estimated = [fit.best_cells(*levels) for fit in self.fits]
-        every: tuple[Numbers, Numbers] = estimated[0][:2]
-        if len(estimated) > 1:
-            places = np.divmod(np.unique(np.concatenate([_numbered(*cells[:2], width) for cells in estimated])), width)
-            every = places[0].astype(np.int32), places[1].astype(np.int32)
-        upper = upper_end(self._estimates(levels, estimated, *every), upper_bound)
-        given = find_pairs(*every, origin, destination, width)
-        upper[given[given >= 0]] = 0
-        dropped = [fit.largest_dropped(*levels) for fit in self.fits]
-        estimated_by_none = sum(bound for bound in dropped if bound is not None) if None not in dropped else 0
-        return int(max(upper.max(initial=0), estimated_by_none))
+        cells: tuple[Numbers, Numbers] = estimated[0][:2]
+        if len(estimated) > 1:  # cells that any release estimates
+            numbers = [origins.astype(np.int64) * width + destinations for origins, destinations, _ in estimated]
+            origins, destinations = np.divmod(np.unique(np.concatenate(numbers)), width)
+            cells = origins.astype(np.int32), destinations.astype(np.int32)
+        upper = upper_end(self._estimates(levels, estimated, *cells), upper_bound)
+        place = find_pairs(*cells, origin, destination, width)
+        upper[place[place >= 0]] = 0
+        dropped = [bound for fit in self.fits if (bound := fit.largest_dropped(*levels)) is not None]
+        of_other_cells = sum(dropped) if len(dropped) == len(self.fits) else 0  # cells that no release estimates
+        return int(max(upper.max(initial=0), of_other_cells))
 
     def of_cells(
         self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers
@@ -178,8 +179,8 @@ class Intervals:
 
     def by_area(self, level: int) -> AreaEstimates:
         """Return estimates of the trips within, from and to each area of a level. Both geographies are the same."""
-        every = [_areas(fit, level) for fit in self.fits]
-        return AreaEstimates(*(reduce(add, each) for each in zip(*every, strict=True)))
+        of_releases = [_areas(fit, level) for fit in self.fits]
+        return AreaEstimates(*(reduce(add, estimates) for estimates in zip(*of_releases, strict=True)))
 
     def begun(
         self, level: int, weight: ZoneFunction | None = None, group: ZoneFunction | None = None, groups: int = 1
@@ -194,8 +195,8 @@ class Intervals:
         sums = [fit.cells(level, 0, weights, zones) for fit in self.fits]
         by_group = [
             [
-                (origin, destination, each.at(np.arange(k, groups * len(origin), groups)))
-                for origin, destination, each in sums
+                (origin, destination, estimates.at(np.arange(k, groups * len(origin), groups)))
+                for origin, destination, estimates in sums
             ]
             for k in range(groups)
         ]
@@ -214,8 +215,8 @@ class Intervals:
         self, levels: tuple[int, int], estimated: Sequence[Cells], origin: Numbers, destination: Numbers
     ) -> Estimates:
         """Return the estimates of the given cells of a pair of levels, from the estimated cells of each release."""
-        each = zip(self.fits, estimated, strict=True)
-        return added([_at(fit, levels, cells, origin, destination) for fit, cells in each])
+        of_releases = zip(self.fits, estimated, strict=True)
+        return added([_at(fit, levels, cells, origin, destination) for fit, cells in of_releases])
 
 
 def _at(fit: FittedTree, levels: tuple[int, int], cells: Cells, origin: Numbers, destination: Numbers) -> Estimates:
@@ -278,8 +279,8 @@ def _with_measured_totals(
     shared = np.zeros((3, 3, estimate.shape[1]))  # covariances of the three parts
     for k, part in enumerate(parts):
         shared[k, k] = part.variance
-    for k, whole in enumerate(sums, start=1):
-        shared[0, k] = shared[k, 0] = (whole.variance - parts[0].variance - parts[k].variance) / 2
+    for k, total in enumerate(sums, start=1):
+        shared[0, k] = shared[k, 0] = (total.variance - parts[0].variance - parts[k].variance) / 2
     shared[1, 2] = shared[2, 1] = exchange
     for side, k in ((0, 1), (1, 2)):
         if (measured := fit.measured_totals(side, level)) is not None:
@@ -291,11 +292,6 @@ def _with_measured_totals(
     variance = np.maximum(shared[0, 0] + shared[1, 1] + 2 * shared[0, 1], 0)
     begun = Estimates.of_nodes(estimate[0] + estimate[1], variance)
     return AreaEstimates(within, begun, outflow, inflow, shared[1, 2])
-
-
-def _numbered(origin: Numbers, destination: Numbers, width: int) -> Integers:
-    """Return one number for each cell of a level with ``width`` destinations; shape (cells,)."""
-    return origin.astype(np.int64) * width + destination
 
 
 def every_pair(
@@ -310,9 +306,9 @@ def every_pair(
     pairs = tree.origin.size(origin_level) * width
     if pairs * math.prod(trips.shape[1:]) > MOST_LISTED:
         return origin, destination, trips
-    every, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
+    numbers, listed = np.arange(pairs), np.zeros((pairs, *trips.shape[1:]), dtype=np.int64)
     listed[origin.astype(np.int64) * width + destination] = trips
-    return (every // width).astype(np.int32), (every % width).astype(np.int32), listed
+    return (numbers // width).astype(np.int32), (numbers % width).astype(np.int32), listed
 
 
 def refuse_without_intervals(plan: ReleasePlan, largest: int) -> None:
@@ -354,7 +350,7 @@ def dropped_bound(sums: Estimates) -> Integers:
 
 
 def upper_end(sums: Estimates, end: Callable[[Reals, Reals], Integers]) -> Integers:
-    """Return the upper bounds of sums; ``end`` returns that of an estimate with a variance."""
+    """Return the upper bounds of sums; ``end`` is the function from an estimate and its variance to an upper bound."""
     upper = end(sums.estimate, sums.variance) + sums.most.astype(np.int64)
     if sums.most.any():
         together = end(sums.estimate + np.maximum(sums.unseen, 0), sums.variance + sums.doubt)
@@ -383,26 +379,27 @@ class SegmentFit:
         """Return the estimates of the given cells of a pair of levels in each category."""
         levels = origin_level, destination_level
         origins, destinations, total = self._totals.cells(*levels)
-        own = [category.cells(*levels)[2] for category in self.categories]
+        of_categories = [category.cells(*levels)[2] for category in self.categories]
         place = find_pairs(origins, destinations, origin, destination, self._width(destination_level))
         return [
             category.estimates_at(levels, origin, destination, place, estimates)
-            for category, estimates in zip(self.categories, _segments(total, own), strict=True)
+            for category, estimates in zip(self.categories, _segments(total, of_categories), strict=True)
         ]
 
     def sum_between(self, origins: NDArray[np.bool_], destinations: NDArray[np.bool_]) -> list[Estimates]:
         """Return the estimate of the trips between two sets of zones in each category, as one sum each."""
-        own = [category.sum_between(origins, destinations) for category in self.categories]
-        return _segments(self._totals.sum_between(origins, destinations), own)
+        of_categories = [category.sum_between(origins, destinations) for category in self.categories]
+        return _segments(self._totals.sum_between(origins, destinations), of_categories)
 
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
-        total, *own = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
-        excess = (total.estimate - math.fsum(one.estimate for one in own)) / len(own)
-        variance = float(segment_variance(np.array(total.variance), np.array(own[0].variance), len(own)))
+        total, *of_categories = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
+        number = len(of_categories)
+        excess = (total.estimate - math.fsum(estimate.estimate for estimate in of_categories)) / number
+        variance = float(segment_variance(np.array(total.variance), np.array(of_categories[0].variance), number))
         return replace(
-            own[category],
-            estimate=own[category].estimate + excess,
+            of_categories[category],
+            estimate=of_categories[category].estimate + excess,
             variance=variance,
             unseen=total.unseen,
             doubt=total.doubt,
@@ -431,38 +428,40 @@ class SegmentIntervals:
         return reduce(add, [fit.weighted(weight, deviations, category) for fit in self._fits])
 
 
-def _bounds(each: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
+def _bounds(of_releases: Sequence[Sequence[Estimates]]) -> tuple[Integers, Integers]:
     """Return bounds from the estimates of each release in each category; shape (sums, categories) each."""
-    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*each, strict=True)), strict=True)
+    lower, upper = zip(*(bounds_of(added(of_category)) for of_category in zip(*of_releases, strict=True)), strict=True)
     return np.stack(lower, axis=1), np.stack(upper, axis=1)
 
 
-def _segments(total: Estimates, own: Sequence[Estimates]) -> list[Estimates]:
+def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Estimates]:
     """Return the estimates of some sums in each category, from those of the totals and of each category alone.
 
     The trips of dropped nodes in a category are at most all their trips.
     """
-    estimates, variance = _combined(total, own)
+    estimates, variance = _combined(total, of_categories)
     return [
-        Estimates(estimate, variance, one.most, total.unseen, total.doubt, one.unmeasured)
-        for estimate, one in zip(estimates, own, strict=True)
+        Estimates(estimate, variance, category.most, total.unseen, total.doubt, category.unmeasured)
+        for estimate, category in zip(estimates, of_categories, strict=True)
     ]
 
 
 def _combined(
-    total: Estimates | FittedLevel, own: Sequence[Estimates] | Sequence[FittedLevel]
+    total: Estimates | FittedLevel, of_categories: Sequence[Estimates] | Sequence[FittedLevel]
 ) -> tuple[list[Reals], Reals]:
     """Return the estimates of each category and their common variance; see the module docstring for the formula."""
-    excess = (total.estimate - sum(one.estimate for one in own)) / len(own)
-    return [one.estimate + excess for one in own], segment_variance(total.variance, own[0].variance, len(own))
+    number = len(of_categories)
+    excess = (total.estimate - sum(estimate.estimate for estimate in of_categories)) / number
+    variance = segment_variance(total.variance, of_categories[0].variance, number)
+    return [estimate.estimate + excess for estimate in of_categories], variance
 
 
 def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:
     """Return the fits of each category with upper bounds for the category: at most the bounds of the totals."""
     bounded: list[list[FittedLevel]] = [[] for _ in fits]
-    for total, *own in zip(totals, *fits, strict=True):
-        estimates, variance = _combined(total, own)
-        for levels, level, estimate in zip(bounded, own, estimates, strict=True):
+    for total, *of_categories in zip(totals, *fits, strict=True):
+        estimates, variance = _combined(total, of_categories)
+        for levels, level, estimate in zip(bounded, of_categories, estimates, strict=True):
             levels.append(replace(level, bound=np.minimum(upper_bound(estimate, variance), total.bound)))
     return bounded
 
@@ -502,22 +501,22 @@ class Weighted:
 
     @property
     def dropped(self) -> bool:
-        """Whether dropped nodes may add anything."""
+        """Whether the weighted sum may include trips of dropped nodes."""
         return self.least < 0 or self.most > 0
 
     def unmeasured(self, deviations: float) -> tuple[float, float]:
-        """Return what dropped nodes add at least and at most: each of them, and all of them together."""
+        """Return lower and upper bounds of the trips of dropped nodes: of each node, and of all together."""
         unseen, doubt = max(self.unseen, 0.0), deviations * math.sqrt(self.doubt)
         return max(self.least, self.lowest * (unseen + doubt)), min(self.most, self.highest * (unseen + doubt))
 
     def ends(self, deviations: float) -> tuple[float, float]:
         """Return the ends of the interval with a half-width of some standard deviations, with all dropped nodes."""
-        alone, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
+        half_width, unseen = deviations * math.sqrt(self.variance), max(self.unseen, 0.0)
         low, high = (
-            each * unseen + sign * deviations * math.sqrt(self.variance + each * each * self.doubt)
-            for each, sign in ((self.lowest, -1), (self.highest, 1))
+            weight * unseen + sign * deviations * math.sqrt(self.variance + weight * weight * self.doubt)
+            for weight, sign in ((self.lowest, -1), (self.highest, 1))
         )
-        return self.estimate + max(self.least - alone, low), self.estimate + min(self.most + alone, high)
+        return self.estimate + max(self.least - half_width, low), self.estimate + min(self.most + half_width, high)
 
 
 def weighted(fit: FittedTree, weight: ZoneFunction, deviations: float | None) -> Weighted:
@@ -569,13 +568,13 @@ def fieller(
 
 
 def _limits(fit: FittedTree, weight: ZoneFunction, deviations: float) -> tuple[float, float, float, float]:
-    """Return what dropped nodes add at least and at most, and the least and greatest weight below them, with 0."""
+    """Return lower and upper bounds of the trips of dropped nodes, and the least and greatest weight below, with 0."""
     nodes, trips = [], []
     wider = max(deviations - DEVIATIONS, 0.0)  # bounds of nodes are of 90 % intervals
     for level in fit.levels[:-1]:
-        at = np.delete(np.arange(len(level.nodes)), level.divided)
-        nodes.append(Pairs(level.nodes.level, level.nodes.origin[at], level.nodes.destination[at]))
-        trips.append(level.bound[at] + wider * np.sqrt(level.variance[at]))
+        undivided = np.delete(np.arange(len(level.nodes)), level.divided)
+        nodes.append(Pairs(level.nodes.level, level.nodes.origin[undivided], level.nodes.destination[undivided]))
+        trips.append(level.bound[undivided] + wider * np.sqrt(level.variance[undivided]))
     low, high = _extremes(fit.tree, nodes, weight)
     low, high, most = np.minimum(low, 0.0), np.maximum(high, 0.0), np.concatenate(trips)
     return float(low @ most), float(high @ most), float(low.min(initial=0)), float(high.max(initial=0))
@@ -587,15 +586,15 @@ def _extremes(tree: FlowTree, nodes: Sequence[Pairs], weight: ZoneFunction) -> t
     ``nodes`` has those of each level. The pairs of zones below them are processed in blocks.
     """
     first = np.concatenate([np.empty(0, dtype=np.int64), *map(tree.first_rank, nodes)])
-    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(each) for each in nodes)])
+    pairs = np.concatenate([np.empty(0, dtype=np.int64), *(tree.pairs_below(of_level) for of_level in nodes)])
     low, high = np.full(len(first), np.inf), np.full(len(first), -np.inf)
     ends = np.cumsum(pairs)
     for start in range(0, int(pairs.sum()), _BLOCK):
-        place = np.arange(start, min(start + _BLOCK, int(ends[-1])))
-        at = np.searchsorted(ends, place, side="right")
-        below = tree.pairs_at(first[at] + place - (ends - pairs)[at])
+        number = np.arange(start, min(start + _BLOCK, int(ends[-1])))
+        position = np.searchsorted(ends, number, side="right")
+        below = tree.pairs_at(first[position] + number - (ends - pairs)[position])
         weights = weight(below.origin, below.destination).astype(np.float64)
-        begin = np.flatnonzero(np.diff(at, prepend=-1))
-        low[at[begin]] = np.minimum(low[at[begin]], np.minimum.reduceat(weights, begin))
-        high[at[begin]] = np.maximum(high[at[begin]], np.maximum.reduceat(weights, begin))
+        begins = np.flatnonzero(np.diff(position, prepend=-1))
+        low[position[begins]] = np.minimum(low[position[begins]], np.minimum.reduceat(weights, begins))
+        high[position[begins]] = np.maximum(high[position[begins]], np.maximum.reduceat(weights, begins))
     return low, high

@@ -52,8 +52,7 @@ class MeasuredLevel:
             shape (divided nodes above + 1,).
         divided: Positions in ``nodes`` of the *divided* nodes, those with measured nodes below them.
         noisy: Noisy value x of each node; shape (nodes,).
-        noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for a level that was not
-            measured.
+        noise: Variance s2 of the noisy values. It is 0 for an exact root, and infinite for an unmeasured level.
     """
 
     nodes: Pairs
@@ -102,9 +101,9 @@ def least_squares(plan: ReleasePlan, total: int | None, measured: Sequence[Noisy
 
 def fit(levels: Sequence[MeasuredLevel]) -> list[FittedLevel]:
     """Return measured levels, top level first, with their estimates."""
-    passed, fitted = list(up(levels)), list[FittedLevel]()
+    from_below, fitted = list(up(levels)), list[FittedLevel]()
     for level in levels:
-        z, v, (total, siblings) = passed.pop()
+        z, v, (total, siblings) = from_below.pop()
         own, estimate, variance = np.ascontiguousarray(v), z, np.maximum(v, 0)
         if fitted:
             above, estimate, variance = fitted[-1], np.empty_like(z), np.empty_like(z)
@@ -152,10 +151,10 @@ def up(
     z, v = levels[-1].noisy, np.broadcast_to(levels[-1].noise, len(levels[-1].nodes))  # all equal: no memory
     for k in reversed(range(len(levels))):
         offsets = levels[k].offsets
-        said = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
-        yield z, v, said
+        sums = rules[k](z, v) if k in rules else (run_sums(z, offsets), run_sums(np.ascontiguousarray(v), offsets))
+        yield z, v, sums
         if k > 0:
-            z, v = with_level_below(levels[k - 1], *said)
+            z, v = with_level_below(levels[k - 1], *sums)
 
 
 def with_level_below(level: MeasuredLevel, sums: Reals, spread: Reals) -> tuple[Reals, Reals]:
@@ -199,9 +198,9 @@ class FamilyFit:
         sizes, self._inner = np.diff(levels[-1].offsets), list[_Inner]()
         sums = np.append(0.0, np.cumsum(np.full(sizes.max(initial=0), levels[-1].noise)))  # in the order of run_sums
         of_leaves = below = sums[sizes]
-        passed = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
-        next(passed)  # the leaves
-        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], passed, strict=True):
+        from_below = up(levels, {len(levels) - 1: lambda _z, _v: (of_leaves, of_leaves)})  # variances alone count
+        next(from_below)  # the leaves
+        for level, (_, v, (_, siblings)) in zip(levels[-2::-1], from_below, strict=True):
             runs = np.searchsorted(level.divided, level.offsets)
             weight = np.ones(len(below)) if np.isinf(level.noise) else level.noise / (level.noise + below)
             part = v[level.divided[runs[0] : runs[-1]]] / np.repeat(siblings, np.diff(runs))
@@ -215,20 +214,20 @@ class FamilyFit:
             sums: Sum of the noisy values of the leaves of each family.
             noisy: Returns the noisy values of the nodes of a level, given its position; by default, all are 0.
         """
-        said, found = sums, list[tuple[Reals, Reals]]()
-        for at in reversed(range(len(self._inner))):
-            level, runs, weight, _ = self._inner[at]
-            z = weight * said
+        estimates = list[tuple[Reals, Reals]]()  # of each level: z of its divided nodes, and sums for those above
+        for position in reversed(range(len(self._inner))):
+            level, runs, weight, _ = self._inner[position]
+            z = weight * sums
             if noisy is None:
-                said = run_sums(z, runs)
+                sums = run_sums(z, runs)
             else:
-                every = noisy(at).copy()
-                x = every[level.divided]
-                every[level.divided] = z = x + weight * (said - x)
-                said = run_sums(every, level.offsets)
-            found.insert(0, (z, said))
-        h, _ = found[0]
-        for (z, total), (_, runs, _, part) in zip(found[1:], self._inner[1:], strict=True):
+                of_nodes = noisy(position).copy()
+                x = of_nodes[level.divided]
+                of_nodes[level.divided] = z = x + weight * (sums - x)
+                sums = run_sums(of_nodes, level.offsets)
+            estimates.insert(0, (z, sums))
+        h, _ = estimates[0]
+        for (z, total), (_, runs, _, part) in zip(estimates[1:], self._inner[1:], strict=True):
             h = z + part * np.repeat(h - total, np.diff(runs))
         return h
 
@@ -245,17 +244,17 @@ def measured_levels(plan: ReleasePlan, total: int | None, measured: Sequence[Noi
             total is not public.
         measured: The noisy counts of all measured levels, top level first.
     """
-    known = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
+    counts = [(m.step.level, float(m.step.variance), m.reals()) for m in measured]
     parents = [m.parents for m in measured if m.parents is not None]
     if plan.mechanism.measures == "all_leaves":
         parents = [plan.tree.public_nodes(level) for level in range(plan.tree.depth)]
-        known = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + known
-    elif total is None and len(parents) == len(known):  # the root was not measured: its only child was
-        known.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
+        counts = [(nodes.level, math.inf, np.zeros(len(nodes))) for nodes in parents] + counts
+    elif total is None and len(parents) == len(counts):  # the root was not measured: its only child was
+        counts.insert(0, (0, math.inf if len(parents[0]) else 0.0, np.zeros(1)))  # dropped: an exact root of no trips
     elif total is not None and plan.publishes_total:
-        known.insert(0, (0, 0.0, np.array([float(total)])))
+        counts.insert(0, (0, 0.0, np.array([float(total)])))
     levels = []
-    for (number, noise, noisy), above, divided_nodes in zip(known, [None, *parents], [*parents, None], strict=True):
+    for (number, noise, noisy), above, divided_nodes in zip(counts, [None, *parents], [*parents, None], strict=True):
         nodes, offsets = (plan.tree.public_nodes(0), np.zeros(1, np.int64)) if above is None else plan.tree.below(above)
         nodes, divided = replace(nodes, level=number), np.empty(0, dtype=np.int64)
         if divided_nodes is not None:

@@ -111,8 +111,7 @@ def _wrong_length(message: str) -> OdError:
 class Measurement(NoisyCounts):
     """The noisy counts that were drawn for one planned step. They are public, and are never drawn again.
 
-    The vector of a step by segment has one value for each category of the first cell, then those of the second, and so
-    on.
+    The vector of a step by segment has one value for each category of the first cell, then of the second, and so on.
     """
 
     step: GaussianStep
@@ -122,8 +121,8 @@ def zones_of(plan: ReleasePlan, step: AreaTotalStep) -> Pairs:
     """Return the cells of a step of area totals: each zone of its side, with the whole space of the other side."""
     geography = (plan.tree.origin, plan.tree.destination)[step.side]
     zones = np.arange(geography.size(geography.depth), dtype=np.int32)
-    whole = np.zeros_like(zones)
-    return Pairs(step.level, *((whole, zones) if step.side else (zones, whole)))
+    everywhere = np.zeros_like(zones)
+    return Pairs(step.level, *((everywhere, zones) if step.side else (zones, everywhere)))
 
 
 def disorder() -> OdError:
@@ -162,8 +161,7 @@ def estimate_pieces(plan: ReleasePlan, step: TotalStep, parents: Nodes | None, n
         OdError: If the number of noisy values differs from the number of the parents' children.
     """
     if parents is None:
-        root = root_of(plan, max(0, int(noisy.values()[0])))
-        return iter([replace(root, level=step.level)])
+        return iter([replace(root_of(plan, max(0, int(noisy.values()[0]))), level=step.level)])
     pieces = NoisyCounts(step, parents, noisy).expanded(plan)
     return in_order(lambda piece: estimated_piece(plan, step, parents, *piece), pieces)
 
@@ -233,15 +231,14 @@ def refuse_beyond_memory(plan: ReleasePlan, level: int, parents: Pairs | None) -
     Levels by segment, and levels of estimates that are shrunk or use area totals, are checked; others are read piece by
     piece. The error is raised before the level is drawn, because a process that runs out of memory loses its draw. In a
     release in parts, the bands below the first need the memory of a few parts only, unless estimates learn from whole
-    levels. These are checked for each part before it is drawn, and as a whole when all parts are known, before they are
-    estimated.
+    levels. These are checked for each part before it is drawn, and as a whole when all parts are known.
 
     Args:
         parents: The estimated nodes whose children are measured; None if the level is the root.
     """
     learns, estimator = plan.mechanism.learns_from_levels or plan.area_totals is not None, plan.mechanism.estimator
-    whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
-    if not whole or parents is None:
+    must_be_whole = learns or (plan.segments is not None and level <= plan.step_bands[0][-1].level)
+    if not must_be_whole or parents is None:
         return
     cells = sum(map(len, plan.tree.expand(parents)))
     of_leaves = max(estimator.leaf_bytes, 0 if plan.area_totals is None else _BYTES_WITH_TOTALS)
@@ -296,9 +293,9 @@ def by_category(measurement: Measurement, breakdown: Breakdown) -> Integers:
 def segment_counts(plan: ReleasePlan, measured: Sequence[Measurement], name: str) -> list[list[NoisyCounts]]:
     """Return the measurements of a breakdown, category by category; each has the levels in order, top first."""
     breakdown, steps = find(plan.breakdowns, name), plan.segment_steps(name)
-    own = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
+    counts = [(m, by_category(m, breakdown)) for m in measured if m.step in steps]
     return [
-        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in own]
+        [NoisyCounts(m.step, m.parents, NoisyVector(of_categories[k])) for m, of_categories in counts]
         for k in range(len(breakdown.categories))
     ]
 
@@ -308,11 +305,11 @@ SideTotals = Mapping[int, tuple[Reals, float]]
 
 
 def of_area_totals(measured: Sequence[Measurement]) -> SideTotals:
-    """Return the measured area totals."""
+    """Return the noisy area totals and their variance, by the side that they are measured on."""
     return {
-        one.step.side: (one.reals(), float(one.step.variance))
-        for one in measured
-        if isinstance(one.step, AreaTotalStep)
+        measurement.step.side: (measurement.reals(), float(measurement.step.variance))
+        for measurement in measured
+        if isinstance(measurement.step, AreaTotalStep)
     }
 
 
@@ -323,15 +320,15 @@ of a breakdown, each of its categories."""
 
 def tables_of(plan: ReleasePlan, measured: Sequence[Measurement]) -> Tables:
     """Return the tables of a release at some levels, given the measurements of all steps of these levels."""
-    segments = {one.name: segment_counts(plan, measured, one.name) for one in plan.breakdowns}
-    totals: list[NoisyCounts] = [one for one in measured if not isinstance(one.step, AreaTotalStep)]
+    segments = {breakdown.name: segment_counts(plan, measured, breakdown.name) for breakdown in plan.breakdowns}
+    totals: list[NoisyCounts] = [counts for counts in measured if not isinstance(counts.step, AreaTotalStep)]
     if segments:
         totals = _combined(plan, measured, segments)
     return {"": [totals]} | segments
 
 
 def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[NoisyCounts]:
-    """Return what the totals of each level are estimated from, top level first.
+    """Return the noisy totals from which each level is estimated, top level first.
 
     Without segments, these are the measurements. With segments, they are the weighted means of the totals of a level
     and the sums of their segments; see :class:`od_core.flows.step.CombinedTotals`. An exact root is left out.
@@ -341,6 +338,7 @@ def combined_totals(plan: ReleasePlan, measured: Sequence[Measurement]) -> list[
 
 
 def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tables) -> list[NoisyCounts]:
+    """Return the totals of each level that has several measurements of them: the weighted mean of these."""
     combined: list[NoisyCounts] = []
     for total in plan.totals:
         of_totals = next((m for m in measured if m.step.level == total.level), None)
@@ -348,8 +346,9 @@ def _combined(plan: ReleasePlan, measured: Sequence[Measurement], segments: Tabl
             continue
         multiples = _weighted(of_totals.noisy.values(), total.weights[0])
         for tables, weight in zip(segments.values(), total.weights[1:], strict=True):
-            own = (counts.noisy.values() for table in tables for counts in table if counts.step.level == total.level)
-            multiples += _weighted(sum(own, start=np.zeros_like(multiples)), weight)
+            at_level = (counts for table in tables for counts in table if counts.step.level == total.level)
+            of_breakdown = sum((counts.noisy.values() for counts in at_level), start=np.zeros_like(multiples))
+            multiples += _weighted(of_breakdown, weight)
         refuse_large(multiples, LIMIT // 2)
         divisor = sum(total.weights)
         rounded = NoisyVector((2 * multiples + divisor) // (2 * divisor))

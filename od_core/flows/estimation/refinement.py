@@ -137,10 +137,11 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     leaf = totals[-1]
     if leaf.parents is None:  # every level has one node, and only the leaves are measured
         leaves = estimate(plan, leaf.step, None, leaf.noisy)
-        return [with_trips(nodes, leaves.trips) for nodes in (replace(leaves, level=0), leaves)], {
-            name: _top_segments(plan, _fixed_point(plan, np.concatenate(own)), leaves.trips[leaves.trips > 0])
-            for name, own in _leaf_values(counts).items()
+        segments = {
+            name: _top_segments(plan, _fixed_point(plan, np.concatenate(values)), leaves.trips[leaves.trips > 0])
+            for name, values in _leaf_values(counts).items()
         }
+        return [with_trips(nodes, leaves.trips) for nodes in (replace(leaves, level=0), leaves)], segments
     shrunk = shrunk_levels(plan, root, totals, measured)
     if shrunk is not None and plan.segments is None:
         return [with_trips(level.nodes, trips) for level, trips in shrunk], {}
@@ -148,7 +149,7 @@ def refine(plan: ReleasePlan, root: Nodes | None, measured: Sequence[Measurement
     nodes, above = refine_above(
         plan,
         root,
-        {name: [own[:-1] for own in tables] for name, tables in counts.items()},
+        {name: [levels[:-1] for levels in tables] for name, tables in counts.items()},
         leaf.parents,
         lambda name, k: leaf_sums(plan, counts[name][k][-1]) if name else sums,
         shrunk,
@@ -186,15 +187,15 @@ def refine_above(
         nodes = [] if root is None else [with_trips(root, root.trips)]
         if root is None and levels and levels[0].nodes.level > 0:  # an only node has the area numbers of the root
             nodes = [with_trips(replace(levels[0].nodes, level=0), trips[1])]
-        nodes += [with_trips(level.nodes, own) for level, own in zip(levels, trips[1:], strict=True)]
+        nodes += [with_trips(level.nodes, of_level) for level, of_level in zip(levels, trips[1:], strict=True)]
     else:
-        inner = shrunk[len(shrunk) - 1 - len(totals) : -1]
-        trips = [exact, *(own[level.divided] for level, own in inner)]
-        nodes = [with_trips(level.nodes, own) for level, own in shrunk[:-1]]
+        measured = shrunk[len(shrunk) - 1 - len(totals) : -1]
+        trips = [exact, *(of_level[level.divided] for level, of_level in measured)]
+        nodes = [with_trips(level.nodes, of_level) for level, of_level in shrunk[:-1]]
     refined = {"": trips[-1]}
     for name, tables in counts.items():
         if name:
-            risen = [rise(plan, own, kept, sums(name, k)) for k, own in enumerate(tables)]
+            risen = [rise(plan, table, kept, sums(name, k)) for k, table in enumerate(tables)]
             refined[name] = _segments_from_root(plan, risen, trips)
     return nodes, refined
 
@@ -202,10 +203,10 @@ def refine_above(
 def shrunk_levels(
     plan: ReleasePlan, root: Nodes | None, totals: Sequence[NoisyCounts], areas: Sequence[Measurement] = ()
 ) -> list[tuple[MeasuredLevel, Integers]] | None:
-    """Return all levels with the trips of their nodes, top level first, if the estimates need whole levels.
+    """Return all levels with the trips of their nodes, top level first, for estimators that need whole levels.
 
-    Return None if they do not: if they are least squares, alone or chosen, and no area totals were measured. These are
-    in ``areas``, among other measurements.
+    Least squares, whether declared or chosen by its evidence, need no whole levels unless area totals were measured;
+    then the result is None. ``areas`` has the measurements of area totals, and may have others, which are not used.
     """
     if not plan.mechanism.shrinks and plan.area_totals is None:
         return None
@@ -270,11 +271,11 @@ def _level(plan: ReleasePlan, measurement: NoisyCounts, nodes: Pairs, sums: Chil
         runs, noisy = None, measurement.noisy.values()[: len(nodes)]  # no node if the root was estimated as 0
         total = fan_out = np.empty(0, dtype=np.int64)
     else:
-        at = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # valid for an unmeasured level
-        runs = plan.tree.child_runs(measurement.parents, at)
+        kept_pairs = Pairs(measurement.parents.level + 1, nodes.origin, nodes.destination)  # also if unmeasured
+        runs = plan.tree.child_runs(measurement.parents, kept_pairs)
         if runs[-1] != len(nodes):
             raise disorder()
-        divided = at.origin if plan.tree.refines_origin(at.level) else at.destination
+        divided = kept_pairs.origin if plan.tree.refines_origin(kept_pairs.level) else kept_pairs.destination
         total, noisy, fan_out = _read_children(plan, measurement, divided, runs)
     gap = sums.noisy - noisy
     refuse_large(gap, LIMIT >> fraction_bits(plan))
@@ -319,17 +320,20 @@ def _read_children(
 
 
 def descend(plan: ReleasePlan, level: RisenLevel, totals: Integers) -> Integers:
-    """Return the refined trips of the kept nodes of a level, from those of their parents, which the root has not."""
+    """Return the refined trips of the kept nodes of a level, given ``totals``, those of their parents.
+
+    The root has no parent: its trips are its rounded estimate, and ``totals`` is not used.
+    """
     bits = fraction_bits(plan)
     half = (1 << bits) >> 1
     if level.runs is None:
         return np.maximum(level.noisy + (level.difference + half >> bits), 0)
-    over = totals - run_sums(level.noisy, level.runs)
-    refuse_large(over, LIMIT >> bits)
-    over = (over << bits) - run_sums(level.difference, level.runs)
+    excess = totals - run_sums(level.noisy, level.runs)
+    refuse_large(excess, LIMIT >> bits)
+    excess = (excess << bits) - run_sums(level.difference, level.runs)
     weights = whole_weights(level.variance, level.largest)
     rounded = np.empty_like(level.noisy)
-    if not share_out(over, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
+    if not share_out(excess, weights, level.runs, level.noisy, level.difference, half, bits, rounded):
         raise overflow()
     return plan.mechanism.project(rounded, totals, level.runs)
 
@@ -341,8 +345,8 @@ def whole_weights(variance: Reals, largest_variance: float) -> Integers:
 
 def with_trips(nodes: Pairs, trips: Integers) -> Nodes:
     """Return ``nodes`` of one level with their trips, without the nodes of 0 trips."""
-    kept = trips > 0
-    return Nodes(nodes.level, nodes.origin[kept], nodes.destination[kept], trips[kept])
+    has_trips = trips > 0
+    return Nodes(nodes.level, nodes.origin[has_trips], nodes.destination[has_trips], trips[has_trips])
 
 
 def fraction_bits(plan: ReleasePlan) -> int:
@@ -372,31 +376,31 @@ def read_expansion(noisy, offsets, first_child, divided, runs, sums, kept):  # t
 
 
 @kernel
-def share_out(over, variance, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
-    """Write round(z + over * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
+def share_out(excess, weights, runs, noisy, difference, half, bits, rounded):  # type: ignore[no-untyped-def]  # compiled
+    """Write round(z + excess * v / sum v) for the children of every parent into ``rounded``, as whole numbers.
 
-    For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``over`` is the parent's
-    trips minus the sum of z. ``over`` and ``difference`` are in fixed point with ``bits`` fractional bits, and ``half``
-    is 1/2. ``variance`` has whole weights in proportion to v. Return False if the weights of a parent's children sum to
-    ``MOST_WEIGHT`` or more.
+    For each child, z = ``noisy`` + ``difference`` is its estimate and v the variance of z; ``excess`` is the parent's
+    trips minus the sum of z. ``excess`` and ``difference`` are in fixed point with ``bits`` fractional bits, and
+    ``half`` is 1/2. ``weights`` are whole numbers in proportion to v. Return False if the weights of a parent's
+    children sum to ``MOST_WEIGHT`` or more.
     """
-    for parent in range(len(over)):
-        whole = np.int64(0)
+    for parent in range(len(excess)):
+        total = np.int64(0)
         for i in range(runs[parent], runs[parent + 1]):
-            whole += variance[i]
-        if whole >= MOST_WEIGHT:
+            total += weights[i]
+        if total >= MOST_WEIGHT:
             return False
-        if whole > 0:
-            part, rest = over[parent] // whole, over[parent] % whole  # no product exceeds 63 bits
+        if total > 0:
+            quotient, rest = excess[parent] // total, excess[parent] % total  # no product exceeds 63 bits
             for i in range(runs[parent], runs[parent + 1]):
-                shift = part * variance[i] + rest * variance[i] // whole
+                shift = quotient * weights[i] + rest * weights[i] // total
                 rounded[i] = noisy[i] + ((difference[i] + shift + half) >> bits)
     return True
 
 
 def _leaf_values(counts: Tables) -> dict[str, list[Integers]]:
     """Return the noisy values of the last level by breakdown and category; shape (leaves,) each."""
-    return {name: [own[-1].noisy.values() for own in tables] for name, tables in counts.items() if name}
+    return {name: [levels[-1].noisy.values() for levels in tables] for name, tables in counts.items() if name}
 
 
 def _segments_from_root(
@@ -409,12 +413,13 @@ def _segments_from_root(
             root.
         trips: Refined trips of the root, and of the kept nodes of each level.
     """
-    first = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]  # alone and empty: an exact root of no trips
+    # Without an exact root, the first level is the root. An exact root of no trips is empty, and has no levels below.
+    total = trips[0] if len(trips[0]) or len(trips) == 1 else trips[1]
     tops = [levels[0] if levels and levels[0].runs is None else sums for levels, sums in risen]
-    roots = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
-    root = np.array([one[0] if len(one) else 0 for one in roots], dtype=np.int64)
-    of_levels = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
-    return descend_segments(plan, of_levels, trips[1:], _top_segments(plan, root, first))
+    estimates = [_fixed_point(plan, top.noisy) + top.difference for top in tops]
+    root = np.array([estimate[0] if len(estimate) else 0 for estimate in estimates], dtype=np.int64)
+    below_root = [levels[len(levels) - len(trips) + 1 :] for levels, _ in risen]
+    return descend_segments(plan, below_root, trips[1:], _top_segments(plan, root, total))
 
 
 def descend_segments(
@@ -425,18 +430,18 @@ def descend_segments(
     Args:
         risen: The estimates of the kept nodes of these levels, for each category.
         trips: Refined trips of the nodes, for each level.
-        above: Trips, in each category, of the nodes above the first level, or of the root itself; shape (nodes,
-            categories).
+        above: Trips, in each category, of the nodes above the first level, or of the root; shape (nodes, categories).
     """
-    own = above
+    trips_above = above
     for k, totals in enumerate(trips):
         of_category = [levels[k] for levels in risen]
         runs = of_category[0].runs
         if runs is not None:
-            estimates = np.stack([_fixed_point(plan, one.noisy) + one.difference for one in of_category], axis=1)
+            of_categories = [_fixed_point(plan, category.noisy) + category.difference for category in of_category]
+            estimates = np.stack(of_categories, axis=1)
             variances = of_category[0].variance, of_category[0].largest
-            own = _projected(plan, estimates, *variances, totals, own, runs)
-    return own
+            trips_above = _projected(plan, estimates, *variances, totals, trips_above, runs)
+    return trips_above
 
 
 def _projected(
@@ -542,8 +547,7 @@ def move_to_profile(
 ) -> Integers:
     """Return estimates of all children of a level, moved towards the profiles of their parents.
 
-    The children of a family with one row or one column, which has no choice, and of a family that is too large for the
-    projection, are unchanged.
+    Families of one row or one column, which have no choice, and those too large for the projection are unchanged.
 
     Args:
         estimates, weights, totals, parents, offsets, bits: as for
@@ -557,15 +561,15 @@ def move_to_profile(
     sigma = math.sqrt(variances.max(initial=1.0))
     families = variances, totals, parents, offsets, bits, sigma
     _fit(weights, *families, moved, fitted, squares, cells)
-    whole, number = pooled(cells, squares, cells.astype(np.float64))
-    deviation = np.maximum(np.divide(whole, number, out=np.zeros(SIZES), where=number > 0), 0)
+    square_sums, number = pooled(cells, squares, cells.astype(np.float64))
+    deviation = np.maximum(np.divide(square_sums, number, out=np.zeros(SIZES), where=number > 0), 0)
     _move(*families, fitted, deviation, most, moved)
     return moved
 
 
 @kernel
 def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitted, squares, cells):  # type: ignore[no-untyped-def]  # compiled
-    """Replace estimates by E, mark these families, and add (E - p)^2 - w and the number of cells by size."""
+    """Fit estimates to both margins, mark these families, and add (estimate - profile)^2 - noise and cells by size."""
     for parent in range(len(parents)):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
@@ -588,7 +592,7 @@ def _fit(weights, variances, totals, parents, offsets, bits, sigma, moved, fitte
 
 @kernel
 def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, most, moved):  # type: ignore[no-untyped-def]  # compiled
-    """Move E of the fitted families towards p."""
+    """Move the estimates of the fitted families towards the profile; see :func:`move_to_profile`."""
     for parent in np.flatnonzero(fitted):
         rows, columns = _choices(totals, parents[parent], offsets[parent], offsets[parent + 1])
         trips = parents[parent].sum()
@@ -605,7 +609,7 @@ def _move(variances, totals, parents, offsets, bits, sigma, fitted, deviation, m
 
 @kernel
 def _choices(totals, by_category, first, last):  # type: ignore[no-untyped-def]  # compiled
-    """Return the children and the categories of a family that have trips."""
+    """Return the positions of the children, and of the categories, that have trips in a family."""
     return np.flatnonzero(totals[first:last]) + first, np.flatnonzero(by_category)
 
 

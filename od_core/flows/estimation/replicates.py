@@ -114,12 +114,12 @@ class Replicates:
         """Return noise of the nodes ``first:last`` of the level at position ``at``; shape (nodes,)."""
         return self._drawn(r, at, self._levels[at].noise, first, last)
 
-    def _drawn(self, r: int, at: int, noise: float, first: int, last: int) -> Reals:
-        """Return the values ``first:last`` of vector ``at`` of noise with a variance; shape (values,)."""
+    def _drawn(self, r: int, vector: int, noise: float, first: int, last: int) -> Reals:
+        """Return the values ``first:last`` of a vector of noise with a variance; shape (values,)."""
         drawn = np.zeros(last - first)
         if 0 < noise < math.inf and len(drawn):
             begin, end = first // _IN_A_STEP, -(-last // _IN_A_STEP)
-            counter = np.array([begin, at, r, 0], dtype=np.uint64)
+            counter = np.array([begin, vector, r, 0], dtype=np.uint64)
             words = np.random.Philox(key=self._key, counter=counter).random_raw(4 * (end - begin))
             bits = words.astype("<u8", copy=False).view("<u2")[first - _IN_A_STEP * begin :][: last - first]
             np.multiply(self._quantiles.take(bits), math.sqrt(noise), out=drawn)
@@ -134,8 +134,10 @@ class Replicates:
         h = self._families.of(sums, lambda at: self._noise(r, at, 0, len(levels[at].nodes)))
         if self._system is None:
             return _Fit(h - sums)
-        each = self._fitted.area_totals.items()
-        totals = {side: self._drawn(r, len(levels) + side, noise, 0, len(noisy)) for side, (noisy, noise) in each}
+        totals = {
+            side: self._drawn(r, len(levels) + side, noise, 0, len(noisy))
+            for side, (noisy, noise) in self._fitted.area_totals.items()
+        }
         m = self._system.multipliers(leaves, h, totals)
         return _Fit(h - sums + self._system.lacking(m), self._system.by_side(m))
 
@@ -147,7 +149,7 @@ class Replicates:
         return self._leaf.noise * (moved[0][origin] + moved[1][destination])
 
     def _added(self, fit: _Fit, first: int, last: int) -> Reals:
-        """Return what a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
+        """Return the numbers that a fit adds to the values of the leaves ``first:last``; shape (leaves,)."""
         begin, end = np.searchsorted(self._leaf.offsets, [first, last])
         siblings = np.diff(self._leaf.offsets[begin : end + 1])
         equal = np.repeat(fit.lacking[begin:end] / siblings, siblings)  # equal, as all leaves have the same variance

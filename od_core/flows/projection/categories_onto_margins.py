@@ -124,10 +124,10 @@ def _spread(giver, taker, slack, moved):  # type: ignore[no-untyped-def]  # comp
     upper, lower = slack.max(), slack.min() - giver.max()
     while upper - lower > 1:
         middle = lower + (upper - lower) // 2
-        given = np.int64(0)
+        total_given = np.int64(0)
         for i in range(count):
-            given += min(max(slack[i] - middle, 0), giver[i])
-        if given >= moved:
+            total_given += min(max(slack[i] - middle, 0), giver[i])
+        if total_given >= moved:
             lower = middle
         else:
             upper = middle
@@ -183,15 +183,15 @@ def project_to_margins(
            [10,  6,  4]])
     """
     projected = np.zeros(estimates.shape, dtype=np.int64)
-    found = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
-    if found == _MARGINS:
+    fault = _project_all(estimates, weights, totals, parents, offsets, bits, projected)
+    if fault == _MARGINS:
         raise OdError(
             "OD-REFINEMENT-MARGINS",
             "the trips of a parent by category do not have the sum of its children's trips, or some are negative",
             next_step="report this defect",
             spent="draws already made stay charged",
         )
-    if found == _OVERFLOW:
+    if fault == _OVERFLOW:
         raise OdError(
             "OD-REFINEMENT-OVERFLOW",
             "the noisy values by category are too large for 64-bit sums",
@@ -251,15 +251,15 @@ def _common_sum(totals, by_category, bits):  # type: ignore[no-untyped-def]  # c
 @kernel
 def fits(estimates, weights, rows, columns, trips, bits):  # type: ignore[no-untyped-def]  # compiled
     """Return whether no sum or product of the family with these rows and columns can overflow."""
-    size, whole = np.float64(trips) * np.float64(1 << bits), np.float64(0)
+    size, total_weight = np.float64(trips) * np.float64(1 << bits), np.float64(0)
     longer = np.float64(max(len(rows), len(columns)))
     if size * longer >= _PRODUCT_LIMIT:
         return False
     for i in range(len(rows)):
-        whole += weights[rows[i]]
+        total_weight += weights[rows[i]]
         for s in range(len(columns)):
             size += abs(np.float64(estimates[rows[i], columns[s]]))
-    return size < _LIMIT and whole * (1 << 20) < _PRODUCT_LIMIT
+    return size < _LIMIT and total_weight * (1 << 20) < _PRODUCT_LIMIT
 
 
 @kernel
@@ -269,13 +269,13 @@ def fit_to_margins(estimates, weights, rows, columns, row_sums, column_sums, bit
     for i in range(len(rows)):
         for s in range(len(columns)):
             values[s, i] = estimates[rows[i], columns[s]]
-    whole = weights.sum()
+    total_weight = weights.sum()
     for s in range(len(columns)):
         column = values[s]
         gap = (column_sums[s] << bits) - column.sum()
-        part, rest = gap // whole, gap % whole  # no product exceeds 63 bits
+        part, rest = gap // total_weight, gap % total_weight  # no product exceeds 63 bits
         for i in range(np.uint64(len(rows))):
-            column[i] += part * weights[i] + rest * weights[i] // whole
+            column[i] += part * weights[i] + rest * weights[i] // total_weight
     for i in range(len(rows)):
         shift = ((row_sums[i] << bits) - values[:, i].sum()) // len(columns)
         for s in range(len(columns)):

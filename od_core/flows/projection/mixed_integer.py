@@ -72,8 +72,8 @@ def _conditions(children: int) -> sparse.csc_array:
 
     The rows are y + t (at least the noisy counts), y - t (at most these) and sum y (the parent's total).
     """
-    each, one = sparse.eye_array(children), np.ones((children, 1))
-    return sparse.block_array([[each, one], [each, -one], [one.T, None]], format="csc")
+    identity, ones = sparse.eye_array(children), np.ones((children, 1))
+    return sparse.block_array([[identity, ones], [identity, -ones], [ones.T, None]], format="csc")
 
 
 def _verified(result: OptimizeResult, x: Integers, total: int) -> Integers:

@@ -48,8 +48,7 @@ _LIMIT = 3.0 * 2**60
 """Upper limit of sum |x| + c + b, for b children with noisy counts x and total c. Twice a smaller sum fits 64 bits."""
 
 _NEAR = 1 << 40
-"""Noisy counts below this magnitude need no further check: fewer than 2^20 of them, with a total below 2^60, are within
-``_LIMIT``."""
+"""Noisy counts below this magnitude need no further check: fewer than 2^20 of them are within ``_LIMIT``."""
 
 _EMPTY, _NEGATIVE, _OVERFLOW = 1, 2, 3
 
@@ -65,8 +64,8 @@ def check_parents(noisy: Integers, totals: Integers, offsets: Integers) -> None:
     Raises:
         OdError: If a parent has no children or a negative total, or if sums exceed 64-bit arithmetic.
     """
-    if found := _first_fault(noisy, totals, offsets):
-        raise _refused(found)
+    if fault := _first_fault(noisy, totals, offsets):
+        raise _refused(fault)
 
 
 @kernel
@@ -136,12 +135,12 @@ def _project_euclidean(noisy, totals, offsets, projected):  # type: ignore[no-un
             high = max(high, noisy[i])
         mean_excess = -((total - noisy_sum) // children)  # ceil((sum x - c) / b), a lower bound of k
         threshold = least_threshold(noisy, first, last, high, total, mean_excess)
-        left = total
+        missing = total
         for i in range(first, last):
             projected[i] = max(noisy[i] - threshold, 0)
-            left -= projected[i]
-        if left > 0:
-            _give(noisy, first, last, threshold, high, left, projected)
+            missing -= projected[i]
+        if missing > 0:
+            _give(noisy, first, last, threshold, high, missing, projected)
 
 
 @kernel
@@ -263,8 +262,7 @@ def _project_chebyshev(noisy, totals, offsets, descending, projected):  # type: 
 def _project(noisy, first, last, children, low, high, noisy_sum, total, descending, projected):  # type: ignore[no-untyped-def]  # compiled
     """Write the projected counts of the children of one parent, at least two, into ``projected``.
 
-    They have the minimum ``low`` and the maximum ``high``. The module docstring defines a, distance (t), excess (E) and
-    total (c).
+    Their minimum is ``low``, their maximum ``high``. The module defines a, distance (t), excess (E) and total (c).
     """
     a = -((noisy_sum - total) // children)  # ceil((c - sum x) / b): floor division of the negative
     distance = max(abs(max(a, -low)), abs(max(a, -high)))  # z falls as x rises
@@ -317,9 +315,9 @@ def _take(noisy, first, last, low, high, a, distance, excess, capacity, descendi
         if excess == 0:
             break
         if noisy[i] == at:
-            given = min(gives, excess)
-            projected[i] -= given
-            excess -= given
+            taken_from_cell = min(gives, excess)
+            projected[i] -= taken_from_cell
+            excess -= taken_from_cell
 
 
 @kernel
@@ -327,25 +325,24 @@ def shift_to_total(w, deviation, total, shift):  # type: ignore[no-untyped-def] 
     """Return the shift for which max(w + shift * deviation, 0) has the sum ``total``, above 0, by Newton's method.
 
     It starts from ``shift``, which may be infinite. Each step computes the shift from the children that are above 0.
-    After the first one, the sum is at least the total, so the shift decreases until no further child becomes 0
-    [michelot1986simplex].
+    Then the sum is at least the total, so the shift decreases until no further child becomes 0 [michelot1986simplex].
     """
     most, starts = len(w) + 1, shift < np.inf
     while True:
-        own, whole, left = 0.0, 0.0, 0
+        sum_of_w, sum_of_deviations, above_zero = 0.0, 0.0, 0
         for i in range(len(w)):
             if w[i] + shift * deviation[i] > 0.0:
-                own += w[i]
-                whole += deviation[i]
-                left += 1
-        if starts and left == 0:
+                sum_of_w += w[i]
+                sum_of_deviations += deviation[i]
+                above_zero += 1
+        if starts and above_zero == 0:
             shift, starts = np.inf, False
             continue
-        if left >= most or left == 0:
+        if above_zero >= most or above_zero == 0:
             return shift
         if not starts:
-            most = left
-        shift, starts = (total - own) / whole, False
+            most = above_zero
+        shift, starts = (total - sum_of_w) / sum_of_deviations, False
 
 
 @kernel

@@ -50,7 +50,7 @@ _STEPS = 4_000
 
 
 def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
-    """Write the page. Every call writes the same bytes."""
+    """Write the HTML page of the atlas. Every call writes the same bytes."""
     title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
     packed = atlas_data(tables, certificate, title)
     page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")
@@ -65,15 +65,14 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
     tree = tables.tree
     fits = tables.release.intervals.fits if tables.interval else []
     depth = _depth(tables, fits)
-    same = len(tables.geographies) == 1
-    levels, own = tree.origin.levels, _segment_depth(tables, fits, depth)
+    levels, segment_depth = tree.origin.levels, _segment_depth(tables, fits, depth)
     notes = filled_data(
         "atlas_notes.yaml",
         tables=tables,
         certificate=certificate,
         cut=levels[depth - 1] if depth < len(levels) else None,
-        coarser=bool(tables.breakdowns) and own < depth,
-        segments=levels[own - 1] if own else None,
+        coarser=bool(tables.breakdowns) and segment_depth < depth,
+        segments=levels[segment_depth - 1] if segment_depth else None,
     )
     header = {
         "title": title,
@@ -84,10 +83,10 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "notes": [*filter(None, notes.values())],
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
-        "destination": None if same else _geography(tree.destination, depth, columns),
+        "destination": None if len(tables.geographies) == 1 else _geography(tree.destination, depth, columns),
         "measured": [all(side in fit.area_totals for fit in fits) for side in (0, 1)],
         "fits": [_fit(fit, 2 * depth, columns) for fit in fits],
-        "leaves": _leaves(tables, depth, columns),
+        "leaves": _flows_at(tables, depth, columns),
         # Distances are those between zones, so that a page without zones has none.
         "distances": _distances(tables, columns) if tables.distance and depth == tree.origin.depth else None,
         "segments": _segments(tables, fits, depth, columns),
@@ -112,40 +111,43 @@ class _Columns:
         self._length = 0
 
     def add(self, values: NDArray[Any]) -> dict[str, Any]:
-        """Add a column in the smallest type that holds its values exactly, and return its place."""
-        kind = "f8"
+        """Add a column in the smallest type that holds its values exactly, and return where it is, for the header."""
+        value_type = "f8"
         if len(values) == 0 or np.all(np.isfinite(values) & (values == np.floor(values))):
-            most = int(np.abs(values).max(initial=0))
-            kind = next((name for name, limit in _TYPES if most < limit), kind)
-        content = np.ascontiguousarray(values, dtype=f"<{kind}").tobytes()
-        place = {"type": kind, "start": self._length, "length": len(values)}
+            largest = int(np.abs(values).max(initial=0))
+            value_type = next((name for name, limit in _TYPES if largest < limit), value_type)
+        content = np.ascontiguousarray(values, dtype=f"<{value_type}").tobytes()
+        location = {"type": value_type, "start": self._length, "length": len(values)}
         self.pieces += [content, b"\0" * (-len(content) % _ALIGNMENT)]
         self._length += len(content) + len(self.pieces[-1])
-        return place
+        return location
 
 
 def _depth(tables: FlowTables, fits: Sequence[FittedTree]) -> int:
     """Return the number of the finest level of areas that the page has."""
     levels = range(tables.tree.origin.depth, 1, -1)
-    return next((depth for depth in levels if _largest(tables, fits, depth) <= MOST_NODES), 1)
+    return next((depth for depth in levels if _most_nodes(tables, fits, depth) <= MOST_NODES), 1)
 
 
 def _segment_depth(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the number of the finest level of areas that have categories in the page; 0 if none has."""
     categories = sum(len(breakdown.categories) for breakdown in tables.breakdowns)
     levels = range(depth if categories else 0, 0, -1)
-    return next((each for each in levels if categories * _largest(tables, fits, each) <= MOST_NODES), 0)
+    return next((level for level in levels if categories * _most_nodes(tables, fits, level) <= MOST_NODES), 0)
 
 
-def _largest(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
+def _most_nodes(tables: FlowTables, fits: Sequence[FittedTree], depth: int) -> int:
     """Return the largest number of measured nodes of a level, or of released flows, down to the level ``depth``."""
     flows = len(tables.tree.sums_at(tables.release.leaves, depth, depth)[2])
-    return max([flows, *(len(level.nodes) for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth)])
+    measured = [level.nodes for fit in fits for level in fit.levels if level.nodes.level <= 2 * depth]
+    return max([flows, *map(len, measured)])
 
 
 def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
-    labels, codes = ([list(level) for level in of[1 : depth + 1]] for of in (geography.labels, geography.codes))
-    stated: dict[str, Any] = {
+    """Return the areas of the levels 1 to ``depth`` with their places, and the boundaries if the zones have some."""
+    codes = [list(level) for level in geography.codes[1 : depth + 1]]
+    labels = [list(level) for level in geography.labels[1 : depth + 1]]
+    facts: dict[str, Any] = {
         "levels": list(geography.levels[:depth]),
         "codes": codes,
         "labels": None if labels == codes else labels,
@@ -157,17 +159,17 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
     if geography.coordinates is not None:
         places = geography.coordinates if depth == geography.depth else in_degrees(mean_places(geography, depth))
         centres = [in_degrees(mean_places(geography, level)) for level in range(1, depth)]
-        stated["coordinates"] = columns.add(places.ravel())
-        stated["centres"] = [columns.add(each.ravel()) for each in centres]
+        facts["coordinates"] = columns.add(places.ravel())
+        facts["centres"] = [columns.add(centres_of_level.ravel()) for centres_of_level in centres]
     if geography.boundaries is not None:
-        stated["shapes"] = _shapes(geography, depth, columns)
-    return stated
+        facts["shapes"] = _shapes(geography, depth, columns)
+    return facts
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
     """Return the boundaries of the areas of all levels below the whole space, simplified and in steps of a grid.
 
-    Each point is given as the difference from the point before it. Rings go on from area to area and level to level.
+    Each point is given as its difference from the point before it, which may be of another ring, area or level.
     """
     levels = dissolved(geography)
     step = square_degrees(levels[-1]) ** 0.5 / _STEPS
@@ -190,39 +192,38 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
 
 
 def _fit(fit: FittedTree, last: int, columns: _Columns) -> dict[str, Any]:
-    """Return the levels of a fitted tree down to the level number ``last``.
+    """Return the facts of a fitted tree for the page: its levels down to the level number ``last``.
 
     If that level was not measured, the next measured level replaces it, because it has the same nodes.
     """
-    above, cut = _kept(fit.levels, last)
-    kept = fit.levels[: above + 1]
-    levels: list[dict[str, Any]] = [
-        {
-            "number": min(level.nodes.level, last),
-            "noise": None if math.isinf(level.noise) else level.noise,
-            "noisy": columns.add(level.noisy),
-            "divided": None if k == above or len(level.divided) == len(level.nodes) else columns.add(_flags(level)),
-            "below": None,
-        }
-        for k, level in enumerate(kept)
-    ]
-    if cut:
-        estimate, variance, _ = list(up(fit.levels))[-1 - above]
+    last_position, has_lower = _last_kept(fit.levels, last)
+    levels: list[dict[str, Any]] = []
+    for position, level in enumerate(fit.levels[: last_position + 1]):
+        has_undivided = position < last_position and len(level.divided) < len(level.nodes)
+        is_divided = np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
+        levels.append(
+            {
+                "number": min(level.nodes.level, last),
+                "noise": None if math.isinf(level.noise) else level.noise,
+                "noisy": columns.add(level.noisy),
+                "divided": columns.add(is_divided) if has_undivided else None,
+                "below": None,
+            }
+        )
+    if has_lower:
+        estimate, variance, _ = list(up(fit.levels))[-1 - last_position]
         levels[-1]["below"] = {"estimate": columns.add(estimate), "variance": columns.add(variance)}
     return {"byNoise": fit.by_noise, "nothingDropped": fit.nothing_dropped, "levels": levels}
 
 
-def _kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
-    """Return the position of the last level down to the level number ``last``, and whether others are below it."""
-    above = sum(level.nodes.level < last for level in levels)
-    return above, above + 1 < len(levels)
+def _last_kept(levels: Sequence[FittedLevel], last: int) -> tuple[int, bool]:
+    """Return the position of the first level whose number is at least ``last``, and whether others are below it."""
+    position = sum(level.nodes.level < last for level in levels)
+    return position, position + 1 < len(levels)
 
 
-def _flags(level: FittedLevel) -> NDArray[np.int8]:
-    return np.isin(np.arange(len(level.nodes)), level.divided).astype(np.int8)
-
-
-def _leaves(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:
+def _flows_at(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]:
+    """Return the flows above 0 between the areas of a level, sorted by origin and then destination."""
     tree = tables.tree
     origin, destination, trips = tree.sums_at(tables.release.leaves, depth, depth)
     order = np.lexsort((destination, origin))
@@ -234,19 +235,18 @@ def _leaves(tables: FlowTables, depth: int, columns: _Columns) -> dict[str, Any]
 
 
 def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
-    """Return what the bands of distance of pairs of zones follow from, without rounding.
+    """Return the places of the zones, as unit vectors, and the ends of the bands of distance.
 
-    It is the places of the zones, as unit vectors, and the ends of the bands, in kilometres and as squares of chords.
+    The ends are in kilometres and, because rounding could move a pair to another band, also as squares of chords.
     """
     zones = ZoneDistances.of(tables.tree)
-    same = len(tables.geographies) == 1
     return {
         "edges": zones.edges,
         "squares": [least_squared_chord(edge) for edge in zones.edges],
         "allKnown": zones.all_known,
         "farthest": zones.extent.farthest,
         "origins": columns.add(zones.origins.ravel()),
-        "destinations": None if same else columns.add(zones.destinations.ravel()),
+        "destinations": None if len(tables.geographies) == 1 else columns.add(zones.destinations.ravel()),
     }
 
 
@@ -259,16 +259,18 @@ def _segments(
         return None
     flows, breakdowns = tables.release, []
     releases = flows.releases if isinstance(flows, DerivedFlows) else [flows]
-    fitted = [one for one in releases if tables.interval and isinstance(one, Release)]
-    pairs = None if depth == page_depth else _leaves(tables, depth, columns)
-    for one in tables.breakdowns:
-        trips = tables.tree.values_at(flows.leaves, flows.segments[one.name], depth, depth)[2]
+    fitted = [release for release in releases if tables.interval and isinstance(release, Release)]
+    pairs = None if depth == page_depth else _flows_at(tables, depth, columns)
+    for breakdown in tables.breakdowns:
+        name = breakdown.name
+        trips = tables.tree.values_at(flows.leaves, flows.segments[name], depth, depth)[2]
+        trips = trips[trips.sum(axis=1) != 0]  # in the order of _flows_at
         breakdowns.append(
             {
-                "name": one.name,
-                "categories": list(one.categories),
-                "trips": [columns.add(column) for column in trips[trips.sum(axis=1) != 0].T],  # ordered as _leaves is
-                "fits": [_segment_fit(release.segment_fit(one.name), 2 * depth, columns) for release in fitted],
+                "name": name,
+                "categories": list(breakdown.categories),
+                "trips": [columns.add(of_category) for of_category in trips.T],
+                "fits": [_segment_fit(release.segment_fit(name), 2 * depth, columns) for release in fitted],
             }
         )
     return {"depth": depth, "pairs": pairs, "breakdowns": breakdowns}
@@ -277,17 +279,18 @@ def _segments(
 def _segment_fit(fit: SegmentFit, last: int, columns: _Columns) -> list[dict[str, Any]]:
     """Return the levels of fitted categories, whose nodes are those of the totals; see :func:`_fit`."""
     trees = [category.levels for category in fit.categories]
-    above, cut = _kept(trees[0], last)
+    last_position, has_lower = _last_kept(trees[0], last)
     levels: list[dict[str, Any]] = [
         {
             "noise": None if math.isinf(level.noise) else level.noise,
-            "values": [columns.add(tree[k].noisy) for tree in trees],
+            "values": [columns.add(tree[position].noisy) for tree in trees],
             "variance": None,
         }
-        for k, level in enumerate(trees[0][: above if cut else above + 1])
+        for position, level in enumerate(trees[0][: last_position if has_lower else last_position + 1])
     ]
-    if cut:
-        best = [list(up(tree))[-1 - above] for tree in trees]
-        values = [columns.add(estimate) for estimate, _, _ in best]
-        levels.append({"noise": None, "values": values, "variance": columns.add(best[0][1])})
+    if has_lower:
+        from_below = [list(up(tree))[-1 - last_position] for tree in trees]
+        values = [columns.add(estimate) for estimate, _, _ in from_below]
+        _, variance, _ = from_below[0]
+        levels.append({"noise": None, "values": values, "variance": columns.add(variance)})
     return levels

@@ -28,22 +28,22 @@ Reals = NDArray[np.float64]
 
 
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
-    """Return sentences on what else than travel may have made changes, each after a space; none if nothing is known.
+    """Return sentences on other causes of changes than travel, each after a space; an empty text if none is known.
 
     It is the bound of a user's trips in a year, by the kind of ``unit``, and different rules of estimation, by the
     certificates of the releases ``before`` and ``after``.
     """
     rules: list[str] = []
     if before and after:
-        mechanisms = [stated["mechanism"]["name"] for stated in (before, after)]
-        rules = [_rule(stated) for stated in (before, after)] if mechanisms[0] == mechanisms[1] else mechanisms
+        mechanisms = [published["mechanism"]["name"] for published in (before, after)]
+        rules = [_rule(before), _rule(after)] if mechanisms[0] == mechanisms[1] else mechanisms
         rules = rules if rules[0] != rules[1] else []
-    said = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
-    return "".join(f" {sentence}" for sentence in said.values() if sentence)
+    sentences = filled_data("changes.yaml", unit=unit, rules=rules, before=before, after=after)
+    return "".join(f" {sentence}" for sentence in sentences.values() if sentence)
 
 
 def _rule(certificate: Mapping[str, Any]) -> str:
-    """Return the rule by which a release was estimated, in words: the one that was chosen, or else declared."""
+    """Return the name of the rule by which a release was estimated: the chosen one, or else the declared one."""
     options = certificate["mechanism"]["options"]
     rule, u = declared_estimator(options), options.get("u")
     if "estimation" in certificate:
@@ -56,8 +56,7 @@ def changes(
 ) -> pd.DataFrame:
     """Return the changes between two releases of flows at a pair of levels, largest first.
 
-    If one release gives x with the interval [l, u] and the other x' with [l', u'], the change c = x' - x has the
-    interval
+    If one release gives x in [l, u] and the other x' in [l', u'], the interval of the change c = x' - x is
 
         [c - sqrt((x' - l')^2 + (u - x)^2),  c + sqrt((u' - x')^2 + (x - l)^2)],
 
@@ -105,13 +104,13 @@ def changes(
 
 def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
     """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys."""
-    both = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
-    trips, down, up, reach_down = _ends(both, "old")
-    new_trips, new_down, new_up, new_reach_down = _ends(both, "new")
+    merged = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
+    trips, down, up, reach_down = _ends(merged, "old")
+    new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")
     change = new_trips - trips
     lower = change - np.minimum(np.ceil(np.sqrt(new_reach_down**2 + up**2)), new_down + up)
     upper = change + np.minimum(np.ceil(np.sqrt(new_up**2 + reach_down**2)), new_up + down)
-    table = both[cell].assign(before=trips, after=new_trips, change=change)
+    table = merged[cell].assign(before=trips, after=new_trips, change=change)
     table["lower"], table["upper"] = (pd.Series(bound).astype("Int64") for bound in (lower, upper))
     table["significant"] = ((table["lower"] > 0) | (table["upper"] < 0)).fillna(value=False).astype(bool)
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
@@ -140,8 +139,8 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
         raise _other_areas(f"the {side} levels are {', '.join(before.levels)} and {', '.join(after.levels)}")
     for level, name in enumerate(before.levels, start=1):
         first, second = _parents(before, level), _parents(after, level)
-        for one, other, where in ((first, second, "first"), (second, first, "second")):
-            if missing := sorted(one.keys() - other.keys()):
+        for areas, other_areas, where in ((first, second, "first"), (second, first, "second")):
+            if missing := sorted(areas.keys() - other_areas.keys()):
                 raise _other_areas(f"of {side} level {name!r} {_named(missing)} only in the {where} release")
         if moved := sorted(area for area, parent in first.items() if second[area] != parent):
             raise _other_areas(f"of {side} level {name!r} {_named(moved)} in other areas of the level above")
@@ -151,7 +150,7 @@ def _refuse_other_areas(side: str, before: Geography, after: Geography) -> None:
 def _parents(geography: Geography, level: int) -> dict[str, str]:
     """Return a mapping from the code of each area of a level to the code of the area that contains it."""
     above = geography.codes[level - 1]
-    return {area: above[of] for area, of in zip(geography.codes[level], geography.parents[level], strict=True)}
+    return {area: above[parent] for area, parent in zip(geography.codes[level], geography.parents[level], strict=True)}
 
 
 def _named(areas: list[str]) -> str:

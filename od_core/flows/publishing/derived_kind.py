@@ -51,7 +51,7 @@ class Source:
     certificate: Certificate
 
     def facts(self) -> dict[str, Any]:
-        """Return what the certificate of derived flows states of this release."""
+        """Return the facts of this release that the certificate of derived flows states."""
         spent = dict(self.certificate["spent"])
         return {
             "release": str(self.key),
@@ -67,15 +67,15 @@ def sources_of(bundle: Path, certificate: Certificate) -> list[Source]:
     Raises:
         OdError: a release is missing, damaged or not the one that the certificate names.
     """
-    releases, found = bundle.resolve().parents[2], []
+    releases, sources = bundle.resolve().parents[2], []
     with refuse_incomplete(named(bundle)):
-        for stated in certificate["sources"]:
-            key = ReleaseKey.parse(stated["release"])
+        for source_facts in certificate["sources"]:
+            key = ReleaseKey.parse(source_facts["release"])
             source = published_source(releases, key)
-            if source.facts() != stated:
+            if source.facts() != source_facts:
                 raise _unsound(f"{key} is not the release that was used: its certificate differs")
-            found.append(source)
-    return found
+            sources.append(source)
+    return sources
 
 
 def published_source(releases: Path, key: ReleaseKey) -> Source:
@@ -93,7 +93,7 @@ def published_source(releases: Path, key: ReleaseKey) -> Source:
 
 
 def by_name(sources: Sequence[Source]) -> Mapping[str, Release]:
-    """Return the releases by their keys, which errors name."""
+    """Return the releases by the texts of their keys, by which error messages name them."""
     return {str(source.key): source.release for source in sources}
 
 
@@ -122,38 +122,29 @@ def derived_certificate(
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states intervals if all releases state some. It follows from the bundles of the releases alone, so it is the same
-    whenever it is made.
+    It states intervals if all releases state some. It follows from the bundles of the releases alone.
     """
     main, releases = sources[kind.main].certificate, [source.release for source in sources]
-    exact, trips = flows.exact_trips, int(flows.leaves.trips.sum())
-    promises = {"one_period": _one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
-    one, every = (
-        f"({text_above(each.epsilon)}, {text_above(each.delta)})" if each.delta else text_above(each.epsilon)
-        for each in promises.values()
-    )
-    losses = {
-        name: {"rho_exact": str(each.rho)} | ({"variances": [*map(str, each.variances)]} if each.variances else {})
-        for name, each in promises.items()
-        if each.rho is not None
-    }
+    trips = int(flows.leaves.trips.sum())
+    guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
+    losses = {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
-    widest = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
-    intervals = {source.certificate["interval"] for source in sources}
+    account = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
+    confidences = {source.certificate["interval"] for source in sources}
     uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
-    said = filled_data(
+    sentences = filled_data(
         "derived.yaml",
         kind=kind,
         unit=releases[0].plan.unit,
         sources=[source.key for source in sources],
         change=change_of(releases[0].plan.unit),
-        one=one,
-        every=every,
+        one=_promise_text(guarantees["one_period"]),
+        every=_promise_text(guarantees["all_periods"]),
         totals=[source.key for source in sources if source.release.plan.publishes_total],
         uncounted=uncounted.get("uncounted"),
     )
     copied = {name: main["guarantee"][name] for name in _COPIED_SENTENCES if name in main["guarantee"]}
-    stated = {
+    certificate = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
         "release": str(key),
@@ -162,38 +153,51 @@ def derived_certificate(
         "measured_at": max(source.certificate["measured_at"] for source in sources),
         **{name: dict(main)[name] for name in _COPIED},
         "sources": [source.facts() for source in sources],
-        "guarantee": said["guarantee"] | copied | ({"uncounted": said["uncounted"]} if uncounted else {}),
+        "guarantee": sentences["guarantee"] | copied | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
         "spent": {
             "charged_rho_exact": "0",
             "rho_exact": str(sum((release.spent.rho for release in releases), start=Fraction(0))),
             **{
-                name: {"epsilon": float_above(each.epsilon), "delta": float_above(each.delta)}
-                for name, each in promises.items()
+                name: {"epsilon": float_above(guarantee.epsilon), "delta": float_above(guarantee.delta)}
+                for name, guarantee in guarantees.items()
             },
         },
         **({"privacy_loss": losses} if losses else {}),
-        **({"account": widest} if len(accounts) == len(sources) else {}),
+        **({"account": account} if len(accounts) == len(sources) else {}),
         "contents": {"flows": len(flows.leaves), "trips": trips},
         **kind.facts(flows),
         **uncounted,
-        "interval": None if None in intervals else main["interval"],
-        "exact": {} if exact is None else {"trips": exact},
-        "invariants": [] if exact is None else [f"the total number of valid trips of {kind.total_of}"],
+        "interval": None if None in confidences else main["interval"],
+        "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
+        "invariants": [] if flows.exact_trips is None else [f"the total number of valid trips of {kind.total_of}"],
         "software": software_versions(),
         "known_limitations": list(KNOWN_LIMITATIONS),
     }
-    return cast("Certificate", stated)
+    return cast("Certificate", certificate)
 
 
-def _one_period(releases: Sequence[Release]) -> Guarantee:
+def _promise_text(guarantee: Guarantee) -> str:
+    """Return epsilon, or (epsilon, delta) if delta is above 0, both rounded up."""
+    epsilon = text_above(guarantee.epsilon)
+    return f"({epsilon}, {text_above(guarantee.delta)})" if guarantee.delta else epsilon
+
+
+def _loss_facts(guarantee: Guarantee) -> dict[str, Any]:
+    """Return the facts of a guarantee from which its exact privacy loss is computed: rho and, if known, variances."""
+    variances = {"variances": [*map(str, guarantee.variances)]} if guarantee.variances else {}
+    return {"rho_exact": str(guarantee.rho), **variances}
+
+
+def _guarantee_for_one_period(releases: Sequence[Release]) -> Guarantee:
     """Return a guarantee that holds for every change in the records of one of the periods."""
-    every = [Guarantee.of(one.spent) for one in releases]
-    rho, variances = [one.rho for one in every if one.rho is not None], {one.variances for one in every}
+    guarantees = [Guarantee.of(release.spent) for release in releases]
+    rhos = [guarantee.rho for guarantee in guarantees if guarantee.rho is not None]
+    variances = {guarantee.variances for guarantee in guarantees}
     return Guarantee(
-        max(one.epsilon for one in every),
-        max(one.delta for one in every),
-        max(rho) if len(rho) == len(every) else None,
-        variances.pop() if len(variances) == 1 else None,
+        epsilon=max(guarantee.epsilon for guarantee in guarantees),
+        delta=max(guarantee.delta for guarantee in guarantees),
+        rho=max(rhos) if len(rhos) == len(guarantees) else None,
+        variances=variances.pop() if len(variances) == 1 else None,
     )
 
 
@@ -204,19 +208,19 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     years, a change concerns some of them only, so the same number is an upper bound. A mechanism that promises
     (epsilon, delta) directly has no rho; then epsilons and deltas add up.
     """
-    unit, spent = sources[0].release.plan.unit, [source.release.spent for source in sources]
-    if any(one.promise is not None for one in spent):
-        epsilon, delta = (sum((getattr(one, name) for one in spent), Fraction(0)) for name in ("epsilon", "delta"))
-        return Guarantee(epsilon, delta)
-    delta = max(one.delta for one in spent)
+    unit, spending = sources[0].release.plan.unit, [source.release.spent for source in sources]
+    if any(spent.promise is not None for spent in spending):
+        epsilon = sum((spent.epsilon for spent in spending), Fraction(0))
+        return Guarantee(epsilon, sum((spent.delta for spent in spending), Fraction(0)))
     by_period: dict[str, Fraction] = {}
-    for source, one in zip(sources, spent, strict=True):
-        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + one.rho - one.every_period
+    for source, spent in zip(sources, spending, strict=True):
+        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + spent.rho - spent.every_period
     rho = sum(by_period.values(), Fraction(0))
     if unit.max_trips_year is not None:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
-    rho += sum((one.every_period for one in spent), Fraction(0))  # due even where none of a user's trips is counted
-    return Guarantee.of_rho(rho, delta)
+    # This part is due even in periods in which none of a user's trips is counted.
+    rho += sum((spent.every_period for spent in spending), Fraction(0))
+    return Guarantee.of_rho(rho, max(spent.delta for spent in spending))
 
 
 class DerivedKind(BundleKind[D]):
@@ -259,7 +263,7 @@ class DerivedKind(BundleKind[D]):
 
     def notes(self, flows: D, certificate: Certificate) -> Sequence[str]:
         """Return further paragraphs of the codebook that users of the files must read."""
-        return [_said(flows, certificate)[self.name], *flow_notes(flows, certificate)]
+        return [_sentences(flows, certificate)[self.name], *flow_notes(flows, certificate)]
 
     def facts(self, _flows: D) -> dict[str, Any]:
         """Return the fields of the certificate that only these flows have."""
@@ -271,16 +275,17 @@ class DerivedKind(BundleKind[D]):
 
     def open(self, bundle: Path) -> D:
         """Return the flows in a bundle's folder, derived from the bundles of their releases, below the same folder."""
-        stated = certificate_of(bundle)
-        flows = self.derived(by_name(sources_of(bundle, stated)))
-        if stated["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
+        certificate = certificate_of(bundle)
+        flows = self.derived(by_name(sources_of(bundle, certificate)))
+        if certificate["contents"] != {"flows": len(flows.leaves), "trips": int(flows.leaves.trips.sum())}:
             raise changed("flows")
         return flows
 
 
-def _said(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
+def _sentences(flows: DerivedFlows, certificate: Certificate) -> dict[str, str]:
+    """Return sentences on what derived flows are and what they learn from, by name."""
     learns, sources = isinstance(flows, AssistedFlows) and flows.rule.learns, certificate["sources"]
-    return dict(filled_data("derived_notes.yaml", sources=[one["release"] for one in sources], learns=learns))
+    return dict(filled_data("derived_notes.yaml", sources=[source["release"] for source in sources], learns=learns))
 
 
 def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[ReleaseKey]:
@@ -288,15 +293,13 @@ def by_period(keys: Iterable[ReleaseKey], code: str, reason: str = "") -> list[R
 
     ``reason`` ends the message.
     """
-    spans = sorted(((Period(key.period), key) for key in keys), key=lambda one: (one[0].first, one[0].end, one[1]))
-    for (one, earlier), (other, later) in pairwise(spans):
-        if other.first < one.end:
+    spans = sorted((Period(key.period).first, Period(key.period).end, key) for key in keys)
+    for (_, end, earlier), (first, _, later) in pairwise(spans):
+        if first < end:
             raise OdError(
-                code,
-                f"{earlier} and {later} cover the same days{reason}",
-                next_step="name one release for each period",
+                code, f"{earlier} and {later} cover the same days{reason}", next_step="name one release for each period"
             )
-    return [key for _, key in spans]
+    return [key for *_, key in spans]
 
 
 _NAMED = 3
@@ -318,12 +321,12 @@ class SumKind(DerivedKind[FlowSum]):
         """Return keys in the order of their periods, which must follow each other and fill a given ``period``."""
         ordered = by_period(keys, "OD-SUM-OVERLAP", ", which would be counted twice")
         spans, missing = [Period(key.period) for key in ordered], list[str]()
-        whole = None if period is None else Period(period)
-        begin, end = (whole.first, whole.end) if whole else (spans[0].first, spans[-1].end)
-        for until, after in [*((span.first, span.end) for span in spans), (end, end)]:
-            if begin < until:
-                missing += _periods_named(begin, until, spans[0].length if spans else None)
-            begin = after
+        wanted = None if period is None else Period(period)
+        begin, end = (wanted.first, wanted.end) if wanted else (spans[0].first, spans[-1].end)
+        for span_first, span_end in [*((span.first, span.end) for span in spans), (end, end)]:
+            if begin < span_first:
+                missing += _periods_named(begin, span_first, spans[0].length if spans else None)
+            begin = span_end
         if missing:
             raise OdError(
                 "OD-SUM-PERIOD",
@@ -376,10 +379,10 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     def shown(self, flows: AssistedFlows, certificate: Certificate) -> dict[str, Any]:
         """Return what the estimates learn from, the rule in words, and how they differ from the release."""
-        said = _said(flows, certificate)
+        sentences = _sentences(flows, certificate)
         return {
-            "learnt_from": said["learnt_from"],
-            "rule": estimation_text(certificate) if flows.rule.learns else said["unchanged"],
+            "learnt_from": sentences["learnt_from"],
+            "rule": estimation_text(certificate) if flows.rule.learns else sentences["unchanged"],
             "differences": _differences(flows, intervals=has_intervals(certificate)),
         }
 
@@ -394,18 +397,18 @@ def _differences(flows: AssistedFlows, *, intervals: bool) -> dict[str, Any]:
     """
     tree = flows.tree
     released, estimated = (
-        pd.DataFrame({"origin": one.leaves.origin, "destination": one.leaves.destination, "trips": one.leaves.trips})
-        for one in (flows.releases[-1], flows)
+        pd.DataFrame({"origin": leaves.origin, "destination": leaves.destination, "trips": leaves.trips})
+        for leaves in (flows.releases[-1].leaves, flows.leaves)
     )
-    both = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
-    both = both.fillna(0).astype(np.int64)
-    moved = (both["trips_estimated"] - both["trips_released"]).abs()
-    shown = both.loc[moved.nlargest(LISTED).index]
-    shown = shown[shown["trips_estimated"] != shown["trips_released"]]
-    ends = [shown[side].to_numpy(np.int32) for side in ("origin", "destination")]
-    rows = pd.DataFrame({"released": shown["trips_released"], "estimated": shown["trips_estimated"]})
+    merged = released.merge(estimated, on=["origin", "destination"], how="outer", suffixes=("_released", "_estimated"))
+    merged = merged.fillna(0).astype(np.int64)
+    difference = (merged["trips_estimated"] - merged["trips_released"]).abs()
+    largest = merged.loc[difference.nlargest(LISTED).index]
+    largest = largest[largest["trips_estimated"] != largest["trips_released"]]
+    ends = [largest[side].to_numpy(np.int32) for side in ("origin", "destination")]
+    rows = pd.DataFrame({"released": largest["trips_released"], "estimated": largest["trips_estimated"]})
     for side, geography, end in zip(("origin", "destination"), (tree.origin, tree.destination), ends, strict=True):
         rows[side] = np.array(geography.labels[-1], dtype=object)[end]
     if intervals and len(rows):
         rows["lower"], rows["upper"] = flows.intervals.of_cells(tree.origin.depth, tree.destination.depth, *ends)
-    return {"compared": len(both), "changed": int((moved > 0).sum()), "rows": rows.to_dict("records")}
+    return {"compared": len(merged), "changed": int((difference > 0).sum()), "rows": rows.to_dict("records")}

@@ -57,8 +57,7 @@ written again if they are damaged, with the files of their own format.
 def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
 
-    Derived flows have no measurements, which the releases have. The content of a file is computed when the file is
-    written.
+    Derived flows have no measurements: the releases have them. A file's content is computed when it is written.
     """
     tables = FlowTables.of(release, certificate)
     files = _formats(tables, certificate)
@@ -117,6 +116,7 @@ def _parquet_file(
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
+    """Return the OpenMatrix file of a pair of levels, and of the categories that it has, too."""
     categories = [
         (matrix_name(breakdown, place), breakdown.name, category)
         for breakdown, _ in pairs_by_category(pair)
@@ -165,8 +165,8 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
     if not tables.breakdowns:
         return []
     files: list[BundleFile] = []
-    for one in tables.breakdowns:
-        files += _pair_files(tables.segments[one.name], pair_segments_table(one, interval=tables.interval))
+    for breakdown in tables.breakdowns:
+        files += _pair_files(tables.segments[breakdown.name], pair_segments_table(breakdown, interval=tables.interval))
     described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
     return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
@@ -174,9 +174,9 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     """Return the file with the measurements of the totals, or of those by category."""
-    name, what, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
+    name, title, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
     if by_segment:
-        name, what, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
+        name, title, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
     elif release.plan.area_totals is not None:
         table = public_table("measurements_with_area_totals")
 
@@ -185,9 +185,9 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
         write_batches(file, measured.schema, measured, compression="zstd")
 
     def rows() -> int:
-        return sum(len(one.noisy) for one in release.measured if one.step.by_segment == by_segment)
+        return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    described = f"{what} with their noise, for users who make their own estimates."
+    described = f"{title} with their noise, for users who make their own estimates."
     return BundleFile(PARQUET[name], described, write, table, rows)
 
 
@@ -222,13 +222,13 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
     sheets = []
     for pair, name in zip(tables.pairs, _sheet_names(tables), strict=True):
         trips = pair.flows["trips"].to_numpy(np.int64)
-        shown = largest(trips, MOST_ROWS)
-        listed = "all" if len(shown) == len(trips) else f"the {len(shown):,} largest of"
+        rows_shown = largest(trips, MOST_ROWS)
+        listed = "all" if len(rows_shown) == len(trips) else f"the {len(rows_shown):,} largest of"
         line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
-        rows = pa.table(pair.columns).take(pa.array(shown))
+        rows = pa.table(pair.columns).take(pa.array(rows_shown))
         sheets.append(Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " ")))
     confidence = f"{100 * CONFIDENCE}"
-    given = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
+    values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
     contents = pa.table(
         {
             "sheet": [sheet.name for sheet in sheets],
@@ -239,11 +239,12 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
             "trips in all": [int(pair.flows["trips"].sum()) for pair in tables.pairs],
         }
     )
-    lines = filled_data("flows_workbook.yaml", **given)["lines"]
+    lines = filled_data("flows_workbook.yaml", **values)["lines"]
     write_workbook(file, [Sheet("Read me", lines, contents, width=100), *sheets])
 
 
 def _sheet_names(tables: FlowTables) -> list[str]:
+    """Return the name of the sheet of each pair of levels; numbers of levels if a name would be too long for Excel."""
     names = [pair.name.removeprefix("flows_") for pair in tables.pairs]
     if max(map(len, names)) <= _LONGEST_NAME:
         return names
@@ -255,7 +256,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     tables = FlowTables.of(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
     releases = release.releases if isinstance(release, DerivedFlows) else [release]
-    moves = [one.plan.mechanism.segment_profile for one in releases if isinstance(one, Release)]
+    moves = [release.plan.mechanism.segment_profile for release in releases if isinstance(release, Release)]
     notes = filled_data(
         "flow_notes.yaml",
         tables=tables,
@@ -264,11 +265,14 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
         confidence=f"{100 * CONFIDENCE}",
         most_cells=MOST_CELLS,
         most=max(filter(None, moves), default=None),
-        lists=[(one.name, columns.listed_categories(one), columns.unlisted(one)) for one in tables.breakdowns],
+        lists=[
+            (breakdown.name, columns.listed_categories(breakdown), columns.unlisted(breakdown))
+            for breakdown in tables.breakdowns
+        ],
         matrices=[
-            (matrix_name(one, place), category)
-            for one in tables.breakdowns
-            for place, category in enumerate(one.categories)
+            (matrix_name(breakdown, place), category)
+            for breakdown in tables.breakdowns
+            for place, category in enumerate(breakdown.categories)
         ],
         dimensions=dimension_identifiers(tables.breakdowns).values(),
         all=ALL,

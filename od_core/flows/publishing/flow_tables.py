@@ -31,8 +31,7 @@ from od_core.records.segments import Breakdown
 
 FLOWS_SCHEMA = schema_of(public_table("flows", interval=True, distance=True))
 SEGMENTS_SCHEMA = schema_of(public_table("segments", interval=True))
-"""Columns of the flows at every pair of levels, and of those by category. Tables lack intervals and distances if the
-release has none."""
+"""Columns of the flows at every pair of levels, and by category, some of which a release may lack."""
 
 FIRST_WITH_INDICATORS = 3
 """First format of bundles of flows that have indicators of areas."""
@@ -61,7 +60,7 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
         for d_level, destination in enumerate(destinations)
     }
     plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
-    files = [*names.values(), *(f"{name}_by_{one.name}" for name in names.values() for one in breakdowns)]
+    files = [*names.values(), *(f"{name}_by_{breakdown.name}" for name in names.values() for breakdown in breakdowns)]
     if plain and len({name.casefold() for name in files}) == len(files):
         return names
     return {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
@@ -77,19 +76,19 @@ class LevelPair:
 
     @cached_property
     def level_names(self) -> tuple[str, str]:
-        """Names of the levels."""
+        """Names of the level of the origins and of the level of the destinations."""
         tree, (origin, destination) = self.tables.tree, self.levels
         return tree.origin.level_names[origin], tree.destination.level_names[destination]
 
     @property
     def name(self) -> str:
-        """Name of its files, without the extension."""
+        """Name of the files of these flows, without the extension."""
         name = self.tables.file_names[self.levels]
         return name if self.breakdown is None else f"{name}_by_{self.breakdown.name}"
 
     @property
     def title(self) -> str:
-        """Description of its files."""
+        """Description of the files of these flows, for people."""
         by = "" if self.breakdown is None else f" by {self.breakdown.name}"
         return f"Flows from {' to '.join(self.level_names)}{by}"
 
@@ -106,10 +105,10 @@ class LevelPair:
     @cached_property
     def flows(self) -> pd.DataFrame:
         """The flows with the columns of :meth:`od_core.flows.release.Release.flows_at`, computed once."""
-        of, names = self.tables, self.level_names
+        tables, names = self.tables, self.level_names
         if self.breakdown is None:
-            return of.release.flows_at(*names, interval=of.interval, distance=of.distance)
-        return of.release.flows_at(*names, interval=of.interval, segment=self.breakdown.name)
+            return tables.release.flows_at(*names, interval=tables.interval, distance=tables.distance)
+        return tables.release.flows_at(*names, interval=tables.interval, segment=self.breakdown.name)
 
     @cached_property
     def columns(self) -> dict[str, pa.ChunkedArray]:
@@ -123,14 +122,14 @@ class LevelPair:
         Beside the columns of ``flows``, there are the names of the levels and, by category, that of the breakdown. The
         column of the categories has the name ``category``.
         """
-        named = {f"{side}_level": level for side, level in zip(self.tables.sides, self.level_names, strict=True)}
+        constants = {f"{side}_level": level for side, level in zip(self.tables.sides, self.level_names, strict=True)}
         columns = self.columns
         if self.breakdown is not None:
-            named["breakdown"] = self.breakdown.name
-            columns = {"category" if name == self.breakdown.name else name: one for name, one in columns.items()}
-        columns = {name: repeated(text, len(self.flows)) for name, text in named.items()} | columns
-        wanted = pa.schema([field for field in schema if field.name in columns])
-        return pa.table(columns).select(wanted.names).cast(wanted)
+            constants["breakdown"] = self.breakdown.name
+            columns = {"category" if name == self.breakdown.name else name: column for name, column in columns.items()}
+        columns = {name: repeated(text, len(self.flows)) for name, text in constants.items()} | columns
+        fields = pa.schema([field for field in schema if field.name in columns])
+        return pa.table(columns).select(fields.names).cast(fields)
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write these flows as one CSV table (RFC 4180) in UTF-8."""
@@ -225,7 +224,8 @@ class FlowTables:
     @cached_property
     def segments(self) -> dict[str, list[LevelPair]]:
         """The same by the categories of each breakdown, by its name; empty if there are no breakdowns."""
-        return {one.name: [LevelPair(self, levels, one) for levels in self.file_names] for one in self.breakdowns}
+        pairs = self.file_names
+        return {by.name: [LevelPair(self, levels, by) for levels in pairs] for by in self.breakdowns}
 
     def defined(self, key: str) -> Table:
         """Return the definition of a table of ``tables.yaml`` as these flows have it.
@@ -235,9 +235,9 @@ class FlowTables:
         table = public_table(key, interval=self.interval, distance=self.distance)
         columns = table.columns
         if self.format < FIRST_WITH_DISTANCES:
-            columns = tuple(one for one in columns if not one.name.startswith("balance"))
+            columns = tuple(column for column in columns if not column.name.startswith("balance"))
         if self.release.may_be_negative:
-            columns = tuple(replace(one, minimum=None) for one in columns)
+            columns = tuple(replace(column, minimum=None) for column in columns)
         return replace(table, columns=columns)
 
     def write_csv(self, file: BinaryIO) -> None:
@@ -286,8 +286,8 @@ def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separat
     """
     for side, geography, level in zip(("origin", "destination"), (tree.origin, tree.destination), levels, strict=True):
         if geography.names is not None:
-            named = dict(zip(geography.codes[level], geography.names[level], strict=True))
-            names = pa.array(map(named.__getitem__, flows[side].to_pylist()), pa.string())
+            name_of = dict(zip(geography.codes[level], geography.names[level], strict=True))
+            names = pa.array(map(name_of.__getitem__, flows[side].to_pylist()), pa.string())
             flows = flows.append_column(f"{side}{separator}name", names)
     return flows
 
@@ -309,8 +309,8 @@ def flows_table(release: Release) -> pa.Table:
 
 def measurement_rows(release: Release, *, by_segment: bool) -> pa.RecordBatchReader:
     """Return the measurements of the totals, or by category, in the order of the plan and tree, computed when read."""
-    measured = (one for one in release.measured if one.step.by_segment == by_segment)
-    batches = (batch for one in measured for batch in measured_cells(release.plan, one))
+    measurements = (measurement for measurement in release.measured if measurement.step.by_segment == by_segment)
+    batches = (batch for measurement in measurements for batch in measured_cells(release.plan, measurement))
     return pa.RecordBatchReader.from_batches(SEGMENT_MEASUREMENT_SCHEMA if by_segment else MEASUREMENT_SCHEMA, batches)
 
 

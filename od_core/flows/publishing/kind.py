@@ -58,24 +58,23 @@ in 110 provinces has 366 thousand."""
 def uncounted_facts(releases: Sequence[Release], counted: int) -> dict[str, Any]:
     """Return the fact of a certificate on the trips that releases together do not count, beside those ``counted``.
 
-    The noise of the releases is independent, so the numbers and their variances add up. The result is empty if a
-    release did not measure the number.
+    The noise of the releases is independent, so numbers and variances add up. Empty if a release did not measure it.
     """
-    steps, numbers = [one.plan.uncounted_step for one in releases], [one.uncounted for one in releases]
-    known = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
-    if len(known) < len(releases):
+    steps, numbers = [release.plan.uncounted_step for release in releases], [release.uncounted for release in releases]
+    measured = [(step, number) for step, number in zip(steps, numbers, strict=True) if step and number is not None]
+    if len(measured) < len(releases):
         return {}
-    trips = sum(number for _, number in known)
-    variance = sum((step.variance for step, _ in known), Fraction(0))
+    trips = sum(number for _, number in measured)
+    variance = sum((step.variance for step, _ in measured), Fraction(0))
     estimate, variances, left_out = np.array([float(trips)]), np.array([float(variance)]), max(trips, 0)
     facts = {
         "trips": trips,
         "lower": int(lower_bound(estimate, variances)[0]),
         "upper": int(upper_bound(estimate, variances)[0]),
         "share": round(left_out / max(left_out + counted, 1), 4),
-        "max_trips": max(step.max_trips for step, _ in known),
+        "max_trips": max(step.max_trips for step, _ in measured),
         "variance_exact": str(variance),
-        "rho_exact": str(sum((step.charge.as_rho for step, _ in known), Fraction(0))),
+        "rho_exact": str(sum((step.charge.as_rho for step, _ in measured), Fraction(0))),
     }
     return {"uncounted": facts}
 
@@ -120,7 +119,7 @@ class FlowKind(Kind[Release]):
         if (repetition := repetition_sentence(plan.tree)) is not None:
             sentences["levels"] = repetition
         if plan.segments is not None:
-            names = " and ".join(f"{one.name} ({len(one.categories)} categories)" for one in plan.breakdowns)
+            names = " and ".join(f"{by.name} ({len(by.categories)} categories)" for by in plan.breakdowns)
             sentences["segments"] = (
                 f"Each trip is also counted in one category of each breakdown: {names}. The promise includes these"
                 " counts, so the categories of a trip are protected like its origin and its destination. The lists of"
@@ -157,7 +156,7 @@ class FlowKind(Kind[Release]):
 
     def measured(self, release: Release) -> list[tuple[Step, NoisyVector]]:
         """Return each charged step of a release with its noisy values, top level first."""
-        measured: list[tuple[Step, NoisyVector]] = [(one.step, one.noisy) for one in release.measured]
+        measured: list[tuple[Step, NoisyVector]] = [(level.step, level.noisy) for level in release.measured]
         if (step := release.plan.uncounted_step) is not None:
             measured.append((step, NoisyVector.in_memory([np.array([release.uncounted])])))
         return measured
@@ -174,8 +173,8 @@ class FlowKind(Kind[Release]):
             levels, segments = refine(plan, nodes, release.measured)
         else:
             levels = [] if nodes is None else [nodes]
-            for one in release.measured:
-                nodes = estimate(plan, one.step, nodes, one.noisy)
+            for measurement in release.measured:
+                nodes = estimate(plan, measurement.step, nodes, measurement.noisy)
                 levels.append(nodes)
         rebuilt = replace(release, leaves=levels[-1], segments=segments)
         differ = "from the result of the measurements"
@@ -263,10 +262,9 @@ class FlowKind(Kind[Release]):
         stored: dict[str, Rows] = {"expected_error": _errors(release, [""]).drop_columns("breakdown")}
         if tables.has_indicators:
             schema = schema_of(tables.defined("indicators"))
-            batches = (batch for each in (tables,) for batch in each.indicators.cast(schema).to_batches())
-            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, batches)
+            stored["indicators"] = pa.RecordBatchReader.from_batches(schema, _indicators(tables, schema))
         if tables.breakdowns:
-            stored["segment_expected_error"] = _errors(release, [one.name for one in tables.breakdowns])
+            stored["segment_expected_error"] = _errors(release, [breakdown.name for breakdown in tables.breakdowns])
         return stored
 
 
@@ -304,6 +302,11 @@ def _small_pairs(pairs: Iterable[LevelPair], schema: pa.Schema) -> pa.RecordBatc
     """Return the flows of those pairs of levels that the database has intervals for. They are computed when read."""
     small = (pair.table(schema) for pair in pairs if pair.cells <= MOST_STORED)
     return pa.RecordBatchReader.from_batches(schema, (batch for table in small for batch in table.to_batches()))
+
+
+def _indicators(tables: FlowTables, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of the indicators, which are computed when the first batch is read."""
+    yield from tables.indicators.cast(schema).to_batches()
 
 
 def _errors(release: Release, breakdowns: Iterable[str]) -> pa.Table:

@@ -76,11 +76,11 @@ class DesireLines:
         """
         columns = self.tables.pairs[-1].columns
         trips = columns["trips"].to_numpy()
-        known = trips > 0
+        is_drawn = trips > 0
         for side, geography in self.tables.sides.items():
             if len(places := located(geography)) < len(geography.zones):
-                known &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
-        positions = np.flatnonzero(known)
+                is_drawn &= pc.is_in(columns[side], pa.array(places.index, columns[side].type)).to_numpy()
+        positions = np.flatnonzero(is_drawn)
         return pa.table(columns).take(pa.array(positions[largest(trips[positions], self.most)]))
 
     @cached_property
@@ -99,7 +99,7 @@ class DesireLines:
 
     @property
     def description(self) -> str:
-        """Sentences that the files of lines have about themselves."""
+        """Sentences on what the lines are, which the files contain."""
         return (
             f"{self.certificate['release']}: flows between zones at different places, of at least one released trip."
             f" They are among the {self.most:,} largest flows between zones with coordinates; smaller ones are left"
@@ -131,11 +131,11 @@ class DesireLines:
         geometry["order"], geometry["type"], geometry["points"], geometry["degrees"] = 1, 2, 2, lines
         measured = datetime.fromisoformat(self.certificate["measured_at"]).astimezone(UTC)
         bounds = [*lines.min(axis=(0, 1)).tolist(), *lines.max(axis=(0, 1)).tolist()] if len(lines) else [None] * 4
-        types = {one.name: _SQLITE_TYPES.get(one.type, "TEXT") for one in flows.schema}
+        types = {field.name: _SQLITE_TYPES.get(field.type, "TEXT") for field in flows.schema}
         with closing(sqlite3.connect(":memory:")) as connection:
             last_change = measured.strftime("%Y-%m-%dT%H:%M:%S.000Z")
-            given = {"description": self.description, "measured": last_change, "columns": types}
-            connection.executescript(filled("geopackage.sql", **given))
+            values = {"description": self.description, "measured": last_change, "columns": types}
+            connection.executescript(filled("geopackage.sql", **values))
             connection.execute("UPDATE gpkg_contents SET (min_x, min_y, max_x, max_y) = (?, ?, ?, ?)", bounds)
             blobs = [line.tobytes() for line in geometry]
             connection.executemany(
@@ -232,13 +232,13 @@ class _Frame:
 
 def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], title: str) -> Markup:
     """Return the map of some flows, largest first, as SVG; ``ends`` are the ends of their :attr:`DesireLines.lines`."""
-    drawn = ends[:, :, ::-1]
-    frame = _Frame.around(drawn.reshape(-1, 2))
-    shown, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
+    places_of_ends = ends[:, :, ::-1]
+    frame = _Frame.around(places_of_ends.reshape(-1, 2))
+    labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
     lines = []
-    for flow, (start, end) in zip(shown, drawn.tolist(), strict=True):
+    for flow, (start, end) in zip(labels, places_of_ends.tolist(), strict=True):
         for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
             trips[place] = trips.get(place, 0) + flow["trips"]
             names[place] = name
@@ -246,8 +246,8 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
     bounded = [side for side in sides if side.boundaries is not None]
-    known = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
-    others = {frame.place(place) for place in {*known.itertuples(index=False, name=None)} - trips.keys()}
+    places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
+    others = {frame.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
     return filled_markup(
         "flow_map.svg",
         title=title,
@@ -287,15 +287,18 @@ def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> 
     return {"path": path, "width": _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * part}
 
 
-def _labels(named: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
-    """Yield the left end, the height and the text of each label that overlaps no earlier one."""
-    taken: list[tuple[float, float, float, float]] = []
-    for (x, y), name in named:
+def _labels(places: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
+    """Yield the left end, the height and the text of each label that overlaps no earlier one.
+
+    ``places`` are positions (x, y) with the names of the places there.
+    """
+    boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
+    for (x, y), name in places:
         text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
         width = _LETTER * len(text)
         left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
-        box = (left, y - _LINE_HEIGHT / 2, left + width, y + _LINE_HEIGHT / 2)
-        if left < 0 or any(box[0] < r and le < box[2] and box[1] < b and t < box[3] for le, t, r, b in taken):
-            continue
-        taken.append(box)
-        yield left, y + 5, text
+        right, top, bottom = left + width, y - _LINE_HEIGHT / 2, y + _LINE_HEIGHT / 2
+        across = [(above, below) for begin, end, above, below in boxes if left < end and begin < right]
+        if left >= 0 and not any(top < below and above < bottom for above, below in across):
+            boxes.append((left, right, top, bottom))
+            yield left, y + 5, text

@@ -41,8 +41,12 @@ def pairs_by_category(pair: LevelPair) -> list[tuple[Breakdown, LevelPair]]:
 
     They are those of each breakdown whose matrices together have at most :data:`MOST_CELLS` cells.
     """
-    every = [(one, own) for one in pair.tables.breakdowns for own in pair.tables.segments[one.name]]
-    return [(one, own) for one, own in every if own.levels == pair.levels and own.cells <= MOST_CELLS]
+    pairs = []
+    for breakdown in pair.tables.breakdowns:
+        (by_category,) = (other for other in pair.tables.segments[breakdown.name] if other.levels == pair.levels)
+        if by_category.cells <= MOST_CELLS:
+            pairs.append((breakdown, by_category))
+    return pairs
 
 
 def matrix_name(breakdown: Breakdown, place: int) -> str:
@@ -79,9 +83,9 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
         if DISTANCE.name in pair.flows:  # also of pairs that are not listed
             origin, destination = (numbers.ravel() for numbers in np.indices(pair.shape, dtype=np.int32))
             add(DISTANCE.name, ..., distances_at(tree, pair.levels, origin, destination).reshape(pair.shape))
-        for breakdown, own in pairs_by_category(pair):
+        for breakdown, by_category in pairs_by_category(pair):
             for place, category in enumerate(breakdown.categories):
-                flows = own.flows[own.flows[breakdown.name] == category]
+                flows = by_category.flows[by_category.flows[breakdown.name] == category]
                 matrix = add(matrix_name(breakdown, place), _places(pair, flows), flows["trips"])
                 matrix.attrs["breakdown"], matrix.attrs["category"] = breakdown.name, category
 
@@ -139,6 +143,7 @@ def _numbers(codes: Sequence[str]) -> NDArray[np.int32] | None:
 
 
 def _places(pair: LevelPair, flows: pd.DataFrame) -> Places:
+    """Return the rows and columns of the matrix in which some flows stand."""
     row, column = (
         positions(flows[name], side.codes[level])
         for (name, side), level in zip(pair.tables.sides.items(), pair.levels, strict=True)

@@ -59,7 +59,7 @@ _SIDES = ("origin", "destination")
 
 def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDArray[np.int64]]:
     """Return the trips of each leaf in the categories of each breakdown; shape (leaves, categories)."""
-    found = {}
+    trips_by_breakdown = {}
     for breakdown in plan.breakdowns:
         rows = tables["segment_flows"][tables["segment_flows"]["breakdown"] == breakdown.name]
         cells = _pairs(plan.tree, plan.tree.depth, rows)
@@ -71,8 +71,8 @@ def _segments(plan: ReleasePlan, leaves: Nodes, tables: Tables) -> dict[str, NDA
         np.add.at(trips, (place, category), rows["trips"].to_numpy(dtype=np.int64))
         if np.any(trips.sum(axis=1) != leaves.trips):
             raise changed("segments")
-        found[breakdown.name] = trips
-    return found
+        trips_by_breakdown[breakdown.name] = trips
+    return trips_by_breakdown
 
 
 def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]]) -> Iterator[Measurement]:
@@ -80,7 +80,7 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
     steps = (*plan.steps, *plan.area_total_steps)
     if len(steps) != len(levels):
         raise changed("levels")
-    for step, stated in zip(steps, levels, strict=True):
+    for step, level_facts in zip(steps, levels, strict=True):
         if isinstance(step, SegmentStep):
             rows, cells = _of_segments(plan, step, tables["segment_measurements"])
         else:
@@ -93,7 +93,7 @@ def _measurements(plan: ReleasePlan, tables: Tables, levels: list[dict[str, Any]
                 above = plan.tree.depth - 1 if leaves_alone else plan.level_above(step)
                 parents = None if above is None else plan.tree.ancestors_of(parents, above)
         measurement = Measurement(step, parents, NoisyVector.in_memory([rows["noisy"].to_numpy(dtype=np.int64)]))
-        if len(rows) != stated["measured_cells"] or measurement.cells(plan) != len(cells):
+        if len(rows) != level_facts["measured_cells"] or measurement.cells(plan) != len(cells):
             raise changed("measurements")
         if isinstance(step, AreaTotalStep):
             (expected,) = measured_cells(plan, measurement)
@@ -117,14 +117,14 @@ def _of_segments(plan: ReleasePlan, step: SegmentStep, table: pd.DataFrame) -> t
 def _pairs(tree: FlowTree, level: int, table: pd.DataFrame) -> Pairs:
     """Return the area numbers of the codes in a table, row by row. Raises OdError if the geography lacks a code."""
     sides = zip(_SIDES, (tree.origin, tree.destination), tree.level_pair(level), strict=True)
-    numbers = [positions(table[name], side.codes[own]) for name, side, own in sides]
+    numbers = [positions(table[name], side.codes[side_level]) for name, side, side_level in sides]
     if any(np.any(of_side < 0) for of_side in numbers):
         raise changed("areas")
     return Pairs(level, *numbers)
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReleaseRequest:
     """A request for a published release, by series name, period and revision. None matches any value."""
 
     release: str | None = None
@@ -132,7 +132,7 @@ class Asked:
     revision: int | None = None
 
     @classmethod
-    def of(cls, release: str | None, period: str | None, revision: int | None) -> Asked:
+    def of(cls, release: str | None, period: str | None, revision: int | None) -> ReleaseRequest:
         """Return a request for a release of a series, or for the key that ``release`` states.
 
         Raises OdError if the key has another form, or another period or revision than those asked for.
@@ -151,8 +151,8 @@ class Asked:
 
     def matches(self, key: ReleaseKey) -> bool:
         """Return whether the release with this key matches the request."""
-        asked = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
-        return all(wanted in (None, found) for wanted, found in asked)
+        pairs = ((self.release, key.release), (self.period, key.period), (self.revision, key.revision))
+        return all(requested in (None, actual) for requested, actual in pairs)
 
     def newest(self, keys: list[ReleaseKey]) -> ReleaseKey:
         """Return the newest key that matches. Raises OdError if none matches, or keys of several series match."""
@@ -165,29 +165,31 @@ class Asked:
         return max(matching)
 
 
-def _names(certificate: Certificate) -> list[str]:
+def _table_names(certificate: Certificate) -> list[str]:
+    """Return the names of the tables of a release, of which those of segments are there only with breakdowns."""
     return [name for name in PARQUET if "segments" in certificate["plan"] or not name.startswith("segment_")]
 
 
-def open_flows(place: Path, asked: Asked | None = None) -> Release:
+def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
     """Return a published release of flows, read from a bundle's folder or from a release database (``release.duckdb``).
 
-    ``asked`` is the requested release of a database. For errors, see :func:`od_core.published.opening.open_release`.
+    ``request`` chooses the release of a database. For errors, see :func:`od_core.published.opening.open_release`.
     """
     with refuse_incomplete(place.name):
         if place.is_dir():
             return _release(*_from_bundle(place))
         if place.is_file():
-            return _release(*_from_database(place, asked or Asked()))
+            return _release(*_from_database(place, request or ReleaseRequest()))
     raise absent(f"{place.name} is not a bundle or database")
 
 
 def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
+    """Return the certificate and the tables of a bundle's folder. Raises OdError if a file is missing or damaged."""
     if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = certificate_of(folder)
-    names = _names(certificate)
+    names = _table_names(certificate)
     leaves = next(level for level in reversed(certificate["levels"]) if "area_totals" not in level)
     _refuse_missing(folder, [PARQUET[name] for name in names])
     at_leaves = [(side, "==", leaves[side]) for side in ("origin_level", "destination_level")]
@@ -211,15 +213,16 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
             raise incomplete(folder, f"{name} is missing")
 
 
-def _from_database(file: Path, asked: Asked) -> tuple[Certificate, Tables]:
+def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
+    """Return the certificate and the tables of the requested release in a release database."""
     try:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
-            key = str(_newest_flows(connection, asked))
+            key = str(_newest_flows(connection, request))
             text = connection.execute("SELECT certificate FROM releases WHERE release = ?", [key]).fetchall()[0][0]
             certificate = json.loads(text)
             tables = {"areas": connection.execute("SELECT * FROM areas ORDER BY geography, level, position").df()}
-            for name in _names(certificate)[1:]:
+            for name in _table_names(certificate)[1:]:
                 query = f"SELECT * EXCLUDE release FROM {name} WHERE release = ? ORDER BY rowid"  # noqa: S608  # names above
                 tables[name] = connection.execute(query, [key]).df()
             return certificate, tables
@@ -243,17 +246,17 @@ def _reading(file: Path) -> Iterator[duckdb.DuckDBPyConnection]:
             yield connection
 
 
-def _newest_flows(connection: duckdb.DuckDBPyConnection, asked: Asked) -> ReleaseKey:
+def _newest_flows(connection: duckdb.DuckDBPyConnection, request: ReleaseRequest) -> ReleaseKey:
     """Return the key of the newest release of flows that matches the request. Raises OdError if none matches."""
     flows = named_releases(connection, ("releases",))
-    others = [key for key in named_releases(connection) if asked.matches(key) and key not in flows]
-    if others and not any(map(asked.matches, flows)):
+    others = [key for key in named_releases(connection) if request.matches(key) and key not in flows]
+    if others and not any(map(request.matches, flows)):
         raise OdError(
             "OD-RELEASE-KIND",
             f"{max(others)} is not a release of flows, and only flows can be opened from a database",
             next_step="open its bundle, or read its tables in the database with DuckDB",
         )
-    return asked.newest(flows)
+    return request.newest(flows)
 
 
 def _release(certificate: Certificate, tables: Tables) -> Release:
@@ -277,6 +280,7 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | None]) -> ReleasePlan:
+    """Return the plan with given facts. Raises OdError if this version of the software plans something else."""
     origin, destination = (
         published_geography(areas, facts[f"{side}_geography"], facts[f"{side}_unknown_zone"], versions.get(side))
         for side in _SIDES

@@ -69,7 +69,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         sizes_of_sides=list({side.digest: len(side.zones) for side in (tree.origin, tree.destination)}.values()),
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
-        segments=[_segments(release, one, intervals=interval is not None) for one in release.plan.breakdowns],
+        segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
         errors=level_rows(release),
         has_threshold=plan.has_threshold,
         chosen=estimation_text(certificate),
@@ -142,9 +142,9 @@ def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Marku
 
 def _largest(release: ReleasedFlows, flows: pd.DataFrame, most: int) -> dict[str, Any]:
     """Return the largest of some flows, their number, and the end of the longest bar."""
-    shown = labelled(release.tree, flows.nlargest(most, "trips"))
-    ends = shown.get("upper", shown["trips"])
-    return {"flows": shown.to_dict("records"), "of": len(flows), "most": float(ends.max()) if len(shown) else 0.0}
+    largest = labelled(release.tree, flows.nlargest(most, "trips"))
+    ends = largest.get("upper", largest["trips"])
+    return {"flows": largest.to_dict("records"), "of": len(flows), "most": float(ends.max()) if len(largest) else 0.0}
 
 
 def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
@@ -157,26 +157,26 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     names = [side.level_names[level] for side, level in sides]
     codes = {name: side.codes[level] for name, (side, level) in zip(("origin", "destination"), sides, strict=True)}
     origin, destination, trips = tree.sums_at(release.leaves, *(level for _, level in sides))
-    every = np.zeros([side.size(level) for side, level in sides], dtype=np.int64)
-    every[origin, destination] = trips
-    busiest = [places_of_largest(every.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
+    trips_by_pair = np.zeros([side.size(level) for side, level in sides], dtype=np.int64)
+    trips_by_pair[origin, destination] = trips
+    busiest = [places_of_largest(trips_by_pair.sum(axis=axis), _MOST_HEATED) for axis in (1, 0)]
     rows, columns = (
         [side.labels[level][area] for area in areas] for (side, level), areas in zip(sides, busiest, strict=True)
     )
-    shown = every[np.ix_(*busiest)]
-    may_be_zero, reach = np.zeros(shown.shape, dtype=bool), None
-    if intervals and every.size <= _MOST_BOUNDED:
-        found = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
-        lower, upper = (_matrix(found, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
-        may_be_zero, reach = lower == 0, max(int(np.max(shown - lower)), int(np.max(upper - shown)))
-    cells = [list(zip(*row, strict=True)) for row in zip(shown.tolist(), may_be_zero.tolist(), strict=True)]
+    shown_trips = trips_by_pair[np.ix_(*busiest)]
+    may_be_zero, reach = np.zeros(shown_trips.shape, dtype=bool), None
+    if intervals and trips_by_pair.size <= _MOST_BOUNDED:
+        flows = release.flows_at(*names, interval=True)  # all pairs are listed, because the levels have few areas
+        lower, upper = (_matrix(flows, codes, end)[np.ix_(*busiest)] for end in ("lower", "upper"))
+        may_be_zero, reach = lower == 0, max(int(np.max(shown_trips - lower)), int(np.max(upper - shown_trips)))
+    cells = [list(zip(*row, strict=True)) for row in zip(shown_trips.tolist(), may_be_zero.tolist(), strict=True)]
     return {
         "names": names,
         "columns": columns,
-        "rows": list(zip(rows, cells, every.sum(axis=1)[busiest[0]].tolist(), strict=True)),
-        "scale": Scale.up_to(int(shown.max(initial=0))),
+        "rows": list(zip(rows, cells, trips_by_pair.sum(axis=1)[busiest[0]].tolist(), strict=True)),
+        "scale": Scale.up_to(int(shown_trips.max(initial=0))),
         "reach": reach,
-        "most": _MOST_HEATED if every.size > shown.size else None,
+        "most": _MOST_HEATED if trips_by_pair.size > shown_trips.size else None,
     }
 
 
@@ -238,8 +238,8 @@ def _sizes(release: ReleasedFlows) -> list[dict[str, Any]]:
     """Return the number of pairs of zones, and their trips, in each class of sizes of flows."""
     trips, rows = release.leaves.trips, []
     for low, high in size_classes(int(trips.max(initial=0))):
-        own = trips[(trips >= low) & (trips <= high)]
-        rows.append({"size": class_text(low, high), "pairs": len(own), "trips": int(own.sum())})
+        in_class = trips[(trips >= low) & (trips <= high)]
+        rows.append({"size": class_text(low, high), "pairs": len(in_class), "trips": int(in_class.sum())})
     return rows
 
 
@@ -285,20 +285,19 @@ def _trips_by_category(
 ) -> tuple[list[str], _Whole]:
     """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
 
-    The shape is (3, categories, areas), for the trips and the ends of their intervals. Without intervals, the ends are
-    the trips.
+    The shape is (3, categories, areas): trips and the ends of their intervals, or without intervals the trips again.
     """
     origins, everywhere = release.plan.tree.origin, release.plan.tree.destination.level_names[0]
     ends = ("trips", "lower", "upper") if intervals else ("trips", "trips", "trips")
-    found = []
-    for at in (0, level):
-        flows = release.flows_at(origins.level_names[at], everywhere, segment=breakdown.name, interval=intervals)
-        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[at]}
-        found.append(np.stack([_matrix(flows, sides, end) for end in ends]))
-    whole, parts = found
+    tables = []
+    for number in (0, level):
+        flows = release.flows_at(origins.level_names[number], everywhere, segment=breakdown.name, interval=intervals)
+        sides = {breakdown.name: breakdown.categories, "origin": origins.codes[number]}
+        tables.append(np.stack([_matrix(flows, sides, end) for end in ends]))
+    everywhere_trips, parts = tables
     busiest = places_of_largest(parts[0].sum(axis=0), min(_MOST_SEGMENTED, _MOST_ROWS // len(breakdown.categories)))
     names = ["all", *(origins.labels[level][area] for area in busiest)]
-    return names, np.concatenate([whole, parts[:, :, busiest]], axis=2)
+    return names, np.concatenate([everywhere_trips, parts[:, :, busiest]], axis=2)
 
 
 def largest_changes(
@@ -326,6 +325,7 @@ def labelled_changes(release: Release, changed: pd.DataFrame) -> pd.DataFrame:
 
 
 def _compared_levels(release: Release) -> tuple[str, str]:
+    """Return the names of the most detailed level of each side with few enough areas to be compared."""
     origins, destinations = release.plan.tree.origin, release.plan.tree.destination
     origin, destination = (side.level_names[level_up_to(side, _MOST_COMPARED)] for side in (origins, destinations))
     return origin, destination
@@ -338,18 +338,18 @@ def _same_areas(release: Release, before: Release) -> bool:
 
 def _changes(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> dict[str, Any] | None:
     """Return how many flows changed by more than their uncertainty, and the largest changes; None if none are known."""
-    found = largest_changes(release, certificate, context)
-    if found is None:
+    changes_found = largest_changes(release, certificate, context)
+    if changes_found is None:
         return None
-    grew, fell = found["change"] > 0, found["change"] < 0
-    largest = (labelled_changes(release, found[moved].head(LISTED // 2)) for moved in (grew, fell))
+    grew, fell = changes_found["change"] > 0, changes_found["change"] < 0
+    largest = (labelled_changes(release, changes_found[moved].head(LISTED // 2)) for moved in (grew, fell))
     # An interval is missing where one of the two releases does not list the pair.
-    increases, decreases = (one.assign(has_interval=one["lower"].notna()).to_dict("records") for one in largest)
+    increases, decreases = (rows.assign(has_interval=rows["lower"].notna()).to_dict("records") for rows in largest)
     return {
         "levels": _compared_levels(release),
-        "grew": int((found["significant"] & grew).sum()),
-        "fell": int((found["significant"] & fell).sum()),
-        "compared": len(found),
+        "grew": int((changes_found["significant"] & grew).sum()),
+        "fell": int((changes_found["significant"] & fell).sum()),
+        "compared": len(changes_found),
         "caution": cautions(certificate["unit"], context.previous_certificate, certificate),
         "increases": increases,
         "decreases": decreases,

@@ -41,8 +41,7 @@ IDENTIFIERS = {
     "lower": "LOWER",
     "upper": "UPPER",
 }
-"""SDMX identifier of each column of the flows, in the order of the columns in SDMX-CSV. The dimensions of breakdowns
-come before the period."""
+"""SDMX identifier of each column of the flows, in the order of SDMX-CSV. Those of breakdowns precede the period."""
 
 _TYPES = {"string": "String", "integer": "Long"}
 
@@ -71,8 +70,8 @@ def dimension_identifiers(breakdowns: Sequence[Breakdown]) -> dict[str, str]:
 
     If such an identifier has another meaning in SDMX-CSV, the identifiers of all breakdowns begin with ``BY_``.
     """
-    prefix = "BY_" if any(one.name.upper() in _TAKEN for one in breakdowns) else ""
-    return {one.name: f"{prefix}{one.name.upper()}" for one in breakdowns}
+    prefix = "BY_" if any(breakdown.name.upper() in _TAKEN for breakdown in breakdowns) else ""
+    return {breakdown.name: f"{prefix}{breakdown.name.upper()}" for breakdown in breakdowns}
 
 
 def time_period(period: Period) -> str:
@@ -85,15 +84,15 @@ def sdmx_files(tables: FlowTables, certificate: Certificate) -> list[BundleFile]
     key = ReleaseKey.parse(certificate["release"])
     series, dimensions = key.release.upper(), dimension_identifiers(tables.breakdowns)
     sides = {f"CL_{side}_{series}": geography for side, geography in _sides(tables).items()}
-    categories = {_category_list_name(one, series): one.categories for one in tables.breakdowns}
+    categories = {_category_list_name(breakdown, series): breakdown.categories for breakdown in tables.breakdowns}
     codes = filled("rows/codes.sql", sides=sides, categories=categories)
-    given = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
+    values = {"dataflow": _dataflow(key), "period": time_period(Period(key.period)), "dimensions": dimensions}
     files = [
         BundleFile(
             "flows.sdmx.csv",
             "The same flows as SDMX-CSV 2.0, for statistical offices.",
             partial(write_sdmx_csv, tables, key),
-            rows=filled("rows/sdmx.sql", tables=tables, **given),
+            rows=filled("rows/sdmx.sql", tables=tables, **values),
         ),
         BundleFile(
             "flows.sdmx.json",
@@ -123,8 +122,8 @@ def write_sdmx_csv(tables: FlowTables, key: ReleaseKey, file: BinaryIO) -> None:
         for name, dimension in dimension_identifiers(tables.breakdowns).items():
             columns[dimension] = repeated(ALL, rows)
             if pair.breakdown is not None and pair.breakdown.name == name:
-                named = {category: category_identifier(category) for category in pair.breakdown.categories}
-                columns[dimension] = _identified(flows[name], named)
+                identifier_of = {category: category_identifier(category) for category in pair.breakdown.categories}
+                columns[dimension] = _identified(flows[name], identifier_of)
         columns["TIME_PERIOD"] = repeated(time_period(Period(key.period)), rows)
         columns |= {IDENTIFIERS[name]: flows[name] for name in ("trips", "lower", "upper") if name in flows}
         write_rows(file, pa.table(columns), header=number == 0)
@@ -137,8 +136,8 @@ def _dataflow(key: ReleaseKey) -> str:
 def _identified(codes: pa.ChunkedArray, identifiers: dict[str, str]) -> pa.Array:
     """Return the identifier of each code. Each distinct code is looked up once."""
     encoded = codes.combine_chunks().dictionary_encode()
-    named = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
-    return pa.DictionaryArray.from_arrays(encoded.indices, named)
+    dictionary = pa.array([identifiers[code] for code in encoded.dictionary.to_pylist()], pa.large_string())
+    return pa.DictionaryArray.from_arrays(encoded.indices, dictionary)
 
 
 def write_structure(template: str, tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
@@ -150,7 +149,7 @@ def write_structure(template: str, tables: FlowTables, certificate: Certificate,
 
 
 def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
-    """Return what every message on the structure of a series states.
+    """Return the facts that every message on the structure of a series states.
 
     These are the code lists of areas, one or two, and one for each breakdown; and the concepts, by their roles those
     that the flows have. The message is dated with the time of the measurement.
@@ -158,14 +157,14 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
     key, dimensions = ReleaseKey.parse(certificate["release"]), dimension_identifiers(tables.breakdowns)
     series, title = key.release.upper(), tables.defined("flows").title
     lists = {f"CL_{side}_{series}": _area_list(side, geography) for side, geography in _sides(tables).items()}
-    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))
+    coded = dict(zip(tables.sides, [*lists] * 2, strict=False))  # one list may serve both sides
     columns = {column.name: column for column in (*FLOWS_WITH_INTERVALS.columns, PERIOD)}
-    for one in tables.breakdowns:
-        coded[one.name] = _category_list_name(one, series)
-        columns |= {one.name: pair_segments_table(one, interval=False).column(one.name)}
-        codes = [{"id": category_identifier(category), "name": category} for category in one.categories]
-        lists[coded[one.name]] = {
-            "name": f"Categories of {one.name}",
+    for breakdown in tables.breakdowns:
+        coded[breakdown.name] = _category_list_name(breakdown, series)
+        columns |= {breakdown.name: pair_segments_table(breakdown, interval=False).column(breakdown.name)}
+        codes = [{"id": category_identifier(category), "name": category} for category in breakdown.categories]
+        lists[coded[breakdown.name]] = {
+            "name": f"Categories of {breakdown.name}",
             "description": f"The name of each identifier is the category; {ALL} stands for all categories.",
             "codes": [{"id": ALL, "name": "All categories"}, *codes],
         }
@@ -191,7 +190,7 @@ def structure(tables: FlowTables, certificate: Certificate) -> dict[str, Any]:
         "scheme": {"id": _CONCEPTS, "name": "Concepts of flows"},
         "concepts": list(concepts.values()),
         "components": {
-            "Dimension": [one for name, one in concepts.items() if name not in (TRIPS.name, *attributes)],
+            "Dimension": [concept for name, concept in concepts.items() if name not in (TRIPS.name, *attributes)],
             "Attribute": [concepts[name] for name in attributes if tables.interval],
             "Measure": [concepts[TRIPS.name]],
         },
@@ -209,10 +208,10 @@ def _urn(place: str, identifier: str, item: str = "") -> str:
 def _area_list(side: str, geography: Geography) -> dict[str, Any]:
     """Return the code list of areas without its identifier; ``side`` is ``AREA`` for those of both sides."""
     is_named = geography.names is not None
-    named = "that of the area, and the description is the code" if is_named else "the code"
+    meaning = "that of the area, and the description is the code" if is_named else "the code"
     return {
         "name": "Areas" if side == "AREA" else f"Areas of the {side.lower()}",
-        "description": f"Each identifier is the number of the area's level and its code; the name is {named}.",
+        "description": f"Each identifier is the number of the area's level and its code; the name is {meaning}.",
         "codes": [
             {"id": identifier, "name": label} | ({"description": code} if is_named else {})
             for level, labels in zip(_identifiers(geography), geography.labels, strict=True)

@@ -29,7 +29,7 @@ import tables
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
 from od_core.publication.bundle import write_bundle
-from od_core.publication.file_formats import holes
+from od_core.publication.file_formats import faulty_files
 from od_core.publication.tables import BundleFile
 from od_core.published.verification import verify_release
 from tests.od_core.publication.examples import sealed_again
@@ -237,12 +237,12 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     bundle = shutil.copytree(made.place.bundle, tmp_path / "r1")
     files = listed(made)
     assert {Path(file.name).suffix for file in files} <= {*CUTS}
-    assert list(holes(bundle, files)) == []
+    assert list(faulty_files(bundle, files)) == []
     finest = [file for file in files if not re.match("flows_.*(all|land)", file.name)]  # the others are made alike
     read = [file for file in finest if not file.name.endswith(".parquet")]  # each of which is compared by itself
     for how in ("row", "column", "level"):
         cut = [file for file in read if CUTS[Path(file.name).suffix](bundle / file.name, how)]
-        found = dict(holes(bundle, cut))
+        found = dict(faulty_files(bundle, cut))
         assert found.keys() == {file.name for file in cut}, how
         assert all(re.match("has|cannot be compared", fault) for fault in found.values())
         for file in read:
@@ -254,11 +254,11 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
                 examined = [one for one in files if one.name in alike]
                 if file.name in ("flows.parquet", "segments.parquet"):
                     examined = [one for one in files if one.name.endswith((".parquet", "kreis.csv"))]
-                found = dict(holes(bundle, examined))
+                found = dict(faulty_files(bundle, examined))
                 assert found.keys() & alike, (file.name, how)
                 assert all(re.match("has|cannot be compared", fault) for fault in found.values())
             shutil.copy(made.place.bundle / file.name, bundle / file.name)
-    assert list(holes(bundle, files)) == []
+    assert list(faulty_files(bundle, files)) == []
 
 
 def test_rows_without_a_distance_are_in_every_file(published):

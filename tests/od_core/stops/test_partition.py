@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_assets.checks.release_checks import box_violations
-from od_core.stops.geometry import Grid, fill_the_grid
+from od_core.stops.geometry import Grid, boxes_fill_the_grid
 
 
 def cut(generator: np.random.Generator, grid: Grid, cuts: int) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +57,7 @@ def partitions(draw):
 def test_a_partition_fills_the_grid(case):
     grid, _, lower, upper = case
     assert (covered(lower, upper, grid) == 1).all()
-    assert fill_the_grid(lower, upper, grid)
+    assert boxes_fill_the_grid(lower, upper, grid)
 
 
 @given(partitions(), st.sampled_from(["shifted", "grown", "shrunk", "twice", "left out"]))
@@ -76,7 +76,7 @@ def test_a_gap_or_an_overlap_is_seen(case, defect):
         lower, upper = (np.concatenate([ends, ends[[box]]]) for ends in (lower, upper))
     elif defect == "left out":
         lower, upper = (np.delete(ends, box, axis=0) for ends in (lower, upper))
-    assert fill_the_grid(lower, upper, grid) == bool((covered(lower, upper, grid) == 1).all())
+    assert boxes_fill_the_grid(lower, upper, grid) == bool((covered(lower, upper, grid) == 1).all())
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -96,13 +96,13 @@ def test_the_sql_says_the_same(seed):
 def test_equal_volumes_do_not_hide_an_overlap():
     """Two boxes over each other and two gaps of their size, in opposite corners."""
     lower, upper = np.array([[0, 0], [0, 0]]), np.array([[0, 1], [1, 0]])
-    assert not fill_the_grid(lower, upper, Grid((2, 2)))
+    assert not boxes_fill_the_grid(lower, upper, Grid((2, 2)))
     assert violations_in_sql(lower, upper, Grid((2, 2))) == 1
 
 
 def test_a_space_of_more_cells_than_there_are_numbers():
     grid = Grid((1 << 31,) * 4)
     lower, upper = cut(np.random.default_rng(1), grid, 300)
-    assert fill_the_grid(lower, upper, grid)
+    assert boxes_fill_the_grid(lower, upper, grid)
     assert violations_in_sql(lower, upper, grid) == 0
-    assert not fill_the_grid(lower[1:], upper[1:], grid)
+    assert not boxes_fill_the_grid(lower[1:], upper[1:], grid)
