@@ -69,6 +69,16 @@ def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
     return sums
 
 
+CHILDREN_AT_ONCE = 1 << 18
+"""Number of children whose families one thread processes at a time."""
+
+
+def family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
+    ends = np.searchsorted(offsets, np.arange(CHILDREN_AT_ONCE, offsets[-1], CHILDREN_AT_ONCE))
+    return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
+
+
 @kernel
 def position_of(rank, start, wanted):  # type: ignore[no-untyped-def]  # compiled
     """Return the first position at or after ``start`` with a rank of at least ``wanted``, by exponential search."""

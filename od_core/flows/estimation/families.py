@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.least_squares import MeasuredLevel, descend, up
 from od_core.flows.plan import ReleasePlan
-from od_core.geography.flow_tree import Nodes, Pairs, position_of, run_sums
+from od_core.geography.flow_tree import CHILDREN_AT_ONCE, Nodes, Pairs, family_blocks, position_of, run_sums
 from od_core.kernels import kernel
 from od_core.parallel import in_order
 
@@ -44,9 +44,6 @@ _LEAST_CELLS = 200
 _LEAST_LEARNED = 1_000
 """Smallest number of cells of a level from which something is learned."""
 
-
-_BLOCK = 1 << 18
-"""Number of children whose families one thread processes at a time."""
 
 _OF_FAMILIES = ("parents", "total", "siblings", "parent_h", "parent_variance")
 """Arrays of a number for each family."""
@@ -171,12 +168,6 @@ class Families:
         return block, places
 
 
-def family_blocks(offsets: Integers) -> Iterator[tuple[int, int]]:
-    """Yield ranges of consecutive families of about 2^18 children, which are at ``offsets``."""
-    ends = np.searchsorted(offsets, np.arange(_BLOCK, offsets[-1], _BLOCK))
-    return pairwise(np.unique([0, *ends.tolist(), len(offsets) - 1]).tolist())
-
-
 class Places(NamedTuple):
     """Where consecutive families are in their level: their children, and the kept ones among all kept children."""
 
@@ -255,11 +246,11 @@ def _positions(plan: ReleasePlan, wanted: Pairs, table: Pairs) -> Integers:
     at: Integers = np.empty(len(wanted), dtype=np.int32 if len(ranks) < 1 << 31 else np.int64)
 
     def find(first: int) -> None:
-        block = slice(first, first + _BLOCK)
+        block = slice(first, first + CHILDREN_AT_ONCE)
         pairs = Pairs(wanted.level, wanted.origin[block], wanted.destination[block])
         find_ranks(plan.tree.first_rank(pairs), ranks, at[block])
 
-    deque(in_order(find, range(0, len(at), _BLOCK)), maxlen=0)
+    deque(in_order(find, range(0, len(at), CHILDREN_AT_ONCE)), maxlen=0)
     return at
 
 

@@ -42,7 +42,7 @@ import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimation.empirical_bayes import leaves_by_empirical_bayes
-from od_core.flows.estimation.families import SIZES, family_blocks, pooled, size_of
+from od_core.flows.estimation.families import SIZES, pooled, size_of
 from od_core.flows.estimation.least_squares import MeasuredLevel, measured_levels
 from od_core.flows.estimation.levels import (
     LIMIT,
@@ -57,7 +57,7 @@ from od_core.flows.estimation.levels import (
 )
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.projection.categories_onto_margins import fit_to_margins, fits, project_to_margins
-from od_core.geography.flow_tree import Expansion, Nodes, Pairs, run_sums
+from od_core.geography.flow_tree import Expansion, Nodes, Pairs, family_blocks, run_sums
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.parallel import in_order

@@ -75,7 +75,7 @@ from typing import Any
 import numpy as np
 
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.estimation.area_totals import SMALL, MeasuredTotals, whole_trips, with_area_totals
+from od_core.flows.estimation.area_totals import with_area_totals
 from od_core.flows.estimation.families import (
     SIZES,
     Families,
@@ -95,6 +95,7 @@ from od_core.flows.estimation.families import (
 from od_core.flows.estimation.least_squares import MeasuredLevel, up
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.projection.onto_area_totals import SMALL, EstimatedTotals, whole_trips
 from od_core.flows.projection.onto_parents import project_to_total
 from od_core.geography.flow_tree import Nodes, run_sums
 from od_core.kernels import kernel
@@ -476,7 +477,7 @@ class Prediction:
     deviations: Mapping[int, Deviations]
     root: Reals
     estimates: Sequence[tuple[Reals, Reals]]
-    of_areas: Mapping[int, MeasuredTotals]
+    of_areas: Mapping[int, EstimatedTotals]
 
     @classmethod
     def of(
@@ -484,7 +485,7 @@ class Prediction:
         levels: Sequence[MeasuredLevel],
         families: Sequence[Families],
         shares: Sequence[Reals],
-        of_areas: Mapping[int, MeasuredTotals] = MappingProxyType({}),
+        of_areas: Mapping[int, EstimatedTotals] = MappingProxyType({}),
     ) -> Prediction:
         """Return what the shares of the children of each family predict; steps 2 and 3."""
         deviations = {k: Deviations(families[k], p) for k, p in enumerate(shares) if families[k].learns}
@@ -511,7 +512,7 @@ def predicted(
     levels: Sequence[MeasuredLevel],
     families: Sequence[Families],
     others: Sequence[Reals] | None,
-    of_areas: Mapping[int, MeasuredTotals] = MappingProxyType({}),
+    of_areas: Mapping[int, EstimatedTotals] = MappingProxyType({}),
 ) -> Prediction:
     """Return the prediction from gravity shares, blended with the trips of another table at the nodes of each level."""
     shares = [gravity_shares(each) for each in families]

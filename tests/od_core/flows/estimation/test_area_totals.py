@@ -1,27 +1,19 @@
-"""Measured area totals: the fit against dense linear algebra, and whole numbers against optimality conditions."""
+"""Measured area totals: the fit against dense linear algebra, and releases that use them."""
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
-from itertools import pairwise, product
+from itertools import product
 from random import Random
 from typing import Any
 
-import cvxpy
 import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from od_core import Budget, OdError, PrivacyUnit, ReleasePlan, plan_release
-from od_core.flows.estimation import area_totals
-from od_core.flows.estimation.area_totals import (
-    MeasuredTotals,
-    gathered,
-    whole_trips,
-    with_area_totals,
-)
+from od_core.flows.estimation.area_totals import with_area_totals
 from od_core.flows.estimation.least_squares import fit, measured_levels
 from od_core.flows.estimation.levels import Measurement, published_root
 from od_core.flows.estimation.refinement import refine
@@ -42,9 +34,6 @@ from tests.od_core.flows.estimation.test_empirical_bayes import (
 )
 from tests.od_core.oracles.intervals import Case, Dense, around, case_of
 from tests.od_core.strategies import TREES, World, text, worlds
-
-SOFTNESS = 0.2
-"""Part of the variance of a total that counts where whole numbers are moved towards it, as the docstring states."""
 
 # The fit
 
@@ -166,179 +155,6 @@ def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, t
         both = {(name, there) for name in ("exact root", "unmeasured") for there in (True, False)}
         assert seen >= both | {(order, sides) for order in TREES for sides in (1, 2)}
         assert mechanism is KEPT or seen >= {("drops", True), ("no leaves", True)}
-
-
-# Whole numbers
-
-Problem = tuple[np.ndarray, float, np.ndarray, np.ndarray, np.ndarray, MeasuredTotals]
-"""Arguments of towards_totals."""
-
-
-def moved(estimate: np.ndarray, *given: Any, even: bool = False) -> np.ndarray:
-    """What towards_totals makes of estimates."""
-    x = estimate.copy()
-    area_totals.towards_totals(x, *given, even=even)
-    return x
-
-
-def problem(seed: int, mean: float) -> Problem:
-    """Noisy flows of a few nodes, which may lack areas; and totals of the areas, which sum to those of the nodes."""
-    random = np.random.default_rng(seed)
-    areas, nodes = int(random.integers(2, 9)), int(random.integers(2, 40))
-    there = random.random((nodes, areas)) < random.choice([0.5, 1.0])
-    there[np.arange(nodes), random.integers(0, areas, nodes)] = True
-    true = np.where(there, random.poisson(random.gamma(0.3, mean / 0.3, there.shape)), 0)
-    noise, totals, runs = random.choice([4.0, 100.0, 900.0]), true.sum(axis=1), np.cumsum([0, *there.sum(axis=1)])
-    noisy = np.where(there, true + random.normal(0, noise**0.5, there.shape), 0.0)
-    noisy += ((totals - noisy.sum(axis=1)) / there.sum(axis=1))[:, np.newaxis]
-    spread = noise * random.choice([0.3, 1.0, 3.0, 10.0], areas)
-    measured = true.sum(axis=0) + random.normal(0, 1, areas) * spread**0.5
-    measured += spread * (true.sum() - measured.sum()) / spread.sum()
-    measured = MeasuredTotals(measured, spread)
-    return noisy[there], float(noise), runs, totals, np.nonzero(there)[1].astype(np.int32), measured
-
-
-def minimum(given: Problem, softness: float = SOFTNESS) -> np.ndarray:
-    """The x of the module docstring if w is 1, by an interior-point solver."""
-    estimate, noise, runs, totals, area, of_areas = given
-    x, node = cvxpy.Variable(len(estimate)), np.repeat(np.arange(len(totals)), np.diff(runs))
-    by_node, by_area = ((group == np.arange(group.max() + 1)[:, np.newaxis]).astype(float) for group in (node, area))
-    weight = (softness * of_areas.noise[: len(by_area)]) ** -0.5
-    near = cvxpy.sum_squares((x - estimate) / noise**0.5)
-    missed = cvxpy.multiply(by_area @ x - of_areas.trips[: len(by_area)], weight)
-    asked = cvxpy.Problem(cvxpy.Minimize(near + cvxpy.sum_squares(missed)), [by_node @ x == totals, x >= 0])
-    asked.solve(solver=cvxpy.CLARABEL)
-    return np.asarray(x.value)
-
-
-def differences(one: np.ndarray, other: np.ndarray, given: Problem) -> tuple[float, float]:
-    """Largest difference of a flow and of the total of an area, each in standard deviations of its noise."""
-    _, noise, *_, area, of_areas = given
-    sums = np.bincount(area, one - other, minlength=len(of_areas.trips))
-    return float(np.abs(one - other).max() / noise**0.5), float(np.abs(sums / of_areas.noise**0.5).max())
-
-
-@pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
-def test_with_equal_weights_many_rounds_lead_to_the_minimum(monkeypatch, mean):
-    """By a general solver of convex problems; the variance of totals counts by a fifth."""
-    monkeypatch.setattr(area_totals, "_ROUNDS", 1000)
-    for one in (problem(seed, mean) for seed in range(25)):
-        assert differences(moved(*one, even=True), minimum(one), one) < (1e-3, 0.02)
-
-
-def test_the_solver_tells_a_wrong_minimum(monkeypatch):
-    """The estimates as they are, the totals with their whole variance, and weights that differ."""
-    given = problem(4, 3.0)
-    monkeypatch.setattr(area_totals, "_ROUNDS", 0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.1, 0.1)
-    monkeypatch.setattr(area_totals, "_ROUNDS", 1000)
-    assert differences(moved(*given), minimum(given), given)[0] > 0.1
-    monkeypatch.setattr(area_totals, "_SOFTNESS", 1.0)
-    assert differences(moved(*given, even=True), minimum(given), given) > (0.02, 0.1)
-
-
-def violation(x: np.ndarray, given: Problem) -> float:
-    """How far x is from the equations of the module docstring, in standard deviations of the noise of the level."""
-    estimate, noise, runs, totals, area, of_areas = given
-    weight = 0.03 + 0.97 / (1 + np.maximum(estimate, 0) ** 2 / noise)
-    b = (of_areas.trips - np.bincount(area, x, minlength=len(of_areas.trips))) * noise / (SOFTNESS * of_areas.noise)
-    far = [np.abs(np.add.reduceat(x, runs[:-1]) - totals).max()]
-    for first, last in pairwise(runs):
-        some = slice(first, last)
-        there = x[some] > 0
-        if there.any():
-            a = (x[some] - estimate[some] - b[area[some]]) / weight[some]  # equal for all flows of the node above 0
-            own = np.median(a[there])
-            far.append(np.abs(np.maximum(0, estimate[some] + weight[some] * own + b[area[some]]) - x[some]).max())
-    return float(max(far) / noise**0.5)
-
-
-@pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
-def test_many_rounds_solve_the_equations_and_a_few_come_near(monkeypatch, mean):
-    """Where all nodes have all areas, the rounds of the product come within a third of a standard deviation of the
-    noise of each total in nine of ten tables, and within one in all of them, although some have next to no trips.
-    """
-    problems = [problem(seed, mean) for seed in range(25)]
-    few = [moved(*one) for one in problems]
-    monkeypatch.setattr(area_totals, "_ROUNDS", 1000)
-    many = [moved(*one) for one in problems]
-    for x, one in zip(few, problems, strict=True):
-        _, _, runs, totals, *_ = one
-        np.testing.assert_allclose(np.add.reduceat(x, runs[:-1]), totals, rtol=1e-12)
-        assert np.all(x >= 0)
-    assert max(violation(*one) for one in zip(many, problems, strict=True)) < 0.01
-    found = [differences(*two, one)[1] for *two, one in zip(few, many, problems, strict=True)]
-    whole = [far for far, one in zip(found, problems, strict=True) if len(set(np.diff(one[2]))) == 1]
-    assert np.quantile(whole, 0.9) < 1 / 3
-    assert max(found) < 1
-
-
-LEAST = [0.0, 0.5, 1.9, 7.5, 50.0]
-
-
-@pytest.mark.parametrize("least", LEAST)
-def test_whole_numbers_keep_sums_and_are_0_where_nothing_is_expected(least):
-    lump = max(1, int(least))
-    for seed in range(40):
-        *_, runs, totals, area, of_areas = given = problem(seed, 3.0)
-        x = moved(*given)
-        trips = gathered(x, runs, totals, area, 0.5 * of_areas.noise**0.5, least, lump)
-        assert trips.dtype == np.int64
-        assert np.all(trips >= 0)
-        assert np.add.reduceat(trips, runs[:-1]).tolist() == totals.tolist()
-        assert np.all(trips[x < 1e-9] == 0)
-        assert np.all(trips[x >= least] >= np.floor(x[x >= least]))
-
-
-def test_flows_below_the_lump_are_gathered_by_hand():
-    """Below 1.9, five times 1.8 lack 9, which go to them alone; the area that lacked before is the first to get one.
-
-    Where .4 fill no lump, their area gets one in the fourth node, after it has lacked more than 1 trip.
-    """
-    far = np.full(9, np.inf)
-    x, runs, area = np.array([1.8] * 5 + [0.0] * 4), np.array([0, 9]), np.arange(9, dtype=np.int32)
-    assert gathered(x, runs, np.array([9]), area, far, 1.9, 1).tolist() == [2, 2, 2, 2, 1, 0, 0, 0, 0]
-    x, runs, area = np.array([3.7, 0.7, 0.6, 2.0, 0.5, 0.5]), np.array([0, 3, 6]), np.array([0, 1, 2, 0, 1, 2])
-    assert gathered(x, runs, np.array([5, 3]), area, far, 1.0, 1).tolist() == [4, 1, 0, 2, 0, 1]
-    x, runs, area = np.tile([2.6, 0.4], 5), np.arange(6) * 2, np.tile(np.arange(2, dtype=np.int32), 5)
-    trips = gathered(x, runs, np.full(5, 3), area, np.ones(2), 1.0, 1)
-    assert trips.reshape(5, 2).tolist() == [[3, 0]] * 3 + [[2, 1], [3, 0]]
-
-
-@pytest.mark.parametrize("bits", [40, 53, 60])
-def test_sums_of_any_size_are_kept(bits):
-    """Where numbers of 64 bits are no longer whole numbers of trips as reals, too."""
-    for seed in range(40):
-        random, zones = np.random.default_rng(seed), 40
-        totals, estimate = random.integers(1 << (bits - 1), 1 << bits, 1), random.gamma(0.5, 1, zones)
-        estimate *= totals[0] / estimate.sum()
-        measured = MeasuredTotals(estimate + random.normal(0, 10, zones), np.full(zones, 100.0))
-        area = np.arange(zones, dtype=np.int32)
-        trips = whole_trips(estimate, 100.0, np.array([0, zones]), totals, area, measured, 5.0)
-        assert trips.sum() == totals[0]
-        assert trips.min() >= 0
-
-
-@pytest.mark.parametrize("least", LEAST[1:])
-def test_what_rounding_takes_from_an_area_stays_small(monkeypatch, least):
-    """However many nodes there are; and without what is carried on, it grows with their number."""
-    random, (nodes, areas) = np.random.default_rng(5), (3000, 10)
-    x = random.gamma(0.2, 3.0, (nodes, areas)) * random.gamma(0.5, 2.0, areas)
-    totals = np.rint(x.sum(axis=1)).astype(np.int64)
-    x *= (totals / x.sum(axis=1))[:, np.newaxis]
-    lump, runs, area = (
-        max(1, int(least)),
-        np.arange(nodes + 1) * areas,
-        np.tile(np.arange(areas, dtype=np.int32), nodes),
-    )
-
-    def taken(function: Any, allowed: float) -> float:
-        trips = function(x.ravel(), runs, totals, area, np.full(areas, allowed), least, lump).reshape(nodes, areas)
-        return float(np.abs(np.cumsum(x - trips, axis=0)).max())
-
-    assert taken(gathered, 0.0) <= 10 * max(1.0, least)
-    monkeypatch.setattr(area_totals, "_CARRIED", 0.0)
-    assert taken(gathered._function, math.inf) > 100
 
 
 # The release

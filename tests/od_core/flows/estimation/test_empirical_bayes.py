@@ -83,7 +83,8 @@ def assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts):
     found = []
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
         monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
-        monkeypatch.setattr(of_levels, "_BLOCK", chunk)
+        for module in (flow_tree, of_levels):
+            monkeypatch.setattr(module, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setattr(of_levels, "_LEAST_LEARNED", 1)
         monkeypatch.setenv("OD_THREADS", threads)
         noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])

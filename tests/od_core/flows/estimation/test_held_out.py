@@ -32,6 +32,7 @@ from od_core.flows.estimation.held_out import (
 from od_core.flows.estimation.least_squares import fit, least_squares
 from od_core.flows.estimation.shrinkage import Prediction, Rule, predicted, shrink, trips_by_rule
 from od_core.flows.release import run_plan
+from od_core.geography import flow_tree
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
 from tests.od_core.doubles import SeededNoise, no_noise
@@ -337,7 +338,8 @@ def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
     monkeypatch.setattr(held_out, "_MOST_COMPARED", most)
     monkeypatch.setenv("OD_THREADS", "1")
     first = chosen_rule(plan, levels)
-    monkeypatch.setattr(families, "_BLOCK", 41)
+    for module in (flow_tree, families):
+        monkeypatch.setattr(module, "CHILDREN_AT_ONCE", 41)
     monkeypatch.setenv("OD_THREADS", "3")
     assert chosen_rule(plan, fitted_of(SPARSE, "1", 2)[1]) == first in RULES
 
