@@ -30,7 +30,7 @@ from od_core.flows.indicators import indicators
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 
 CASES = ("flights", "norway", "taxis", "uk", "us_counties", "nz_education")
 EPSILONS = ("0.1", "1", "10")

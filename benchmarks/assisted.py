@@ -32,7 +32,7 @@ from od_core.flows.derived_flows import MOST, learned, rule_of
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.records.zone_lists import read_zones
 
 FIRST = {"flights": 3, "taxis": 6, "pandemic": 3}

@@ -31,7 +31,7 @@ from od_core.flows.publishing.flow_files import BUNDLE_FORMAT
 from od_core.flows.publishing.flow_tables import FlowTables
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 
 SELECTED = 200

@@ -26,7 +26,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.flows.publishing.changes import changes
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 
 MONTHS = ("2001-02", "2001-05")

@@ -25,7 +25,7 @@ from benchmarks.durable import check_invariants, durable_release, figures
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed
 from od_core import Budget, FlowTree, Geography, PrivacyUnit, plan_release
 from od_core.flows.staging import StagedRelease
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns

@@ -43,7 +43,7 @@ from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from benchmarks.measuring import fresh_process, machine, peak_memory_gigabytes, 
 from benchmarks.sections import italy_sections
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.known_flows import SyntheticFlows, binary, italy
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.parallel import threads
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts

@@ -32,7 +32,7 @@ class NodeNoise:
     def draw_nodes(self, variance: Fraction, level: int, first_rank: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the noise of the nodes: the sum of the eight bytes of a hash, scaled.
 
-        See :meth:`od_core.noise.sources.NodeNoiseSource.draw_nodes`.
+        See :meth:`od_core.noise.backends.NodeNoiseSource.draw_nodes`.
         """
         start = (self.seed * 1_000_003 + level) * _STEPS[0] % (1 << 64)
         mixed = first_rank.astype(np.uint64) + np.uint64(start)

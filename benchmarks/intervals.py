@@ -30,7 +30,7 @@ from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 
 CASES = ("flights", "binary", "random", "italy")

@@ -19,9 +19,9 @@ import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps, timed
+from od_core.noise.backends import BACKENDS
 from od_core.noise.opendp import drawn
 from od_core.noise.opendp_worker import GAUSSIAN
-from od_core.noise.sources import BACKENDS
 from od_core.parallel import on_one_thread, threads
 
 SIGMAS = ("1", "10", "18.8", "100", "300", "1000")

@@ -26,7 +26,7 @@ from od_core.flows.parts import (
 from od_core.flows.plan import ReleasePlan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import DurableMeasurements
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.records.counts import CountFiles
 
 

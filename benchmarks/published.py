@@ -19,7 +19,7 @@ from od_core.evaluation.comparison import published_results
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.accounting import rho_for_epsilon
 from od_core.privacy.neighbours import NO_FAULTS
 

@@ -43,7 +43,7 @@ from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.published.replicate_files import write_table
 
 REPLICATES, DEVIATIONS, BANDS, SMOOTH = 100, 1.6448536269514722, 10, 10

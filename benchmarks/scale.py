@@ -26,7 +26,7 @@ from od_core import Budget, PrivacyUnit, ReleasePlan, plan_release, release_flow
 from od_core.evaluation.known_flows import SyntheticFlows, binary, italy, random_tree
 from od_core.flows.estimators import ESTIMATES
 from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from od_core.warmup import rehearse

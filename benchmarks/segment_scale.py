@@ -26,7 +26,7 @@ from od_core import Budget, PrivacyUnit, plan_release
 from od_core.flows.parts import Threads
 from od_core.flows.plan import Bands
 from od_core.flows.staging import StagedRelease
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.formats import RecordColumns

@@ -32,7 +32,7 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counting import count_trips

@@ -27,7 +27,7 @@ from od_core.flows.estimation.refinement import with_trips
 from od_core.flows.estimation.shrinkage import LEAST_SQUARES, Rule, shrink
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 
 LENGTH = 12
 """Number of releases of a series."""

@@ -45,7 +45,7 @@ from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussi
 from benchmarks.tables import write_csv
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
-from od_core.noise.sources import laplace_source, noise_named
+from od_core.noise.backends import laplace_source, noise_named
 from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.mechanisms import Path as ChargedPath

@@ -35,7 +35,7 @@ from od_core.group_sizes.intervals import listed_sizes
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.release import GroupSizeRelease, true_values
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.stops import release as stops
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease, true_answers

@@ -21,7 +21,7 @@ from benchmarks.durable import check_invariants, durable_release
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from od_core import Budget, Geography, PrivacyUnit, ReleasePlan, plan_release
 from od_core.files.durable import CONFIDENTIAL_FOLDER_MODE
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import trip_counts_of
 from od_core.records.formats import FORMATS

@@ -25,7 +25,7 @@ from .group_sizes.release import GroupSizeRelease, evaluate_group_sizes, release
 from .ledger.balance import Balance
 from .ledger.ledger import Ledger
 from .ledger.release_key import ReleaseKey
-from .noise.sources import LaplaceSource, NoiseSource
+from .noise.backends import LaplaceSource, NoiseSource
 from .privacy.budget import Budget, Cap, Charge, Spent
 from .privacy.domain import PrivacyDomain
 from .privacy.neighbours import Acceptance, Neighbours

@@ -33,7 +33,7 @@ from od_core.flows.measuring import measure_level
 from od_core.flows.parts import ATTEMPTS, Band, passed_pieces
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.publishing.flow_tables import flows_table
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.columns import (

@@ -35,7 +35,7 @@ from od_core.flows.parts import (
     segment_pieces,
 )
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.records.counting import count_records
 
 Step = Callable[[FlowWork, str], None]

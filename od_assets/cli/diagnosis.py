@@ -58,7 +58,7 @@ from od_core.ledger.confidential import LOCK_NAME, ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.staged_files import Counted, hold_to_input
 from od_core.ledger.user_counters import Allowances, UserCounters
-from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, noise_named
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.publication.bundle import ledger_entries

@@ -23,7 +23,7 @@ from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_
 from od_core.ledger.object_store import LocalStore, Store, store_at
 from od_core.ledger.staged_files import Counted, StagedFiles, StagedTable, hold_to_input
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.domain import CALENDAR
 from od_core.privacy.plan import EARLIER, GaussianStep, Step
 from od_core.publication.bundle import ledger_entries

@@ -20,7 +20,7 @@ from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import BOUNDARY
 from od_core.ledger.staged_files import Counted
-from od_core.noise.sources import noise_named, refuse_too_wide
+from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period, check_time_zone
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap

@@ -31,7 +31,7 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import run_plan
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.parallel import threads
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import NO_FAULTS

@@ -35,8 +35,8 @@ from od_core.flows.step import Segments
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import BACKENDS, noise_named
-from od_core.noise.table import DiscreteGaussian, DiscreteLaplace, simulated
+from od_core.noise.backends import BACKENDS, noise_named
+from od_core.noise.table_sampler import DiscreteGaussian, DiscreteLaplace, simulated
 from od_core.privacy.accounting import Number
 from od_core.privacy.budget import Budget
 from od_core.records.counts import TripCounts
@@ -257,7 +257,7 @@ class RepeatableNoise:
 
 
 class _Words:
-    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.table.Words`."""
+    """Pseudo-random words that follow from numbers; see :class:`od_core.noise.table_sampler.Words`."""
 
     def __init__(self, *numbers: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(numbers))

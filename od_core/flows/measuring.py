@@ -18,7 +18,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.step import AreaTotalStep, SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Expansion, Nodes
 from od_core.ledger.measurements import Measurements, NoisyVector
-from od_core.noise.sources import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
+from od_core.noise.backends import NodeNoiseSource, NoiseSource, checked_noise, laplace_source
 from od_core.parallel import in_order
 from od_core.privacy.plan import GaussianStep
 from od_core.records.counts import TripCounts

@@ -79,7 +79,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, NoisyVector, write_noisy
 from od_core.ledger.object_store import Store, keep_detail, kept_digest, part_file, part_files, read_details
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.sources import NoiseSource, backend_name
+from od_core.noise.backends import NoiseSource, backend_name
 from od_core.parallel import finished_first, in_order
 from od_core.privacy.plan import Step
 from od_core.records.counts import CountFiles, TripCounts

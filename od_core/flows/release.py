@@ -38,7 +38,7 @@ from od_core.geography.flow_tree import Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, charged_to, draw_release
-from od_core.noise.sources import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
+from od_core.noise.backends import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
 from od_core.privacy.accounting import Number, float_above
 from od_core.privacy.budget import Budget, Spent

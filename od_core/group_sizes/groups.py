@@ -20,9 +20,9 @@ from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.geography.geography import Geography, Numbers
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.records.callers_table import read_table, whole_numbers
 from od_core.records.counting import sound_records
 from od_core.records.faults import MISSING, NOT_NUMBERS
-from od_core.records.given_table import read_table, whole_numbers
 from od_core.records.zone_lists import read_zones
 
 Counts = NDArray[np.int64]
@@ -143,7 +143,7 @@ class GroupSizes:
 
         Its columns are ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of members,
         an integer of at least 0), or have the names that ``columns`` gives by these. A file is read as in
-        :func:`od_core.records.given_table.read_table`.
+        :func:`od_core.records.callers_table.read_table`.
 
         Raises OdError if a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
         geography, or a size is not an integer from 0 to 2^53. No message quotes a size.

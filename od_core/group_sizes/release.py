@@ -21,7 +21,7 @@ from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector, release_table
-from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source
+from od_core.noise.backends import NoiseSource, backend_name, checked_noise, laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
 from od_core.privacy.unit import PrivacyUnit

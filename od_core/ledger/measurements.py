@@ -28,7 +28,14 @@ from od_core.ledger.object_store import LocalStore, Store, kept_digest, part_fil
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import C, Counted, P, R, hold_to_input
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.sources import NoiseSource, backend_name, checked_noise, laplace_source, noise_named, refuse_too_wide
+from od_core.noise.backends import (
+    NoiseSource,
+    backend_name,
+    checked_noise,
+    laplace_source,
+    noise_named,
+    refuse_too_wide,
+)
 from od_core.parallel import finished_first
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods

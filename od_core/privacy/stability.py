@@ -14,7 +14,7 @@ from fractions import Fraction
 from flint import arb
 
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.table import at_precision, rational
+from od_core.noise.table_sampler import at_precision, rational
 from od_core.privacy.accounting import check_epsilon, wrong_budget
 from od_core.privacy.neighbours import sensitivity_of_leaves
 from od_core.privacy.unit import PrivacyUnit

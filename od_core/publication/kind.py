@@ -19,7 +19,7 @@ from od_core.geography.geography import Geography
 from od_core.ledger.measurements import Measurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import Counted, StagedTable
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import Plan, PlannedRelease, Step
 from od_core.publication import database

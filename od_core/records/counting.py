@@ -56,8 +56,8 @@ from od_core.ledger.user_counters import USER, UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records import faults
+from od_core.records.callers_table import loaded_trips
 from od_core.records.counts import CountFiles, Ranked, TripCounts, finish_count_files, write_count_files
-from od_core.records.given_table import loaded_trips
 from od_core.records.segments import Breakdown, loaded_column
 
 if TYPE_CHECKING:
@@ -347,7 +347,7 @@ def count_trips(
     """Count the trips of a table that a caller passes, by leaf pair (origin zone, destination zone), in memory.
 
     Args:
-        flows: table, or path of a file as in :func:`od_core.records.given_table.read_table`, with text columns
+        flows: table, or path of a file as in :func:`od_core.records.callers_table.read_table`, with text columns
             ``origin`` and ``destination``, and either ``trips`` (whole numbers) or one row per trip. An optional column
             ``in_period`` (true or false) marks the records of the period. All others are faults and are dropped. If the
             unit is a user: one row per trip, with the unit's column of user ids (text or whole numbers). If the unit
@@ -358,8 +358,8 @@ def count_trips(
         tree, period, options: attributes of :class:`CountQuery`.
 
     Raises:
-        OdError: as in :func:`od_core.records.given_table.loaded_trips`; too many trips are faulty; the key has a wrong
-            length; or a method of ``counters`` raised it.
+        OdError: as in :func:`od_core.records.callers_table.loaded_trips`; too many trips are faulty; the key has a
+            wrong length; or a method of ``counters`` raised it.
     """
     query = CountQuery(tree, period=period, **options)
     records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)

@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.kernels import kernel
+from od_core.noise.backends import LaplaceSource, checked_noise
 from od_core.noise.opendp import SCALE_SLACK
-from od_core.noise.sources import LaplaceSource, checked_noise
-from od_core.noise.table import Keystream, at_precision, rational
+from od_core.noise.table_sampler import Keystream, at_precision, rational
 from od_core.privacy.accounting import exact_fraction
 from od_core.privacy.plan import Mechanism
 from od_core.registry import Registry, refuse_unknown

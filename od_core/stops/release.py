@@ -14,7 +14,7 @@ from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, NoisyVector, release_table
-from od_core.noise.sources import NoiseSource, backend_name, laplace_source
+from od_core.noise.backends import NoiseSource, backend_name, laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease
 from od_core.privacy.stability import laplace_reach

@@ -21,8 +21,8 @@ from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.privacy.neighbours import FAULT_THRESHOLD
+from od_core.records.callers_table import read_table
 from od_core.records.counting import sound_records
-from od_core.records.given_table import read_table
 from od_core.records.load import refuse_unused
 from od_core.stops.geometry import Counts, Grid, MapGrid, Points, cells_of, keys
 

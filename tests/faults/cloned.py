@@ -13,7 +13,7 @@ import os
 import sys
 from fractions import Fraction
 
-from od_core.noise.sources import NoiseSource, noise_named
+from od_core.noise.backends import NoiseSource, noise_named
 from tests.od_core.doubles import SeededNoise
 
 CLONE_NEWPID = 0x20000000

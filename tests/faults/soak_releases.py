@@ -25,8 +25,8 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Draw, DurableMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise import table
-from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise import table_sampler
+from od_core.noise.backends import BACKENDS, noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import as_published, staged_folder, write_bundle
@@ -192,4 +192,4 @@ def marked(seed: str) -> None:
     Ledger.finish_draw = after(Ledger.finish_draw, "MEASURED")
     for backend in BACKENDS.values():
         backend.draw, backend.draw_laplace = noted(backend.draw), noted(backend.draw_laplace)
-    table.os = SimpleNamespace(urandom=bits)
+    table_sampler.os = SimpleNamespace(urandom=bits)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from od_core.noise.sources import BACKENDS
+from od_core.noise.backends import BACKENDS
 from tests.faults.cloned import DRAWS
 
 NEW_NAMESPACES = ["unshare", "--map-root-user", "--pid", "--fork"]

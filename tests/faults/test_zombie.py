@@ -20,7 +20,7 @@ from od_core.flows.parts import Threads, Work, claimed_rounds, first_band_counts
 from od_core.flows.plan import Bands
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.object_store import LocalStore, part_digest, part_file
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.records.counts import CountFiles
 from tests.faults.zombie import StoppingStore
 from tests.od_core.flows.parts.passes import begun, counted, kept_counts, plan_of, small_italy

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.noise.table import Keystream, Words
+from od_core.noise.table_sampler import Keystream, Words
 
 
 def _kind(bits: int) -> type[np.unsignedinteger]:

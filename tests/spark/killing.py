@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.ledger.object_store import LocalStore
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 
 MOMENTS = ("before the claim", "claimed", "drawn", "kept")
 

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from od_core import Budget, NoiseSource, PrivacyUnit, Release, release_flows
-from od_core.noise.sources import BACKENDS
+from od_core.noise.backends import BACKENDS
 from tests.od_core.invariants import AIRPORT_LEVELS, areas_by_zone, grouped
 
 BUDGETS = ("0.1", "1", "10")

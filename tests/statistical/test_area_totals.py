@@ -11,7 +11,7 @@ from od_core.flows.estimation.area_totals import with_area_totals
 from od_core.flows.estimation.least_squares import measured_levels
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.strategies import geography_of

@@ -32,7 +32,7 @@ from scipy import stats
 from od_core import Budget, Geography, PrivacyUnit, plan_release
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.statistical.laws import ALPHA, probabilities

@@ -23,7 +23,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.noise.sources import laplace_source, noise_named
+from od_core.noise.backends import laplace_source, noise_named
 from tests.statistical.laws import ALPHA
 
 CLAIM = Fraction(1, 2)

@@ -27,7 +27,7 @@ from od_core import Budget, Geography, PrivacyUnit
 from od_core.group_sizes.groups import GroupSizes
 from od_core.group_sizes.plan import SENSITIVITY, TopCodeEstimate, plan_group_sizes
 from od_core.group_sizes.release import measure
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from tests.od_core.group_sizes.doubles import Measuring
 from tests.statistical.laws import ALPHA
 

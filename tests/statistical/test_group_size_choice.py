@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.synthetic_groups import departures, households, taxis
 from od_core.evaluation.known_flows import SEED
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from tests.od_core.doubles import SeededLaplace
 from tests.od_core.group_sizes.test_chosen import BOUNDED, FLIGHTS, UNBOUNDED, to_the_best
 

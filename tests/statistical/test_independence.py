@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, noise_named
 from tests.od_core.doubles import SeededNoise
 from tests.statistical.laws import block_length, repeats_a_block
 

@@ -10,9 +10,9 @@ import pytest
 
 from od_core import FlowTree, Geography
 from od_core.geography.flow_tree import Pairs
+from od_core.noise.backends import noise_named
 from od_core.noise.opendp import OpenDPNoise
-from od_core.noise.sources import noise_named
-from od_core.noise.table import DiscreteGaussian, TableNoise, _Table
+from od_core.noise.table_sampler import DiscreteGaussian, TableNoise, _Table
 from od_core.records.counts import TripCounts
 from tests.od_core.words import NarrowWords
 from tests.statistical.laws import (

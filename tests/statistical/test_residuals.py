@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from od_core.noise.sources import BACKENDS, noise_named
+from od_core.noise.backends import BACKENDS, noise_named
 from tests.statistical.laws import ALPHA, law_p_value, mean_p_value, variance_p_value
 
 

@@ -27,7 +27,7 @@ from od_core.flows.estimation.levels import combined_totals, segment_counts
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.stability import laplace_scale, stability_threshold
 from od_core.privacy.unit import TRIP
 from tests.od_core.oracles.stability import at_least

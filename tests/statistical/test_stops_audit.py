@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.stops import mechanisms
 from od_core.stops.geometry import Grid, Nodes, filled_cells
 from od_core.stops.mechanisms import (

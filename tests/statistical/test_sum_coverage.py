@@ -21,7 +21,7 @@ from od_core import Budget, sum_releases
 from od_core.flows.estimation import intervals
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.mechanisms import InfTDARefined
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from tests.od_core.oracles.intervals import made
 from tests.statistical.laws import ALPHA
 

@@ -24,7 +24,7 @@ from od_core.group_sizes.intervals import NoisyGroups
 from od_core.group_sizes.mechanisms import MECHANISMS
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import laplace_source, noise_named
+from od_core.noise.backends import laplace_source, noise_named
 from od_core.stops import release as box_intervals
 from od_core.stops import release as stops
 from od_core.stops.plan import plan_stops

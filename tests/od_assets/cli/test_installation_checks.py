@@ -31,7 +31,7 @@ from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
 from od_core.kernels import cache_folder
 from od_core.ledger.ledger import Ledger
-from od_core.noise import sources as noise
+from od_core.noise import backends as noise
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.unit import TRIP

@@ -27,7 +27,7 @@ from od_core.flows.projection.onto_parents import intopt
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.table import TableNoise
+from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import ListedNoise

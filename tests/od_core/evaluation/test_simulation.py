@@ -11,7 +11,7 @@ from scipy import stats
 from od_core.evaluation.forecast import RepeatableNoise, forecast, on_plan, simulated_releases, synthetic_table
 from od_core.evaluation.targets import target_budget
 from od_core.geography import flow_tree
-from od_core.noise.sources import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
+from od_core.noise.backends import BACKENDS, LaplaceSource, NodeNoiseSource, backend_name
 from od_core.parallel import on_one_thread
 from tests.od_core.evaluation.test_target_budget import problem
 

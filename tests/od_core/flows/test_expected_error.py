@@ -16,7 +16,7 @@ from od_core.flows.accuracy import expected_errors, largest_variances, most_leav
 from od_core.flows.projection.onto_parents import project_children
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from tests.od_core.doubles import no_noise

@@ -28,7 +28,7 @@ from od_core.group_sizes.mechanisms import (
 from od_core.group_sizes.plan import plan_group_sizes
 from od_core.group_sizes.release import evaluate_group_sizes, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 
 FLIGHTS = Path(__file__).parents[3] / "data" / "us_flights"
 UNBOUNDED, BOUNDED = PrivacyUnit("trip", "unbounded"), PrivacyUnit("trip", "bounded")

@@ -22,7 +22,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from tests.od_core.group_sizes.test_release import (

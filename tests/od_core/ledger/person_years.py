@@ -21,7 +21,7 @@ from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import Allowances, UserCounters
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Neighbours

@@ -25,7 +25,7 @@ from od_core.ledger import staged_files
 from od_core.ledger.measurements import begin_release
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.user_counters import UserCounters
-from od_core.noise.table import TableNoise
+from od_core.noise.table_sampler import TableNoise
 from od_core.privacy.domain import largest_rho
 from od_core.records.counting import count_trips
 from tests.od_core.ledger.ledger_rows import rows

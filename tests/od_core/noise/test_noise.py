@@ -16,9 +16,9 @@ import pytest
 from od_core import NoiseSource, OdError
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
+from od_core.noise.backends import BACKENDS, backend_name, noise_named
 from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, OpenDPNoise, drawn
 from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, held_to_loss
-from od_core.noise.sources import BACKENDS, backend_name, noise_named
 from tests.od_core.doubles import SeededNoise
 
 dp.enable_features("contrib")  # OpenDP asks that users of unvetted parts say so
@@ -124,7 +124,7 @@ def test_this_process_never_loads_opendp():
     """So it can never draw by a generator that a clone of it would copy."""
     code = (
         "import sys; from pathlib import Path; from fractions import Fraction; "
-        "from od_core.noise.sources import noise_named; "
+        "from od_core.noise.backends import noise_named; "
         "drawn = noise_named('opendp').draw(Fraction(9), 1, 0, 5); "
         "sys.exit('opendp' in sys.modules or 'opendp' in Path('/proc/self/maps').read_text() or len(drawn) != 5)"
     )

@@ -22,7 +22,7 @@ from od_core.flows.mechanisms import MECHANISMS, InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 from tests.od_core.doubles import SeededNoise

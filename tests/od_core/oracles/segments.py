@@ -24,7 +24,7 @@ from od_core import Budget, PrivacyUnit, Release, plan_release
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.release import run_plan
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts

@@ -13,8 +13,8 @@ import pytest
 
 from od_core import Geography, OdError
 from od_core.privacy.unit import TRIP
+from od_core.records.callers_table import loaded_trips, read_table
 from od_core.records.formats import FORMATS, TABLE, RecordColumns
-from od_core.records.given_table import loaded_trips, read_table
 from od_core.records.load import columns_like_counts
 from od_core.records.open_file import has_header
 from od_core.records.zone_lists import read_zones

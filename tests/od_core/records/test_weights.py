@@ -23,9 +23,9 @@ from od_core.privacy.domain import unit_facts
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.privacy.unit import LARGEST_WEIGHT
 from od_core.publication.certify import guarantee_sentences
+from od_core.records.callers_table import loaded_trips
 from od_core.records.counting import CountQuery, count_trips, trip_counts_of
 from od_core.records.counts import TripCounts
-from od_core.records.given_table import loaded_trips
 from od_core.records.load import RecordColumns, load_records
 from od_core.stops.plan import plan_stops
 

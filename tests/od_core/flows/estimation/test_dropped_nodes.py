@@ -12,7 +12,7 @@ from scipy import stats
 from od_core.flows.estimation.fitted_tree import dropped_trips
 from od_core.flows.estimation.least_squares import FittedLevel
 from od_core.geography.flow_tree import Pairs
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from tests.statistical.laws import ALPHA, probabilities
 
 

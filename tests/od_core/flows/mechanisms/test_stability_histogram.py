@@ -18,8 +18,8 @@ from scipy.stats import binom
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.ledger.ledger import Ledger
+from od_core.noise.backends import BACKENDS
 from od_core.noise.opendp import OpenDPNoise
-from od_core.noise.sources import BACKENDS
 from od_core.privacy.budget import Cap, Charge
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS

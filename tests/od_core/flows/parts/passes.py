@@ -23,7 +23,7 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, MemoryMeasurements, begin_release
 from od_core.ledger.object_store import LocalStore, Store
 from od_core.ledger.release_key import ReleaseKey
-from od_core.noise.sources import NoiseSource
+from od_core.noise.backends import NoiseSource
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS

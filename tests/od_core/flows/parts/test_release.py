@@ -20,7 +20,7 @@ from od_core.flows.parts import Threads, Work, descend_part, on_all
 from od_core.flows.plan import Bands, ReleasePlan
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.object_store import LocalStore
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.records.counts import CountFiles, TripCounts
 from tests.od_core.flows.parts.passes import (
     KEY,

@@ -16,7 +16,7 @@ from od_core.flows.publishing.changes import _changes, changes
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
-from od_core.noise.sources import noise_named
+from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counts import TripCounts
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.noise.opendp import OpenDPNoise
-from od_core.noise.table import TableNoise
+from od_core.noise.table_sampler import TableNoise
 from od_core.registry import choose
 
 

@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from od_core import NoiseSource, OdError
-from od_core.noise import table as certified_law
-from od_core.noise import table as table_noise
-from od_core.noise.sources import backend_name, noise_named
-from od_core.noise.table import (
+from od_core.noise import table_sampler as certified_law
+from od_core.noise import table_sampler as table_noise
+from od_core.noise.backends import backend_name, noise_named
+from od_core.noise.table_sampler import (
     MAX_TABLE_VARIANCE,
     DiscreteGaussian,
     DiscreteLaplace,
