@@ -78,19 +78,27 @@ def test_the_total_of_a_zone_is_the_mean_of_the_tree_and_of_its_measurement(orde
         np.testing.assert_allclose(best.variance, 1 / (weights[0] + weights[1]))
 
 
-@pytest.mark.parametrize("order", ["destination", "origin"])
-@pytest.mark.parametrize("level", [1, 2])
-def test_outflow_inflow_and_trips_within_have_the_variances_of_linear_estimates(order, level):
-    release = released(order)
+NAMES = ("within", "begun", "outflow", "inflow")
+
+
+def of_areas(release: Release, level: int) -> np.ndarray:
+    """Return the estimates of each area of a level by their names, and last the inflow without the outflow."""
     areas = release.intervals.by_area(level)
-    for name in ("within", "begun", "outflow", "inflow"):
-        of = variances(release, lambda one, name=name: getattr(one.intervals.by_area(level), name).estimate)
-        np.testing.assert_allclose(getattr(areas, name).variance, of, rtol=1e-6)
-    both = variances(
-        release,
-        lambda one: one.intervals.by_area(level).inflow.estimate - one.intervals.by_area(level).outflow.estimate,
-    )
-    np.testing.assert_allclose(areas.inflow.variance + areas.outflow.variance - 2 * areas.exchange, both, rtol=1e-6)
+    each = [getattr(areas, name).estimate for name in NAMES]
+    return np.array([*each, areas.inflow.estimate - areas.outflow.estimate])
+
+
+@pytest.mark.parametrize("order", ["destination", "origin"])
+def test_outflow_inflow_and_trips_within_have_the_variances_of_linear_estimates(order):
+    release, levels = released(order), (1, 2)
+    of_levels = variances(release, lambda one: np.hstack([of_areas(one, level) for level in levels]))
+    sizes = [GEOGRAPHY.size(level) for level in levels]
+    for level, found in zip(levels, np.split(of_levels, np.cumsum(sizes)[:-1], axis=1), strict=True):
+        areas = release.intervals.by_area(level)
+        for name, of in zip(NAMES, found[:-1], strict=True):
+            np.testing.assert_allclose(getattr(areas, name).variance, of, rtol=1e-6)
+        both = areas.inflow.variance + areas.outflow.variance - 2 * areas.exchange
+        np.testing.assert_allclose(both, found[-1], rtol=1e-6)
 
 
 @pytest.mark.parametrize("order", ["destination", "origin"])
