@@ -1,8 +1,7 @@
-"""Compile kernels with Numba and cache the machine code of each in a folder named by a digest of what it follows from.
+"""Compile kernels with Numba and cache their machine code in a folder named by a digest of the sources.
 
-Numba identifies cached code by the source file of the function itself, not by the functions that it calls. After a
-change in a called function in another file, it would run the old code. So every state of a kernel has its own folder:
-of its source file, of the kernels that it calls, directly or not, and of the constants that these read.
+Numba identifies cached code by the source of the function itself, not by the sources of the functions that it calls.
+After a change in a called function, it would run the old code. So every state of the sources has its own cache folder.
 ``python -m od_core.warmup`` (which ``make install`` calls) compiles all kernels at once.
 """
 
@@ -13,19 +12,13 @@ import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache, update_wrapper
 from pathlib import Path
 from threading import Lock
-from types import CodeType, ModuleType
 from typing import Any
 
-import numpy as np
-
-_NAME = "od_core-kernels"
 _PREFIX = "od_core-"
-"""Beginning of the name of this folder, and of those of earlier versions."""
-
 _CREATION = Lock()
 """Held while Numba reads the cache folder from its settings, which all threads share."""
 
@@ -70,10 +63,8 @@ def _njit(function: Callable[..., Any]) -> Any:
     folder = cache_folder()
     if folder is None:
         return numba.njit(nogil=True)(function)
-    state = _state(function)
-    _USED.add(state)
     settings: Any = config  # numba sets its values from the environment on import
-    previous, settings.CACHE_DIR = settings.CACHE_DIR, str(folder / state)  # njit reads it now, for this function alone
+    previous, settings.CACHE_DIR = settings.CACHE_DIR, str(folder)  # njit reads it now, for this function alone
     try:
         return numba.njit(nogil=True, cache=True)(function)
     finally:
@@ -82,13 +73,13 @@ def _njit(function: Callable[..., Any]) -> Any:
 
 @cache
 def cache_folder() -> Path | None:
-    """Return the folder of all machine code, and create it if it is missing. Return None on failure.
+    """Return the cache folder for the current source files, and create it if it is missing. Return None on failure.
 
     The folder is in ``NUMBA_CACHE_DIR`` if that is set. Otherwise it is in the Python environment, or, if that is not
     writable, in the user's cache. A folder that other users may write to is not used, because its content is executed.
     """
     for place in _places():
-        folder = place / _NAME
+        folder = place / f"{_PREFIX}{_digest_of_sources()}"
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.access(folder, os.W_OK) and _is_ours(folder):
@@ -116,58 +107,20 @@ def _environment_cache() -> Path:
     return Path(sys.prefix) / "cache"
 
 
-def _state(function: Callable[..., Any]) -> str:
-    """Return a digest of all that the machine code of a function follows from, but for the versions of packages.
-
-    Numba itself compiles again for another version of Numba or another processor.
-    """
-    digest = hashlib.sha256(_content(function.__code__.co_filename))
-    known, waiting = [function], [function]
-    while waiting:
-        for part in _parts(waiting.pop()):
-            if not isinstance(part, Kernel):
-                digest.update(f"{part}\0".encode())
-            elif part._function not in known:
-                known.append(part._function)
-                waiting.append(part._function)
-    return digest.hexdigest()[:32]
-
-
-@cache
-def _content(path: str) -> bytes:
-    """Return the bytes of a source file; none if it is in an archive, where Numba keeps no code."""
-    file = Path(path)
-    return file.read_bytes() if file.is_file() else b""
-
-
-def _parts(function: Callable[..., Any]) -> Iterator[object]:
-    """Yield the kernels that a function names, and texts that state its code and the values of what else it names."""
-    nonlocals = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    named = {**function.__globals__, **{name: cell.cell_contents for name, cell in nonlocals}}
-    codes = [function.__code__]
-    for code in codes:
-        constants = [one for one in code.co_consts if one is not function.__doc__]
-        codes += [one for one in constants if isinstance(one, CodeType)]
-        yield (function.__qualname__, code.co_code, code.co_argcount, code.co_names, code.co_varnames)
-        yield [one for one in constants if not isinstance(one, CodeType)]
-        for name in (*code.co_names, *code.co_freevars):
-            value = named.get(name)
-            if isinstance(value, ModuleType):  # of which a function may name a kernel
-                yield from (one for one in map(vars(value).get, code.co_names) if isinstance(one, Kernel))
-            elif isinstance(value, np.ndarray):
-                yield (name, value.dtype.str, value.shape, value.tobytes())
-            elif isinstance(value, (bool, int, float, complex, str, bytes, tuple, np.generic, Kernel)):
-                yield value if isinstance(value, Kernel) else (name, value)
-
-
-_USED = set[str]()
-"""States of the kernels that this process has compiled or read."""
+def _digest_of_sources() -> str:
+    """Return a digest of all files that contain the name of this module, which are the files with kernels."""
+    digest = hashlib.sha256()
+    package = Path(__file__).parent
+    for source in sorted(package.rglob("*.py")):
+        text = source.read_bytes()
+        if b"od_core.kernels" in text:
+            digest.update(str(source.relative_to(package)).encode() + b"\0" + text + b"\0")
+    return digest.hexdigest()[:16]
 
 
 def remove_older() -> None:
-    """Remove the machine code that this process has not used, but only from this Python environment."""
+    """Remove the cache folders of older sources, but only from this Python environment."""
     folder = cache_folder()
     if folder is not None and folder.parent == _environment_cache():
-        used = {folder / state for state in _USED}
-        for older in {*folder.parent.glob(f"{_PREFIX}*"), *folder.iterdir()} - {folder, *used}:
+        for older in set(folder.parent.glob(f"{_PREFIX}*")) - {folder}:
             shutil.rmtree(older, ignore_errors=True)  # a process of older sources may still write into it

@@ -66,5 +66,5 @@ def rehearse() -> None:
 
 
 if __name__ == "__main__":
-    rehearse()
     remove_older()
+    rehearse()

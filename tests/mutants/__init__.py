@@ -85,10 +85,12 @@ class Copy:
         self._kernels.mkdir(mode=0o700, exist_ok=True)
         places = {"TMPDIR": folder / "tmp", "NUMBA_CACHE_DIR": self._kernels, "PYTHONPATH": self.root}
         self._environment = {name: str(place) for name, place in places.items()}
+        self.pytest("--version")  # makes the folder of machine code of the sources without a mutant
 
     def pytest(self, *arguments: str) -> tuple[int | None, str]:
         """Run tests in the copy; return how pytest ended, or None if it did not end, and what it printed."""
-        process = FORKED.Process(target=_run, args=(self.root, self._environment, arguments, self._said))
+        sound = min(self._kernels.iterdir(), key=lambda folder: folder.stat().st_ctime_ns, default=None)
+        process = FORKED.Process(target=_run, args=(self.root, self._environment, sound, arguments, self._said))
         process.start()
         process.join(LONGEST)
         if process.exitcode is None:
@@ -115,6 +117,8 @@ class Copy:
         finally:
             file.write_text(text, encoding="utf-8")
             os.utime(file, ns=(stated.st_atime_ns, stated.st_mtime_ns))  # compiled code of it is valid again
+            for other in sorted(self._kernels.iterdir(), key=lambda folder: folder.stat().st_ctime_ns)[1:]:
+                shutil.rmtree(other)
         took = time.perf_counter() - begun
         if state is None:
             return Outcome(mutant, "caught", "does not end", took)
@@ -125,12 +129,15 @@ class Copy:
         return Outcome(mutant, "survived" if state == 0 else f"pytest ended with {state}", "", took)
 
 
-def _run(root: Path, environment: dict[str, str], arguments: Sequence[str], said: Path) -> None:
+def _run(root: Path, environment: dict[str, str], sound: Path | None, arguments: Sequence[str], said: Path) -> None:
     """Run pytest in this process, which is a new one, with the modules of a copy, and end with its exit code.
 
     Args:
         root: the copy.
         environment: variables of the environment to set.
+        sound: machine code of the sources without a mutant. Most of it is valid with a mutant, too: Numba compiles what
+            is in the changed file again. Callers in other files keep the code without the mutant, so that a mutant may
+            survive because of it, but none is caught because of it.
         arguments: what to run.
         said: file for what pytest prints.
     """
@@ -153,6 +160,11 @@ def _run(root: Path, environment: dict[str, str], arguments: Sequence[str], said
         raise RuntimeError(
             "the copy is not what Python imports"
         )  # but the installed packages, which are the checkout's
+    from od_core.kernels import cache_folder
+
+    kernels = cache_folder()
+    if sound is not None and kernels is not None and not any(kernels.iterdir()):
+        shutil.copytree(sound, kernels, dirs_exist_ok=True)
     options = ("-q", "-p", "no:cacheprovider", "--assert=plain", "--tb=no", "-rfE")
     sys.exit(pytest.main([*options, *arguments]))
 

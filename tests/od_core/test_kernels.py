@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 import threading
@@ -23,7 +22,7 @@ def found():
     return compiled.cache_folder.__wrapped__()
 
 
-def test_the_folder_is_closed(cache):
+def test_the_folder_is_named_by_the_sources_and_closed(cache):
     folder = found()
     assert folder.parent == cache
     assert folder.name.startswith("od_core-")
@@ -49,80 +48,11 @@ def test_no_home_is_no_fault(monkeypatch):
     assert compiled._places() == [compiled._environment_cache()]
 
 
-CALLED = """
-from od_core.kernels import kernel
-
-STEP = 3
-
-@kernel
-def shifted(number):
-    return number + STEP
-
-@kernel
-def called(number):
-    '''Call another kernel of this file.'''
-    return shifted(number)
-"""
-CALLER = """
-import {called}
-from od_core.kernels import kernel
-from {called} import called
-
-@kernel
-def caller(number):
-    return {how}(number)
-"""
-
-
-@pytest.fixture
-def caller_in(tmp_path, monkeypatch):
-    """Import a kernel from a file in a folder that calls one in another file, as new processes would."""
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-
-    def caller(called=CALLED, how="called", more=""):
-        for name, text in (("files_called", called), ("files_caller", CALLER.format(called="files_called", how=how))):
-            (tmp_path / f"{name}.py").write_text(text + (more if name == "files_caller" else ""))
-            sys.modules.pop(name, None)
-        importlib.invalidate_caches()
-        compiled._content.cache_clear()
-        return importlib.import_module("files_caller").caller
-
-    yield caller
-    for name in ("files_called", "files_caller"):
-        sys.modules.pop(name, None)
-
-
-@pytest.mark.parametrize("how", ["called", "files_called.called"])
-def test_the_machine_code_of_a_kernel_is_that_of_what_it_calls_in_other_files(caller_in, cache, how, monkeypatch):
-    """Although neither its own file changes, nor its own code; Numba alone would take the old code."""
-    monkeypatch.setattr(compiled, "cache_folder", lambda: cache)
-    assert caller_in(how=how)(1) == 4
-    assert caller_in(CALLED.replace("STEP = 3", "STEP = 5"), how)(1) == 6
-    assert caller_in(CALLED.replace("number + STEP", "number - STEP"), how)(1) == -2
-
-
-def test_a_kernel_has_the_same_state_where_nothing_changes_that_it_follows_from(caller_in):
-    """Words and other functions of the files of what it calls; any change of its own file is another state."""
-    state = compiled._state(caller_in()._function)
-    others = "# A remark\n" + CALLED.replace("Call another kernel of this file.", "Shift a number.")
-    assert compiled._state(caller_in(f"{others}\ndef other():\n    return 1\n")._function) == state
-    assert compiled._state(caller_in(more="# A remark\n")._function) != state
-
-
-def test_machine_code_that_is_not_used_is_removed_from_the_environment_alone(tmp_path, monkeypatch, cache):
-    folder = tmp_path / "od_core-kernels"
-    monkeypatch.setattr(compiled, "cache_folder", lambda: folder)
-    monkeypatch.setattr(compiled, "_USED", {"used"})
-    names = {"od_core-0123456789abcdef", "od_core-kernels/used", "od_core-kernels/older", "another"}
-    for name in names:
-        (tmp_path / name).mkdir(parents=True)
-    compiled.remove_older()
-    assert {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")} == {"od_core-kernels", *names}
-    monkeypatch.setattr(compiled, "_environment_cache", lambda: tmp_path)
-    compiled.remove_older()
-    left = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
-    assert left == {"od_core-kernels", "od_core-kernels/used", "another"}
+def test_other_sources_are_another_folder(cache, monkeypatch):
+    """Any change in a file with kernels; the digest is of what those files hold."""
+    before = found()
+    monkeypatch.setattr(compiled, "_digest_of_sources", lambda: "0123456789abcdef")
+    assert found() != before
 
 
 def test_a_kernel_is_compiled_once_by_the_threads_that_call_it_first(cache, monkeypatch):
