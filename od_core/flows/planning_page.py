@@ -88,12 +88,6 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
             "a planning page gives a table the whole budget, so the number of uncounted trips would have none",
             next_step="leave out `uncounted` while you plan",
         )
-    if plan.area_totals is not None:
-        raise OdError(
-            "OD-AREA-TOTALS",
-            "a planning page gives the flow tree the whole budget, so area totals would have none",
-            next_step="leave out `area_totals` while you plan",
-        )
     choices, unit, delta, segments = _Choices(plan), plan.unit, plan.budget.delta, plan.segments
     return {
         "name": name,
@@ -239,6 +233,8 @@ class _Choices:
             fits, declared = False, replace(declared, shares=mechanism.default_shares)
             shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
         queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
+        area_totals = self.plan.area_totals if _zones_on_both_sides(tree) else None
+        queries += [(tree.depth, False)] * (0 if area_totals is None else len(area_totals.sides(tree)))
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
@@ -246,7 +242,7 @@ class _Choices:
             for budget in self.budgets:
                 if is_exact or budget is self.plan.budget:
                     shared = replace(budget, shares=declared.shares)
-                    steps = planned_steps(tree, neighbours, mechanism, shared, segments)
+                    steps = planned_steps(tree, neighbours, mechanism, shared, segments, area_totals)
                     losses.append(Spent(tuple(step.rho for step in steps), budget.delta, cells))
                 else:
                     losses.append(None)
@@ -255,7 +251,13 @@ class _Choices:
             ]
             rho = [[float(loss.rho), text_above(loss.rho)] for loss in losses if loss] if is_exact else None
         listed = [[level, float(share)] for level, share in shares.items()]
-        return {"shares": listed, "fits": fits, "rho": rho, "promise": promise}
+        of_tree = 1 - (Fraction(0) if area_totals is None else area_totals.share)
+        return {"shares": listed, "ofTree": float(of_tree), "fits": fits, "rho": rho, "promise": promise}
+
+
+def _zones_on_both_sides(tree: FlowTree) -> bool:
+    """Return whether both sides have more than one zone, so that area totals are not nodes of the tree."""
+    return min(len(tree.origin.zones), len(tree.destination.zones)) > 1
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:

@@ -87,6 +87,8 @@ class Case:
         options = {"acceptance": NO_FAULTS} | self.options
         if not segments:
             options = {name: value for name, value in options.items() if not name.startswith("segment")}
+        if min(side[side.columns[kept[-1] - 1]].nunique() for side in self.sides) == 1:
+            options.pop("area_totals", None)  # the flow tree measures the totals of an only zone
         other = None if self.destinations is None else self._geography(self.destinations, kept)
         sides = {"destination_geography": other}
         return plan_release(self._geography(self.origins, kept), unit=unit, budget=budget, **sides, **options)
@@ -219,6 +221,8 @@ CASES = {
             epsilon=2, delta="1e-8", conversion="bun_steinke", shares=["1/4"] * 2 + ["1/8"] * 3 + ["1/16"] * 2
         ),
     ),
+    "area totals": Case(UNEVEN, OTHER, options={"area_totals": "1/7", "segments": MODES}),
+    "area totals, exactly": Case(UNEVEN, options={"area_totals": "1/10", "tree": "origin"}),
     "lost records": Case(FOUR, options={"acceptance": Acceptance()}, budget=Budget(epsilon=20, delta="1e-3")),
     "deep": Case(DEEP, budget=Budget(epsilon=5, delta="1e-8", shares=["geometric", "6/5"], conversion="tight")),
     "a year": Case(

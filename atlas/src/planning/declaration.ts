@@ -24,6 +24,9 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
         : "The declared shares are for other levels, so they are left out, and the mechanism shares the budget.",
     );
   }
+  if (rule.ofTree < 1) {
+    notes.push(`Area totals have ${Math.round(1000 * (1 - rule.ofTree)) / 10} % of the budget, and the levels the rest.`);
+  }
   const isYear = unit.kind === "user_year";
   if (unit.trips === null && !isYear) lines.push(`max_trips: ${setting.trips}`);
   if (setting.set > 0) {

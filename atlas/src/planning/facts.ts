@@ -34,10 +34,12 @@ export interface UnitFacts {
   publishesTotal: [boolean, boolean];
 }
 
-/** What the declared shares give: the shares of the levels; rho by budget if it depends on the shares; and by budget,
- * where the exact privacy loss is computed, epsilon and the largest chance of a right guess. */
+/** What the declared shares give: the shares of the levels, and the part of the budget that area totals leave to them;
+ * rho by budget if it depends on the shares; and by budget, where the exact privacy loss is computed, epsilon and the
+ * largest chance of a right guess. */
 export interface Rule {
   shares: [level: number, share: number][];
+  ofTree: number;
   fits: boolean;
   rho: Rho[] | null;
   promise: ([epsilon: number, guess: number] | null)[] | null;

@@ -96,7 +96,7 @@ export function plan(facts: Facts, setting: Setting): Planned {
   const publishesTotal = invariant && facts.mechanism.measures === "every_level";
   const keepsAll = set.keepsAll[Number(setting.segments)];
   const shares = sharesOf(facts, setting);
-  const noise = variancesOf(facts, setting, shares, rho[0]);
+  const noise = variancesOf(facts, setting, shares, rho[0] * rule.ofTree);
   const totals = totalAccuracy(facts, tree, noise.totals, keepsAll, publishesTotal);
   const breakdowns = noise.breakdowns.map(({ name, categories, variances }) => ({
     name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations, pairwise
 
@@ -13,6 +14,7 @@ import pytest
 from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_release
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
+from od_core.privacy.accounting import float_above
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.publication.certify import change_of
 from tests.od_core.publication.reports import EVIL
@@ -112,8 +114,22 @@ def test_a_budget_that_is_shared_with_another_number_is_refused():
     unit = PrivacyUnit("user_year", column="person", max_trips=3, max_trips_year=9, id_pattern="[a-z]+")
     with pytest.raises(OdError, match="OD-UNCOUNTED: a planning page gives a table the whole budget"):
         planning_page(planned(unit=unit, uncounted=Uncounted("0.01", 50)), "trips")
-    with pytest.raises(OdError, match="OD-AREA-TOTALS: a planning page gives the flow tree the whole budget"):
-        planning_page(planned(area_totals="1/10"), "trips")
+
+
+def test_the_promise_includes_area_totals_which_leave_the_rest_to_the_levels():
+    """As the plan of each relation states it; a level of a single area has no totals of its own."""
+    plan = planned(area_totals="1/10", geography=Geography.from_frame(ZONES.assign(region="a"), list(ZONES)))
+    facts = planning_facts(plan, "flows")
+    for number, relation in enumerate(("bounded", "unbounded")):
+        [rule] = facts["rules"][0][number]
+        own = replace(plan, unit=PrivacyUnit("trip", relation)).spent
+        assert rule["ofTree"] == 0.9
+        assert rule["promise"][facts["declared"]["budget"]][0] == float_above(own.epsilon)
+        assert rule["rho"][facts["declared"]["budget"]][0] == float(own.rho)
+    by_levels = {
+        tuple(one["kept"]): rules[0][0]["ofTree"] for one, rules in zip(facts["sets"], facts["rules"], strict=True)
+    }
+    assert by_levels == {kept: 1.0 if kept == (1,) else 0.9 for kept in by_levels}
 
 
 def test_names_cannot_end_the_data_of_the_page():
