@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,8 @@ class Copy:
         finally:
             file.write_text(text, encoding="utf-8")
             os.utime(file, ns=(stated.st_atime_ns, stated.st_mtime_ns))  # compiled code of it is valid again
+            bytecode = Path(cache_from_source(str(file)))  # would serve the next mutant of this second and size
+            bytecode.unlink(missing_ok=True)
             for other in sorted(self._kernels.iterdir(), key=lambda folder: folder.stat().st_ctime_ns)[1:]:
                 shutil.rmtree(other)
         took = time.perf_counter() - begun
