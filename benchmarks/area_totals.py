@@ -25,7 +25,7 @@ from benchmarks.measuring import machine, printed, steps
 from benchmarks.tables import write_csv
 from od_core import Release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.evaluation.metrics import area_total_errors, leaves_of, level_errors, sums_by_level
+from od_core.evaluation.metrics import area_total_errors, leaves_of, level_errors, sums_by_level, zone_totals
 from od_core.flows.indicators import indicators
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import Nodes
@@ -49,7 +49,8 @@ COVERED = 5
 def errors(data: KnownFlows, truth: Nodes, leaves: Nodes) -> dict[str, float]:
     """Return the errors of one released table."""
     tree, found = data.truth.tree, dict[str, float]()
-    for side, row in zip(("from", "to"), area_total_errors(tree, truth, leaves), strict=True):
+    rows = area_total_errors(zone_totals(tree, truth), zone_totals(tree, leaves))
+    for side, row in zip(("from", "to"), rows, strict=True):
         found[f"error_{side}"], found[f"bias_{side}_percent"] = row["root_mean_square_error"], 100 * row["largest_bias"]
     pairs = zip(data.truth.levels, sums_by_level(tree, leaves), strict=True)
     levels = [level_errors(*pair, tree.cells(level)) for level, pair in enumerate(pairs)]

@@ -48,7 +48,7 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import FlowSeries, Trips
+from od_assets.series.flows import FlowSeries, Sides, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
@@ -617,7 +617,8 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
         validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
-        if _area_totals_pay(release, validated):
+        geography = validated.read_geography()
+        if _area_totals_pay(release, geography):
             validated = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
@@ -634,7 +635,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         for path in warehouse:
             _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
         series = declaration(name)
-        geography, period = series.read_geography(), planned_period(series, None)
+        period = planned_period(series, None)
         usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])
         if data_set["cap"] == _NOTHING_YET:
             data_set["cap"] = usual_cap | ({"reason": answers["reason"]} if answers["reason"] else {})
@@ -650,11 +651,10 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     return [release_file, data_set_file, *warehouse], geography.area_counts
 
 
-def _area_totals_pay(declared: Fields, series: FlowSeries) -> bool:
+def _area_totals_pay(declared: Fields, sides: Sides) -> bool:
     """Return whether a release that says nothing of area totals, mechanism or bands should measure the totals."""
     if not {"area_totals", "mechanism", "mechanism_options", "bands"}.isdisjoint(declared):
         return False
-    sides = series.read_geography()
     return all(len(areas.zones) >= _MANY_ZONES for areas in (sides.origin, sides.destination))
 
 

@@ -23,7 +23,7 @@ import pandas as pd
 
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
-from od_core.evaluation.metrics import area_total_errors, bound_of, leaves_of
+from od_core.evaluation.metrics import area_total_errors, bound_of, leaves_of, zone_totals
 from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
 from od_core.flows.mechanisms import Mechanism
@@ -241,7 +241,7 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
     start = time.perf_counter()
     release = run_plan(plan, data.trips, noise, MemoryMeasurements())
     seconds = time.perf_counter() - start
-    totals = area_total_errors(plan.tree, leaves_of(plan.tree, data.trips), release.leaves)
+    true, own = (zone_totals(plan.tree, leaves) for leaves in (leaves_of(plan.tree, data.trips), release.leaves))
     return {
         "mechanism": plan.mechanism.name,
         "rho": None if plan.has_threshold else str(plan.spent.rho),
@@ -249,7 +249,7 @@ def released(plan: ReleasePlan, data: KnownFlows) -> dict[str, Any]:
         "threads": threads(),
         "seconds": seconds,
         "peak_memory_gigabytes": peak_memory_gigabytes() if resets else None,
-        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in totals},
+        **{f"largest_bias_{row['side']}": row["largest_bias"] for row in area_total_errors(true, own)},
         "levels": data.truth.errors(release.leaves),
     }
 

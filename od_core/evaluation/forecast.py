@@ -32,7 +32,7 @@ from od_core.evaluation.metrics import (
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import Segments
-from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import BACKENDS, noise_named
@@ -92,18 +92,20 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
         raise OdError("OD-FORECAST-RUNS", "a forecast needs at least one run", next_step="request at least one run")
     tree, trips = plan.tree, on_plan(table, plan)
     truths = {name: Truth.of_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))}
-    true_leaves, (origin, destination) = leaves_of(tree, trips), (tree.origin, tree.destination)
+    true_totals, origin, destination = zone_totals(tree, leaves_of(tree, trips)), tree.origin, tree.destination
     totals = [(origin.levels[-1], destination.level_names[0]), (origin.level_names[0], destination.levels[-1])]
-    names, margins, biases = [*tree.level_names, *totals], _margins(tree, true_leaves), []
+    names, biases = [*tree.level_names, *totals], []
     sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulated_releases(plan, trips, runs, 0):
         for name, true in truths.items():
             released = sums_by_level(tree, release.leaves, release.segments.get(name))
             for level, pair in enumerate(zip(true.levels, released, strict=True)):
                 sums[name][level] += _sums(*pair, tree.cells(level) * true.categories)
-        for level, pair in enumerate(zip(margins, _margins(tree, release.leaves), strict=True), tree.depth + 1):
-            sums[TOTALS][level] += _sums(*pair, len(pair[0][0]))
-        biases.append([row["largest_bias"] for row in area_total_errors(tree, true_leaves, release.leaves)])
+        own_totals = zone_totals(tree, release.leaves)
+        for level, side in enumerate(true_totals, tree.depth + 1):
+            zones = np.arange(len(true_totals[side]))
+            sums[TOTALS][level] += _sums((zones, true_totals[side]), (zones, own_totals[side]), len(zones))
+        biases.append([row["largest_bias"] for row in area_total_errors(true_totals, own_totals)])
     errors = [
         _errors(own[level] / runs).assign(
             level=level, origin_level=origin_level, destination_level=destination_level, breakdown=name
@@ -116,11 +118,6 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     found.loc[of_totals, "largest_bias"] = np.mean(biases, axis=0)
     columns = [*COLUMNS[:3], *(["breakdown"] if plan.breakdowns else []), *COLUMNS[3:]]
     return found[columns]
-
-
-def _margins(tree: FlowTree, leaves: Nodes) -> list[Level]:
-    """Return the trips from each zone, and those to each zone, as two levels that list all zones."""
-    return [(np.arange(len(trips)), trips) for trips in zone_totals(tree, leaves).values()]
 
 
 def draw_forecast(errors: pd.DataFrame, path: Path) -> None:

@@ -307,22 +307,21 @@ def evaluate_area_totals(
     """
     tree = release.plan.tree
     counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip)
-    return pd.DataFrame(area_total_errors(tree, leaves_of(tree, counts), release.leaves))
+    true = zone_totals(tree, leaves_of(tree, counts))
+    return pd.DataFrame(area_total_errors(true, zone_totals(tree, release.leaves)))
 
 
 LARGEST = 20
 """Number of the largest zones whose bias is measured."""
 
 
-def area_total_errors(tree: FlowTree, true: Nodes, released: Nodes) -> list[dict[str, Any]]:
-    """Return the errors of the totals of zones in a released table: a row for each side, as a dictionary."""
+def area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integers]) -> list[dict[str, Any]]:
+    """Return the errors of released totals of zones, given both as :func:`zone_totals`: a row for each side."""
     rows = []
-    for (side, totals), found in zip(
-        zone_totals(tree, true).items(), zone_totals(tree, released).values(), strict=True
-    ):
+    for side, totals in true.items():
         largest = np.argsort(-totals, kind="stable")[: min(LARGEST, np.count_nonzero(totals))]
-        bias = float(np.mean(found[largest] / totals[largest] - 1)) if len(largest) else 0.0
-        error = math.sqrt(np.mean((found - totals) ** 2.0))
+        bias = float(np.mean(released[side][largest] / totals[largest] - 1)) if len(largest) else 0.0
+        error = math.sqrt(np.mean((released[side] - totals) ** 2.0))
         rows.append({"side": side, "root_mean_square_error": error, "largest_bias": bias})
     return rows
 

@@ -116,7 +116,7 @@ def _of_level(
         with_bounds |= {name: numbers, f"{name}_lower": ends[0], f"{name}_upper": ends[1]}
     for side, (name, sums) in enumerate((("outflow", areas.outflow), ("inflow", areas.inflow))):
         unbiased = np.rint(sums.estimate).astype(np.int64)
-        is_measured = all(side in fit.area_totals for fit in flows.intervals.fits)
+        is_measured = flows.intervals.measured_totals(side)
         likely = np.full(len(unbiased), "") if is_measured else _likely(columns[name], unbiased, sums)
         with_bounds |= {f"{name}_unbiased": unbiased, f"{name}_likely": likely}
     return with_bounds

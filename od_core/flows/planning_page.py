@@ -233,8 +233,10 @@ class _Choices:
             fits, declared = False, replace(declared, shares=mechanism.default_shares)
             shares = level_shares(tree, neighbours, mechanism, declared, segments=segments is not None)
         queries = [(level, by is not None) for level, by, _ in level_queries(shares, neighbours, segments)]
-        area_totals = self.plan.area_totals if _zones_on_both_sides(tree) else None
-        queries += [(tree.depth, False)] * (0 if area_totals is None else len(area_totals.sides(tree)))
+        area_totals = self.plan.area_totals
+        sides = () if area_totals is None else area_totals.sides(tree)
+        area_totals = area_totals if sides else None  # the tree of some levels may measure all totals itself
+        queries += [(tree.depth, False)] * len(sides)
         cells, rho, promise = shifted_cells(neighbours, queries), None, None
         if cells is not None and privacy_loss.is_defined(declared.delta):
             is_exact = declared.conversion_for(mechanism.default_conversion, ()) == "exact"
@@ -253,11 +255,6 @@ class _Choices:
         listed = [[level, float(share)] for level, share in shares.items()]
         of_tree = 1 - (Fraction(0) if area_totals is None else area_totals.share)
         return {"shares": listed, "ofTree": float(of_tree), "fits": fits, "rho": rho, "promise": promise}
-
-
-def _zones_on_both_sides(tree: FlowTree) -> bool:
-    """Return whether both sides have more than one zone, so that area totals are not nodes of the tree."""
-    return min(len(tree.origin.zones), len(tree.destination.zones)) > 1
 
 
 def kept_levels(depth: int) -> list[tuple[int, ...]]:

@@ -131,18 +131,13 @@ class AreaTotals:
             raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
 
     def sides(self, tree: FlowTree) -> tuple[int, ...]:
-        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations.
-
-        Raises OdError if there are none.
-        """
+        """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
         sides = []
         for side, (geography, other) in enumerate(((tree.origin, tree.destination), (tree.destination, tree.origin))):
             coarsest = min(pair[1 - side] for pair in pairs if pair[side] == geography.depth)
             if geography.size(geography.depth) > 1 and other.size(coarsest) > 1:
                 sides.append(side)
-        if not sides:
-            raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
         return tuple(sides)
 
 
@@ -320,6 +315,8 @@ def planned_steps(
     queries = level_queries(of_levels, neighbours, segments)
     total = sum(share for *_, share in queries)
     sides, of_areas = ((), Fraction(0)) if area_totals is None else (area_totals.sides(tree), area_totals.share)
+    if area_totals is not None and not sides:
+        raise _no_area_totals("the flow tree measures the trips from and to each zone itself")
     shares = tuple((1 - of_areas) * share / total for *_, share in queries)
     shares += tuple(of_areas / len(sides) for _ in sides)
     counted = [(level, breakdown is not None) for level, breakdown, _ in queries] + [(tree.depth, False)] * len(sides)

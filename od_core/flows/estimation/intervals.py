@@ -154,6 +154,10 @@ class Intervals:
         """Whether no node of any release was dropped, so that all estimates are consistent with each other."""
         return all(fit.nothing_dropped for fit in self.fits)
 
+    def measured_totals(self, side: int) -> bool:
+        """Return whether every release measured the totals of the zones of a side: 0 for origins."""
+        return all(side in fit.area_totals for fit in self.fits)
+
     def of_zeros(self, origin_level: int, destination_level: int, origin: Numbers, destination: Numbers) -> int:
         """Return the largest upper bound of all cells of a pair of levels but the given ones, which have trips."""
         levels, width = (origin_level, destination_level), self._tree.destination.size(destination_level)

@@ -84,7 +84,7 @@ def atlas_data(tables: FlowTables, certificate: Certificate, title: str) -> byte
         "order": tree.order,
         "origin": _geography(tree.origin, depth, columns),
         "destination": None if len(tables.geographies) == 1 else _geography(tree.destination, depth, columns),
-        "measured": [all(side in fit.area_totals for fit in fits) for side in (0, 1)],
+        "measured": [not fits or tables.release.intervals.measured_totals(side) for side in (0, 1)],
         "fits": [_fit(fit, 2 * depth, columns) for fit in fits],
         "leaves": _flows_at(tables, depth, columns),
         # Distances are those between zones, so that a page without zones has none.

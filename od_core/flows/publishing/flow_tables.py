@@ -176,7 +176,7 @@ class FlowTables:
         """Indicators of all areas, computed once; see :func:`od_core.flows.indicators.indicators`."""
         return indicators(self.release, interval=self.interval)
 
-    @property
+    @cached_property
     def indicators(self) -> pa.Table:
         """The indicators with the columns that the bundle has."""
         return _arrow(self.indicator_rows[[column.name for column in self.defined("indicators").columns]])

@@ -200,7 +200,9 @@ def _areas(tables: FlowTables) -> list[dict[str, Any]]:
         rows["share"] = rows["self_containment"].astype(object).where(rows["self_containment"].notna(), None)
         largest = rows.nlargest(_MOST_AREAS, "outflow").sort_index() if len(rows) > _MOST_AREAS else rows
         few, name = len(largest) < len(rows), geography.level_names[level]
-        shown.append({"name": name, "rows": largest.to_dict("records"), "most": _MOST_AREAS if few else None})
+        is_marked = bool((largest.filter(like="_likely") != "").to_numpy().any())
+        most = _MOST_AREAS if few else None
+        shown.append({"name": name, "rows": largest.to_dict("records"), "most": most, "is_marked": is_marked})
     return shown
 
 
