@@ -481,7 +481,7 @@ class ReleasePlan(Plan):
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             **self.unit.year_facts(),
-            **({} if cap is None else {"max_trips_pair": cap, "node_sizes": [*map(list, self.neighbours.nodes)]}),
+            **({} if cap is None else {"max_trips_pair": cap}),
             "user_column": self.unit.column,
             "tree": self.tree.order,
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),

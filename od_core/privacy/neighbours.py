@@ -8,7 +8,7 @@ plan, the sensitivities, the certificate and the tests use it. ``docs/explanatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
@@ -29,11 +29,11 @@ def sensitivity_squared(unit: PrivacyUnit) -> int:
     return unit.differing_units * unit.contribution_bound**2
 
 
-NodeSizes = Sequence[tuple[int, int]]
+NodeSizes = tuple[tuple[int, int], ...]
 """Numbers of leaf pairs below nodes of a level, the largest first, each with how many nodes have it."""
 
 
-def largest_squares(max_trips: int, max_trips_pair: int, nodes: NodeSizes) -> int:
+def largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
     """Return the largest sum of squares of the counts of one user at a level, under a pair cap.
 
     A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
@@ -55,7 +55,7 @@ def largest_squares(max_trips: int, max_trips_pair: int, nodes: NodeSizes) -> in
     return squares
 
 
-def nodes_that_hold(max_trips: int, max_trips_pair: int, nodes: NodeSizes) -> NodeSizes:
+def nodes_that_hold(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
     """Return the first sizes of nodes that hold all m trips of a user under a pair cap; see :func:`largest_squares`."""
     held, needed = 0, list[tuple[int, int]]()
     for pairs, number in nodes:
@@ -231,8 +231,12 @@ class Neighbours:
             return 0
         squares = self.unit.contribution_bound**2
         if cap is not None:
-            squares = largest_squares(self.unit.contribution_bound, cap, self.nodes[level])
+            squares = largest_squares(self.unit.contribution_bound, cap, self.sizes_at(level))
         return squares if is_root else self.unit.differing_units * squares
+
+    def sizes_at(self, level: int) -> NodeSizes:
+        """Return the sizes of the nodes of a level; none without a pair cap."""
+        return () if self.unit.max_trips_pair is None else self.nodes[level]
 
     def shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the largest number of cells of a level that differ between neighbours, if each differs by one.

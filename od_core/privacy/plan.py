@@ -23,7 +23,8 @@ from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.accounting import Number, exact_fraction, promise_text
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
-from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.domain import Costs, costs_of, equal_periods, largest_rho_by_trips
+from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
 from od_core.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ class Step(ABC):
 
     @property
     @abstractmethod
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """Sensitivity, and variance or scales of the noise, as JSON-ready public facts; fractions are exact text."""
 
-    def facts(self) -> dict[str, int | str]:
+    def facts(self) -> dict[str, Any]:
         """Return the step as JSON-ready public facts; fractions are exact text."""
         return {"level": self.level, **self.noise_facts, **self.charge.facts()}
 
@@ -82,6 +83,7 @@ class GaussianStep(Step):
         level: level of the flow tree; 0 is the root.
         sensitivity_squared: the squared L2 sensitivity of the whole query.
         variance: variance of the noise, exact.
+        node_sizes: under a pair cap, sizes of the nodes of the level, from which the sensitivity follows.
 
     Raises:
         OdError: The variance is not above 0, or the noise is too wide for 64 bits.
@@ -89,6 +91,7 @@ class GaussianStep(Step):
 
     sensitivity_squared: int
     variance: Fraction
+    node_sizes: NodeSizes = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if self.variance <= 0:
@@ -114,9 +117,10 @@ class GaussianStep(Step):
         return self.variance
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
-        """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
-        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
+    def noise_facts(self) -> dict[str, Any]:
+        """Squared L2 sensitivity, noise variance and node sizes, ready for JSON; the variance is exact text."""
+        sizes = {"node_sizes": [[*each] for each in self.node_sizes]} if self.node_sizes else {}
+        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance), **sizes}
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class LaplaceStep(Step):
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """Sensitivity and exact scales of the noise by name, ready for JSON."""
         scales = {f"scale_of_{name}" if name else "scale": str(scale) for name, scale in self.scales}
         return {"sensitivity": self.sensitivity, **scales}
@@ -235,6 +239,19 @@ class Plan(ABC):
             delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
+
+    def costs(self, spent: Spent) -> Costs:
+        """Return what a release costs a user by the number of counted trips; empty without a pair cap."""
+        m, c = self.unit.bounds
+        return () if c is None else costs_of((step.noise_facts for step in self.charged_steps), spent.levels, m, c)
+
+    def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
+        """Return the rho of a year of releases under unit ``user_year`` that spend ``spent`` in each of its periods."""
+        if self.unit.max_trips_pair is None:
+            limited = equal_periods(self.unit, periods) * (spent.rho - spent.every_period)
+        else:
+            limited = largest_rho_by_trips([self.costs(spent)] * periods, self.unit.max_trips_year or 0)
+        return limited + periods * spent.every_period
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -447,7 +464,7 @@ class UncountedStep(GaussianStep):
         return self.own_number
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """The facts of a Gaussian step, with the sensitivity K."""
         return {"max_uncounted": self.max_trips, **super().noise_facts}
 

@@ -35,13 +35,13 @@ class PrivacyUnit:
         id_pattern: regular expression (RE2) that a whole user id must match, for unit ``user_year``. A record with
             another id is faulty. So an id that is written differently in another period is noticed.
         max_trips_pair: the pair cap c, the largest number of a user's records between the same two zones that a release
-            counts, for units ``user`` and ``user_period``; None, also if m is given, if only m bounds them.
+            counts, for the user units; None, also if m is given, if only m bounds them.
 
     Raises:
         OdError: the kind or the relation is unknown; m is below 1; a user unit lacks its column or m, or has W; unit
             ``trip`` has a column or m above 1; W is not from 1 to 2^20; unit ``user_year`` lacks a whole number M of
             at least m or a valid pattern, or another unit has one of these; or c is not a whole number from 1 to m, or
-            given for unit ``trip`` or ``user_year``.
+            given for unit ``trip``.
     """
 
     kind: UnitKind
@@ -84,8 +84,8 @@ class PrivacyUnit:
             raise _fault(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
     def _check_pair_cap(self) -> None:
-        if self.kind not in ("user", "user_period"):
-            raise _fault(f"unit {self.kind!r} does not take max_trips_pair; use unit 'user' or 'user_period'")
+        if self.kind == "trip":
+            raise _fault("unit 'trip' does not take max_trips_pair; use unit 'user'")
         most = self.max_trips
         if not _is_count(most, least=1) or not _is_count(self.max_trips_pair, least=1) or self.max_trips_pair > most:
             message = f"max_trips_pair must be a whole number from 1 to max_trips, {most}"

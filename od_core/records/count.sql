@@ -87,15 +87,24 @@ LEFT JOIN (SELECT person AS limited, allowed FROM users WHERE allowed < {{ m }})
    number of trips to count), counted (the number of trips to count) and trips (the number of valid trips). Reads the
    relation `allowances`, the table of the same name; any user who is not in it is allowed `others`. #}
 {% macro users(query, others) %}
+{% set c = query.unit.max_trips_pair %}
 SELECT person, hashed.user_high, hashed.user_low, coalesce(allowances.allowed, {{ others }}) AS allowed,
-    CAST(least(trips, coalesce(allowances.allowed, {{ others }})) AS INTEGER) AS counted, CAST(trips AS BIGINT) AS trips
+    CAST(least({{ "trips" if c is none else "of_pairs" }}, coalesce(allowances.allowed, {{ others }})) AS INTEGER) AS counted, CAST(trips AS BIGINT) AS trips
 FROM (
-    SELECT person, trips,
+    SELECT person, trips, {{ "of_pairs," if c is not none }}
         CAST(conv(substr(hash, 1, 15), 16, 10) AS BIGINT) AS user_high,
         CAST(conv(substr(hash, 16, 15), 16, 10) AS BIGINT) AS user_low
     FROM (
-        SELECT person, trips, {{ hmac("'user ' || hex(person)") }} AS hash
-        FROM (SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person) AS counts
+        SELECT counts.*, {{ hmac("'user ' || hex(person)") }} AS hash
+        FROM (
+            {% if c is none %}
+            SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person
+            {% else %}
+            SELECT person, sum(trips) AS trips, sum(least(trips, {{ c }})) AS of_pairs FROM (
+                SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person, rank
+            ) AS pairs GROUP BY person
+            {% endif %}
+        ) AS counts
         CROSS JOIN secret
     ) AS keyed
 ) AS hashed

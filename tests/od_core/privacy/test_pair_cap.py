@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import combinations_with_replacement, product
 
+import numpy as np
 import pytest
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
+from od_core.privacy.domain import costs_of, largest_rho, largest_rho_by_trips
 from od_core.privacy.neighbours import largest_squares, nodes_that_hold
+from tests.od_core.published.test_verify_spending import verify_spending
 from tests.od_core.strategies import TREES, geography_of
 
 ZONES = [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")]
@@ -96,10 +100,70 @@ def test_a_cap_is_a_whole_number_from_one_to_max_trips(cap):
         capped(4, cap)
 
 
-@pytest.mark.parametrize("unit", [PrivacyUnit("trip"), PrivacyUnit("user_year", "bounded", "p", 2, None, 4, ".+")])
-def test_units_without_a_cap_refuse_one(unit):
+def test_a_unit_of_trips_refuses_a_cap():
     with pytest.raises(OdError, match=r"OD-UNIT-OPTIONS.*max_trips_pair"):
-        replace(unit, max_trips_pair=1)
+        replace(PrivacyUnit("trip"), max_trips_pair=1)
+
+
+@dataclass(frozen=True)
+class Period:
+    """A period whose releases have these levels: the rho of each at m trips, and the sizes of its nodes."""
+
+    levels: list[tuple[Fraction, list[tuple[int, int]]]]
+
+    def cost(self, trips: int, m: int, c: int) -> Fraction:
+        """What a user with so many counted trips costs at most, level by level."""
+        pairs = [[size for size, number in nodes for _ in range(number)] for _, nodes in self.levels]
+        squares = [(enumerated(trips, c, each), enumerated(m, c, each)) for each in pairs]
+        return sum((rho * Fraction(*of) for (rho, _), of in zip(self.levels, squares, strict=True)), Fraction(0))
+
+    def costs(self, m: int, c: int) -> list[Fraction]:
+        facts = [{"node_sizes": [list(node) for node in nodes]} for _, nodes in self.levels]
+        return costs_of(facts, [rho for rho, _ in self.levels], m, c)
+
+
+SHAPES = [[(9, 1)], [(1, 4)], [(2, 1), (1, 2)], [(3, 1), (1, 1)]]
+YEARS = [
+    (
+        m,
+        c,
+        most,
+        [Period([(Fraction(k + t + 1), SHAPES[(k + t) % 4]) for k in range(1 + t % 3)]) for t in range(periods)],
+    )
+    for m, c in ((2, 1), (3, 1), (3, 2), (4, 3))
+    for periods in (1, 2, 3)
+    for most in range(m, 3 * m)
+]
+
+
+@pytest.mark.parametrize(("m", "c", "most", "periods"), YEARS)
+def test_no_user_of_a_year_costs_more_than_is_stated(m, c, most, periods):
+    """By all numbers of trips in all periods; and what one period costs is what its own trips cost."""
+    stated = [period.costs(m, c) for period in periods]
+    assert stated == [[period.cost(k, m, c) for k in range(1, m + 1)] for period in periods]
+    chosen = (each for each in product(range(m + 1), repeat=len(periods)) if sum(each) <= most)
+    worst = max(sum((costs[k - 1] for costs, k in zip(stated, each, strict=True) if k), Fraction(0)) for each in chosen)
+    bound = largest_rho_by_trips(stated, most)
+    assert worst <= bound
+    assert bound <= sum(costs[-1] for costs in stated)
+    if most >= m * len(periods):
+        assert worst == bound == sum(costs[-1] for costs in stated)
+
+
+def test_m_trips_in_the_costliest_periods_are_not_the_worst():
+    """With two trips of a pair, and four in a year: twice two cost 4 + 4, and three and one only 5 + 1."""
+    leaves = [Period([(Fraction(5), [(1, 4)])]).costs(3, 2) for _ in range(2)]
+    assert leaves == [[1, 4, 5]] * 2
+    assert largest_rho([costs[-1] for costs in leaves], 3, 4) < 8 == largest_rho_by_trips(leaves, 4)
+
+
+def test_the_second_verifier_adds_up_a_year_in_the_same_way():
+    generator = np.random.default_rng(5)
+    for _ in range(50):
+        m = int(generator.integers(1, 7))
+        years = [np.cumsum(generator.integers(0, 9, m)).tolist() for _ in range(generator.integers(1, 5))]
+        costs, most = [[Fraction(one, 7) for one in each] for each in years], int(generator.integers(m, 4 * m + 1))
+        assert verify_spending.most_of_year(costs, most) == largest_rho_by_trips(costs, most)
 
 
 def test_a_mechanism_with_a_threshold_refuses_a_cap():

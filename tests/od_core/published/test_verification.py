@@ -265,14 +265,15 @@ def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path,
     schema = json.loads((release.bundle / "certificate.schema.json").read_text(encoding="utf-8"))
     Draft202012Validator(schema).validate(stated)
     assert stated["plan"]["max_trips_pair"] == 1
-    assert stated["plan"]["node_sizes"][:2] == [[[25, 1]], [[15, 1]]]
+    sizes = {step["level"]: step["node_sizes"] for step in stated["plan"]["steps"]}
+    assert sizes == {0: [[25, 1]], 1: [[15, 1]], 2: [[9, 1]], 3: [[3, 1]], 4: [[1, 3]]}
     for sentence in ("contribution", "protected"):
         assert "at most 1 between the same two zones" in stated["guarantee"][sentence]
     for place in (release.bundle, release.database):
         opened = open_release(place)
         assert opened.plan.unit == unit
         assert opened.spent == opened.plan.spent
-    in_certificate(lambda facts: facts["plan"]["node_sizes"].__setitem__(1, [[1, 9]]))(release)
+    in_certificate(lambda facts: facts["plan"]["steps"][1].update(node_sizes=[[1, 9]]))(release)
     assert set(faults(release)) >= {"bundle"}
 
 

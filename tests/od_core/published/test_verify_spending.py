@@ -292,7 +292,9 @@ def users_of_one_trip(entries: list[Row], certificates: dict[str, Any]) -> None:
 
 def a_cap_of_the_leaves_at_every_level(entries: list[Row], certificates: dict[str, Any]) -> None:
     for row in charges(entries, "people/2001-06/r1"):
-        row["content"]["plan"]["node_sizes"] = [[[1, 4]] for _ in row["content"]["plan"]["node_sizes"]]
+        row["content"]["node_sizes"] = [[1, 4]]
+        for step in row["content"]["plan"]["steps"]:
+            step["node_sizes"] = [[1, 4]]
     certificates["people/2001-06/r1"]["plan"] = row["content"]["plan"]
 
 
