@@ -63,13 +63,14 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     failures = run_comparison(declared, root / "docs")
     assert failures == []
     runs = {path: path.stat().st_mtime_ns for path in (root / "var").rglob("runs/*.json")}
-    assert len(runs) == 2
+    assert len(runs) == 4
     for path in runs:
         record = json.loads(path.read_text(encoding="utf-8"))
         assert record["levels"][0]["level"] == 0
     table = pd.read_parquet(root / "docs" / "comparison.parquet")
     assert set(table["data_set"]) == {"commuters"}
-    assert set(table["contender"]) == {"inftda", "stability_histogram"}
+    assert {label.partition(",")[0] for label in table["contender"]} == {"inftda", "stability_histogram"}
+    assert len(set(table["contender"])) == 4  # both orders of IntOpt, and both thresholds
     assert (table["runs"] == 1).all()
     text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
     assert "### commuters, epsilon 1" in text
@@ -120,7 +121,8 @@ def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
 def test_the_project_declares_the_comparison_of_its_documents() -> None:
     declared = reading.comparison("comparison")
     assert [*declared.checked().data_sets][-2:] == ["italy", "us_flights"]
-    assert len(declared.checked().planned("italy")) == 6 * 3 * 5  # all but the solver
+    assert len(declared.checked().planned("italy")) == 9 * 3 * 10
+    assert declared.data_sets["us_flights"]().trips.total == 502_222
     assert "comparison" not in reading.declared_releases()
     with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
         reading.comparison("comparisn")
