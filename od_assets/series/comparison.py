@@ -64,7 +64,7 @@ class Comparison(Declaration):
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`."""
-        for name in self.mechanisms or []:
+        for name in {*(self.mechanisms or ())} - {rival.label for rival in CONTENDERS}:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
@@ -95,6 +95,6 @@ class Comparison(Declaration):
 
     def planned(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
-        wanted = MECHANISMS if self.mechanisms is None else self.mechanisms
-        contenders = [rival for rival in CONTENDERS if MECHANISMS.make(rival.mechanism).name in wanted]
+        wanted = {*(MECHANISMS if self.mechanisms is None else self.mechanisms)}
+        contenders = [rival for rival in CONTENDERS if wanted & {rival.label, MECHANISMS.make(rival.mechanism).name}]
         return planned_runs([data_set], contenders, epsilons=tuple(map(str, self.epsilons)), number=self.runs)

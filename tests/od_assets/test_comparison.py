@@ -18,6 +18,7 @@ from od_assets.resources.dead_runs import PROCESS_TAG
 from od_assets.runs.jobs import execute, run_comparison
 from od_assets.series import reading
 from od_core.errors import OdError
+from od_core.flows.mechanisms import StabilityHistogram
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
 FLOWS = pd.DataFrame({"origin": ["01", "03", "01"], "destination": ["02", "03", "02"], "trips": [500, 70, 200]})
@@ -126,6 +127,12 @@ def test_the_project_declares_the_comparison_of_its_documents() -> None:
     assert "comparison" not in reading.declared_releases()
     with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
         reading.comparison("comparisn")
+
+
+def test_one_variant_of_a_mechanism_can_be_declared(root: Path) -> None:
+    label = "stability_histogram, the paper's threshold"
+    (run,) = component(mechanisms=[label], runs=1).checked().planned("commuters")
+    assert (run.contender.label, run.contender.mechanism) == (label, StabilityHistogram("bun_nissim_stemmer"))
 
 
 def test_its_assets_stand_in_a_group_of_their_own(root: Path) -> None:
