@@ -65,8 +65,9 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
     if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
         cells = sides if entry["level"] or "breakdown" in law or plan["unit"] == "user_year" else 1
-        most, cells = (law["max_uncounted"], 1) if "max_uncounted" in law else (most, cells)  # one number of trips
-        return (rho := most**2 * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
+        squares = most_squares(plan, entry["level"], "area_totals" in law) if "max_trips_pair" in plan else most**2
+        squares, cells = (law["max_uncounted"] ** 2, 1) if "max_uncounted" in law else (squares, cells)  # one number
+        return (rho := squares * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
         scale, sensitivity = Fraction(law["scale"]), sides * most * {"histogram": 2}.get(plan.get("query"), 1)
         epsilon = (sensitivity if entry["level"] else 1) / scale
@@ -85,6 +86,20 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
                 epsilon += Fraction((sides + 1) / real(scales["splits"]) + steps - HAIR)
         epsilon = max(Fraction(plan["epsilon"]), epsilon)
     return ZERO, epsilon, delta, epsilon**2 / 2  # [bun2016concentrated, Proposition 1.4]
+
+
+def most_squares(plan: Facts, number: int, of_areas: bool) -> int:
+    """Return the largest sum of squares of a user's counts at a level: fill the nodes that hold most, one by one.
+
+    A node above ``pairs`` leaf pairs holds at most ``max_trips_pair`` trips of a user for each of them.
+    """
+    depth = max(step["level"] for step in plan["steps"] if "area_totals" not in step)
+    left, squares = plan["contribution_bound"], 0
+    for pairs, nodes in plan["node_sizes"][number % (1 + depth) + depth * of_areas]:
+        most = min(plan["contribution_bound"], plan["max_trips_pair"] * pairs)
+        for one in [most] * (left // most) + [left % most] if nodes > left // most else [most] * nodes:
+            squares, left = squares + one**2, left - one
+    return squares
 
 
 def charge_faults(entries: list[Facts]) -> Iterator[str]:

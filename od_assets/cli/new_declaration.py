@@ -371,6 +371,7 @@ def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
         "user_year" if of_year else "user_period",
         column=answers["column"],
         max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
+        max_trips_pair=as_number(answers["max_trips_pair"]) if answers.get("max_trips_pair") else None,  # type: ignore[arg-type]
         **of_year,
     )
 
@@ -415,6 +416,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
     "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
     "max_trips": _refuse_bounds,
+    "max_trips_pair": _refuse_bounds,
     "max_trips_year": _refuse_bounds,
     "id_pattern": _refuse_bounds,
     "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),

@@ -188,13 +188,16 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def domain(self, max_trips: int | None = None, max_weight: int | None = None) -> PrivacyDomain:
+    def domain(
+        self, max_trips: int | None = None, max_weight: int | None = None, max_trips_pair: int | None = None
+    ) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:
             max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
                 and user_year.
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
+            max_trips_pair: pair cap, the largest number of trips of a user between the same two zones; None without.
 
         Raises:
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
@@ -234,7 +237,8 @@ class DomainSection(Section):
                 next_step=f"move max_trips to {self._file}",
             )
         of_release = self.max_trips or max_trips
-        return replace(domain, unit=replace(unit, max_trips=of_release, max_weight=max_weight))
+        unit = replace(unit, max_trips=of_release, max_weight=max_weight, max_trips_pair=max_trips_pair)
+        return replace(domain, unit=unit)
 
     @property
     def _file(self) -> str:

@@ -130,7 +130,8 @@ class AreaTotals:
         if mechanism.leaf_dial is not None and not mechanism.shrinks:
             raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
 
-    def sides(self, tree: FlowTree) -> tuple[int, ...]:
+    @staticmethod
+    def sides(tree: FlowTree) -> tuple[int, ...]:
         """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
         sides = []
@@ -333,7 +334,7 @@ def planned_steps(
             steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
     for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
-        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth)
+        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth + place)
         number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
         steps.append(AreaTotalStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), side, number))
     return tuple(steps)
@@ -351,11 +352,12 @@ def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -
 def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
     """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`stability_threshold`.
 
-    Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights or is
-    ``user_year``.
+    Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights, is ``user_year``
+    or has a pair cap.
     """
     unit.refuse_weights("stability histograms")
     unit.refuse_year("stability histograms")
+    unit.refuse_pair_cap("stability histograms")
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",

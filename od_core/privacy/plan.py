@@ -188,6 +188,11 @@ class Plan(ABC):
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
 
     @property
+    def neighbours(self) -> Neighbours:
+        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
+        return Neighbours(self.unit, self.acceptance)
+
+    @property
     @abstractmethod
     def steps(self) -> Sequence[Step]:
         """All steps, in the order in which they are drawn. They follow from the other attributes."""
@@ -338,7 +343,7 @@ def check_charges(plan: Plan) -> None:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
             the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
     """
-    neighbours = Neighbours(plan.unit, plan.acceptance)
+    neighbours = plan.neighbours
     for step in plan.charged_steps:
         refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.charged_steps:
