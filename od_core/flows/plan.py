@@ -193,7 +193,7 @@ class ReleasePlan(Plan):
     def _of_table(self) -> tuple[GaussianStep, ...]:
         """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
-            return (threshold_step(self.unit, self.budget, self.tree.depth),)
+            return (threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, share_of_table(self.uncounted)
         return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 

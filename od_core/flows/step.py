@@ -351,10 +351,11 @@ def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
-def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold.
+def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
+    """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`stability_threshold`.
 
-    Raises OdError if the budget has no epsilon, or if the unit bounds weights, is ``user_year`` or has a pair cap.
+    Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights, is ``user_year``
+    or has a pair cap.
     """
     unit.refuse_weights("stability histograms")
     unit.refuse_year("stability histograms")
@@ -366,7 +367,7 @@ def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdSt
             next_step="give the budget as epsilon and delta",
         )
     scale = laplace_scale(unit, budget.epsilon)
-    threshold = stability_threshold(unit, budget.epsilon, budget.delta)
+    threshold = stability_threshold(unit, budget.epsilon, budget.delta, rule)
     return ThresholdStep(
         depth,
         sensitivity_squared(unit),

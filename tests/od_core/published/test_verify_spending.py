@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import od_core.ledger.measurements
-from od_core import Budget, OdError, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
@@ -123,6 +123,7 @@ def release_all(var: Path) -> None:
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
+    flows("wide_pairs/2001-05/r1", "commuters", TRIP, budget, mechanism=StabilityHistogram("bun_nissim_stemmer"))
     flows("rides/2001-06/r1", "riders", USER, Budget(epsilon=1, delta="1e-6"))
     flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
     modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
