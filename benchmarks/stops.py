@@ -78,6 +78,22 @@ CONTENDERS = (
     Contender("privtree", "privtree"),
 )
 
+OPTIONS = (
+    Contender("eug, r = 1/100", "eug", (("query_size", "1/100"),)),
+    Contender("eug, r = 1/10000", "eug", (("query_size", "1/10000"),)),
+    *(
+        Contender(f"daf_entropy, {stop} {threshold}", "daf_entropy", (("stop", stop), ("threshold", threshold)))
+        for stop, threshold in (
+            ("count", "3"),
+            ("depth", "3"),
+            ("entropy", "1/100"),
+            ("entropy", "1/10000"),
+            ("extent", "1/10000"),
+        )
+    ),
+)
+"""Other options of mechanisms, which are measured only if they are named."""
+
 CLOUDS: dict[str, tuple[Callable[..., KnownPoints], tuple[float, ...]]] = {
     "gaussian": (gaussian, (0.05, 0.2)),
     "zipf": (zipf, (1.5, 2.5)),
@@ -282,6 +298,7 @@ def measured(
 
 def main() -> None:
     """Measure the figures, or read measured ones, and print them."""
+    every = {contender.label: contender for contender in (*CONTENDERS, *OPTIONS)}
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -291,18 +308,18 @@ def main() -> None:
     parser.add_argument("--case", nargs="+", choices=CASES, default=tuple(CASES), metavar="NAME")
     parser.add_argument("--epsilon", nargs="+", help=f"instead of {', '.join(EPSILONS)}")
     parser.add_argument("--runs", type=int, help=f"of each mechanism, instead of {RUNS}")
-    parser.add_argument("--contender", nargs="+", choices=labels, default=labels, metavar="NAME", help="some of them")
+    parser.add_argument("--contender", nargs="+", choices=every, default=labels, metavar="NAME", help="some of them")
     parser.add_argument("--read", type=Path, nargs="+", metavar="FILE", help="figures printed by --json before")
     parser.add_argument("--scale-of", nargs=2, metavar=("CASE", "CONTENDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.scale_of:
         case, label = options.scale_of
-        print(json.dumps([scale(case, CONTENDERS[labels.index(label)], small=options.small)]))
+        print(json.dumps([scale(case, every[label], small=options.small)]))
         return
     if options.read:
         results = read_again(options.read, ("scale", "errors"))
     else:
-        some = [contender for contender in CONTENDERS if contender.label in options.contender]
+        some = [every[label] for label in options.contender]
         runs = options.runs or (1 if options.small else RUNS)
         epsilons = options.epsilon or (EPSILONS[-1:] if options.small else EPSILONS)
         results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
