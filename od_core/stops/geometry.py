@@ -422,7 +422,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
-            OdError: a query is not of integers or of these dimensions, ends before it begins, or leaves the space.
+            leaves the space.
     """
     try:
         array = np.asarray(ranges)

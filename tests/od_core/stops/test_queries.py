@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
+from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
 from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges
 from od_core.stops.release import (
@@ -267,6 +267,26 @@ def test_nothing_to_judge_is_refused():
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match="not cells of the space of the release, 5 x 4"):
             evaluate_stops(partition.release, points, [[(0, 1), (0, 1)]])
+
+
+def test_filled_queries_hold_a_thousandth_of_the_points():
+    """Two points of 2,000 at least, where most random queries hold none; and the same queries at every call."""
+    grid, generator = Grid((50, 50, 50)), np.random.default_rng(2)
+    points = np.clip(generator.normal(4, 2, (2_000, 3)), 0, 49).astype(np.int32)
+    ranges = filled_ranges(points, grid, 300, 7)
+    assert ranges.shape == (300, 3, 2)
+    assert np.array_equal(ranges, filled_ranges(points, grid, 300, 7))
+    assert true_answers(points, ranges).min() >= 2
+    assert np.mean(true_answers(points, random_ranges(grid, 300, 7)) == 0) > 0.5
+    assert (ranges[:, :, 1] - ranges[:, :, 0]).min() == 0  # no size is left out
+
+
+@pytest.mark.parametrize(("share", "cells"), [(0.01, (10, 1)), (0.1, (100, 5)), (1.0, (1000, 48))])
+def test_queries_of_a_coverage_have_one_size_and_lie_anywhere(share, cells):
+    ranges = covering_ranges(Grid((1000, 48)), 5_000, 3, share)
+    assert set(map(tuple, (ranges[:, :, 1] - ranges[:, :, 0] + 1).tolist())) == {cells}
+    assert ranges.min(axis=(0, 2)).tolist() == [0, 0]
+    assert ranges.max(axis=(0, 2)).tolist() == [999, 47]
 
 
 def test_query_makers_keep_their_shapes_and_the_space():
