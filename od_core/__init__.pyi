@@ -38,7 +38,7 @@ from .published.verification import Finding, Published, verify_release
 from .records.segments import Breakdown
 from .stops.geometry import Grid, MapGrid
 from .stops.plan import StopsPlan, plan_stops
-from .stops.release import StopsRelease, evaluate_stops, release_stops
+from .stops.release import StopsRelease, evaluate_stops, evaluate_stops_entropy, release_stops
 from .stops.trajectories import Trajectories
 
 __all__ = [
@@ -104,6 +104,7 @@ __all__ = [
     "evaluate_area_totals",
     "evaluate_group_sizes",
     "evaluate_stops",
+    "evaluate_stops_entropy",
     "explain_release",
     "intopt",
     "open_release",

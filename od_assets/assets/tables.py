@@ -126,7 +126,7 @@ def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     Each place of a trip has two dimensions: its longitude, and then its latitude.
     """
     origin, destination, *stops = series.columns.codes
-    place_code = [origin, *stops, destination][dimension // 2]
+    place_code = [origin, *stops, destination][dimension if series.columns.axes else dimension // 2]
     zone_code, *degrees = series.placing_columns
     return [
         *columns_of([series.name, "raw_trips"], [place_code, "in_period"]),

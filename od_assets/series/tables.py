@@ -29,6 +29,7 @@ from od_core.privacy.accounting import exact_fraction
 from od_core.publication.columns import Column
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones
+from od_core.stops.geometry import MapGrid
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
 from od_core.stops.mechanisms import StopsMechanism
 from od_core.stops.publishing import STOPS
@@ -157,9 +158,10 @@ def _fault(message: str) -> OdError:
 
 
 class PlacesOfTrips(Section):
-    """Columns of the files of records."""
+    """Columns of the files of records: the codes of a trip's places, or the coordinates of its points."""
 
     places: list[str] | None = None
+    points: list[list[str]] | None = None
     date: str | None = None
 
 
@@ -170,9 +172,9 @@ class StopTrips(Records):
 
 
 class PlaceMap(Section):
-    """Location of the public list of places, and the map that contains them."""
+    """Location of the public list of places, and the map that contains them; without a list, the map of points."""
 
-    file: str
+    file: str | None = None
     code: str = "zone"
     longitude: str = "longitude"
     latitude: str = "latitude"
@@ -198,18 +200,34 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of the files of records. Raises OdError if a trip has a single place."""
-        columns, places = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
-        if places is None:
+        """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
+        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns
+        names, points = named.places, named.points
+        axes: tuple[tuple[float, float, int], ...] = ()
+        if points is not None:
+            if names is not None or self.map.file is not None or self.edges is None or {*map(len, points)} - {2}:
+                raise _fault(
+                    "points are pairs of columns, the longitude before the latitude, without places; their map has"
+                    " edges and no file"
+                )
+            west, east, south, north = self.edges
+            names = [column for point in points for column in point]
+            axes = ((west, east, self.map.side), (south, north, self.map.side))
+        elif self.map.file is None:
+            raise _fault("without points, the map needs the file of the list of places")
+        if names is None:
             return columns
-        if len(places) < 2:
-            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
-        return replace(columns, origin=places[0], destination=places[-1], stops=tuple(places[1:-1]))
+        if not names:
+            raise _fault("a trip needs at least one place")
+        return replace(columns, origin=names[0], destination=names[-1], stops=tuple(names[1:-1]), axes=axes)
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of a trip's places, in order."""
-        return tuple(self.trips.columns.places or ("origin", "destination"))
+        if self.trips.columns.points is None:
+            return tuple(self.trips.columns.places or ("origin", "destination"))
+        stops = [f"stop_{number}" for number in range(1, len(self.trips.columns.points) - 1)]
+        return ("origin", *stops, "destination") if len(self.trips.columns.points) > 1 else ("place",)
 
     @property
     def places(self) -> PlaceColumns:
@@ -237,9 +255,16 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
         """See :attr:`Series.zone_lists`."""
-        return {f"{self.name}.csv": ZoneList(self.map.file, (self.map.code,))}
+        return {f"{self.name}.csv": ZoneList(self.map.file or f"{self.name}.csv", (self.map.code,))}
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """See :attr:`Series.listed_sources`. The cells of points follow from the declaration."""
+        return [] if self.map.file is None else super().listed_sources
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
+        if self.map.file is None and self.edges is not None:
+            return PlaceList.of_cells(MapGrid(*self.edges, self.map.side, self.stages), self.places)
         path = folder / lists[0].file
         table = read_zones(path)
         try:

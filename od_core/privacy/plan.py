@@ -170,9 +170,10 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate: by default, the fields of the dataclass."""
+        """Options by name, as public text for plan and certificate: by default, the fields that are not None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 class Plan(ABC):

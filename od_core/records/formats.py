@@ -38,6 +38,8 @@ class RecordColumns:
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
+        axes: of coordinates in place of zone codes: the least and the greatest coordinate, and the number of cells,
+            along longitude and along latitude. Origin, stops and destination then hold the two in turn.
     """
 
     origin: ColumnName = "origin"
@@ -48,6 +50,7 @@ class RecordColumns:
     stops: tuple[str, ...] = ()
     weight: str | None = None
     segments: tuple[SegmentSource, ...] = ()
+    axes: tuple[tuple[float, float, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:

@@ -28,9 +28,11 @@ DESCRIBED = {
     "group-sizes-times.csv",
     "intervals.csv",
     "intervals-changes.csv",
+    "stops-cities.csv",
     "stops-errors.csv",
     "stops-ratios.csv",
     "stops-sizes.csv",
+    "stops-workloads.csv",
 }
 """Files whose columns a page beside them names; a page of docs/explanation says what is in the others."""
 
@@ -54,8 +56,10 @@ def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
 
 
 def made_by_stops() -> dict[str, list[dict[str, Any]]]:
-    some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", REFERENCE)]
-    return csv_tables(stops.measured("all", [CASE], ["0.1"], 1, some, small=True))
+    some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", "eug", REFERENCE, "privtree")]
+    results = stops.measured("all", [CASE], ["0.1"], 1, some, small=True)
+    city = [row | {"case": "Dunedin, 2 dimensions", "bits_of_boxes": 1.0} for row in results["errors"]]
+    return csv_tables(results | {"errors": results["errors"] + city})
 
 
 @pytest.mark.parametrize("made", [made_by_estimator, made_by_intervals, made_by_group_sizes, made_by_stops])
