@@ -207,17 +207,22 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     return shares
 
 
-def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
-    """Raise OdError if a table is too large, or if noisy values do not fit a query of the ``levels``, top first.
-
-    Noisy values do not fit if they have another shape or type, or if their sums may exceed 64 bits.
-    """
+def refuse_too_many(frame: Frame, levels: Sequence[int]) -> None:
+    """Raise OdError if a table with some measured levels has too many groups or sizes for 64-bit sums."""
     if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:
         raise OdError(
             "OD-GROUPS-SIZE",
             "the number of groups times the number of levels, and the top code, must each be below 2^31",
             next_step="release parts of the geography separately, or choose a smaller top code",
         )
+
+
+def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
+    """Raise OdError if a table is too large, or if noisy values do not fit a query of the ``levels``, top first.
+
+    Noisy values do not fit if they have another shape or type, or if their sums may exceed 64 bits.
+    """
+    refuse_too_many(frame, levels)
     widths = [frame.widths(query, level) for level in levels]
     expected = [(int(width.sum()),) if query == "sizes" else (len(width), int(width[0])) for width in widths]
     if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):

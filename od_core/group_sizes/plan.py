@@ -18,6 +18,7 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
+from od_core.group_sizes.merging import refuse_too_many
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
@@ -215,7 +216,7 @@ def plan_group_sizes(
     Raises:
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
             invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
-            or there are too many cells.
+            or there are too many groups or cells.
     """
     unit.refuse_users(
         "OD-GROUPS-UNIT",
@@ -246,6 +247,7 @@ def plan_group_sizes(
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     used = default_mechanism(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
+    refuse_too_many(frame, frame.levels[-1:] if used.leaves_alone else frame.levels)
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 
 

@@ -51,11 +51,11 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
     def counted(self, _plan: GroupSizePlan) -> GroupSizes:
         """Read the true sizes of all groups; see :meth:`StagedTable.counted`."""
         table = pq.read_table(self.path(self.counted_name))
-        return GroupSizes(np.array(table["area"]), np.array(table["size"]))
+        return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
 
     def counted_table(self, counted: GroupSizes) -> pa.Table:
-        """Return a table with the area and size of each group; see :meth:`StagedTable.counted_table`."""
-        return pa.table({"area": counted.area, "size": counted.size})
+        """Return a table with the area, size and number of groups of each row; see the base class."""
+        return pa.table({"area": counted.area, "size": counted.size, "groups": counted.groups})
 
     def table_of(self, release: GroupSizeRelease) -> pa.Table:
         """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""

@@ -233,8 +233,9 @@ def release_group_sizes(
 
     Args:
         groups: table of pandas, Arrow, Polars or DuckDB, or the path of a Parquet or CSV file (also .csv.gz), with
-            columns ``group``, ``area`` and ``size``, and one row per group. The groups and their areas are public. The
-            sizes are confidential. List every group; a group without members has size 0.
+            columns ``group``, ``area`` and ``size``, and one row per group; or with columns ``area``, ``size`` and
+            ``groups`` (how many groups of this size the area has). The groups and their areas are public. The sizes
+            are confidential. List every group; a group without members has size 0.
         geography: the public geography.
         unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).
@@ -245,7 +246,7 @@ def release_group_sizes(
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
-        columns: your names of the columns ``group``, ``area`` and ``size`` in ``groups``, by these, if they differ.
+        columns: your names of the columns ``group`` or ``groups``, ``area`` and ``size``, by these, if they differ.
 
     Raises:
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
@@ -327,21 +328,24 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
-    sizes, width = np.minimum(groups.size, frame.top_code), frame.top_code + 1
+    sizes, number, width = np.minimum(groups.size, frame.top_code), groups.groups, frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
-    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # the groups of an area are contiguous
+    ends = np.searchsorted(groups.area, frame.geography.first_zone[level])  # the rows of an area are contiguous
     cells = np.cumsum(frame.widths(query, level))
     starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
     for first, last in pairwise([*starts.tolist(), len(cells)]):
-        members = sizes[ends[first] : ends[last]]
+        rows = slice(ends[first], ends[last])
         area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
         if query == "sizes":
-            yield members[np.lexsort((members, area))]
+            order = np.lexsort((sizes[rows], area))
+            yield np.repeat(sizes[rows][order], number[rows][order])
             continue
-        histogram = np.bincount(area * width + members, minlength=(last - first) * width).reshape(-1, width)
-        yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
+        histogram = np.zeros((last - first) * width, dtype=np.int64)
+        np.add.at(histogram, area * width + sizes[rows], number[rows])
+        histogram = histogram.reshape(-1, width)
+        yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).ravel()
 
 
 def evaluate_group_sizes(
