@@ -73,7 +73,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     trips: Members
     groups: GroupList | None = None
     stated_mechanism: str | None = Field(None, alias="mechanism")
-    mechanism_options: dict[str, OptionValue] = Field({})
+    mechanism_options: dict[str, OptionValue | list[str]] = Field({})
     stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES

@@ -89,7 +89,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != frame_of(plan, measured).widths(plan.mechanism.query, step.level).sum():
+        if len(noisy) != frame_of(plan, measured).widths(plan.query_of(step), step.level).sum():
             raise changed("noisy measurements")
         measured.append((step, NoisyVector.in_memory([noisy])))
     release = estimated(plan, measured, spent=stated_spent(plan, certificate), noise=certificate["noise"])
@@ -167,6 +167,14 @@ def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
     return [class_text(low, high) for low, high in classes], ends, groups
+
+
+def _measured(plan: GroupSizePlan) -> str:
+    """Return what a release measures, in words, with the levels if they differ."""
+    names, queries = plan.frame.geography.level_names, plan.queries
+    if len(set(queries.values())) == 1:
+        return MEASURED[plan.mechanism.query]
+    return "; ".join(f"{MEASURED[query]} (level {names[level]})" for level, query in queries.items())
 
 
 def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -309,7 +317,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             band=None if interval is None else _band(release),
             band_title=BAND,
             areas=_by_area(release),
-            measured=MEASURED[release.plan.mechanism.query],
+            measured=_measured(release.plan),
             geography=release.frame.geography,
             errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
             context=context,

@@ -124,12 +124,9 @@ class GroupSizeRelease(PlannedRelease):
 
     def noisy_groups(self, level: int) -> NoisyGroups:
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
-        query, scale = self.plan.mechanism.query, self.plan.level_steps[0].scale
-        measured = [
-            (step.level, self.frame.rows(query, noisy.values()))
-            for step, noisy in self.measured
-            if step.level != TOP_CODE_LEVEL
-        ]
+        scale, levels = self.plan.level_steps[0].scale, _by_level(self.plan, self.frame, self.measured)
+        measured = list(zip(self.plan.queries, levels, strict=True))
+        query = next(query for source, query in self.plan.queries.items() if source >= level)
         return NoisyGroups.of(self.frame, query, scale, measured, level)
 
     @property
@@ -152,8 +149,9 @@ class GroupSizeRelease(PlannedRelease):
         code was estimated, the first row is the noisy largest size of all groups. The area of this row is the whole
         space, and its position is 0.
         """
-        query, rows = self.plan.mechanism.query, []
+        rows = []
         for step, noisy in self.measured:
+            query = self.plan.query_of(step)
             width = self.frame.widths(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
@@ -276,7 +274,7 @@ def measure_plan(
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, counted, noise)
+        draw = partial(measure, frame_of(plan, measured), plan.query_of(step), step, counted, noise)
         measured.append((step, measurements.once(step, draw)))
     return measured
 
@@ -285,10 +283,15 @@ def estimated(
     plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
-    frame, query = frame_of(plan, measured), plan.mechanism.query
-    noisy = [frame.rows(query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
-    histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
+    frame = frame_of(plan, measured)
+    histograms = plan.mechanism.estimate(frame, _by_level(plan, frame, measured), plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
+
+
+def _by_level(plan: GroupSizePlan, frame: Frame, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> list[Counts]:
+    """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
+    levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
+    return [frame.rows(plan.query_of(step), noisy.values()) for step, noisy in levels]
 
 
 def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:

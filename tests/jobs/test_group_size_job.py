@@ -112,12 +112,15 @@ def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
         "groups": {"file": "areas.csv", "area": "zone", "groups": "households"},
         "trips__columns": {"area": "home", "size": "members", "groups": "many"},
     }
-    component = project.group_sizes(**of_counts, privacy__epsilon="0.4", domain__cap__rho="9")
+    mixed = {"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative", "sizes"]}}
+    component = project.group_sizes(**of_counts, **mixed, privacy__epsilon="0.4", domain__cap__rho="9")
     result = project.run(component)
     assert result.success, failure_text(result)
     assert all(check.passed for check in result.get_asset_check_evaluations())
     release = open_group_sizes(project.var / "releases" / str(KEY))
     assert release.plan.frame.groups.tolist() == [900_000, 0, 0, 0, 0, 7]
+    assert release.plan.queries == {1: "cumulative", 2: "sizes"}
+    assert release.measurements["level"].value_counts()["zone"] == 900_007
     work = TableWork(Warehouse(), component.checked(), KEY)
     staged = work.staged.counted(work.plan)
     rows = zip(staged.area.tolist(), staged.size.tolist(), staged.groups.tolist(), strict=True)
@@ -289,6 +292,8 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
         ({"privacy__epsilon": "0"}, "OD-BUDGET-EPSILON"),
         ({"mechanism": "cumulativ"}, "OD-MECHANISM-UNKNOWN"),
         ({"mechanism_options": {"leaf": "x"}}, "OD-MECHANISM-OPTIONS"),
+        ({"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative"]}}, "OD-GROUPS-QUERIES"),
+        ({"mechanism": "mixed", "mechanism_options": {"queries": "cumulative, size"}}, "OD-GROUPS-QUERIES"),
         ({"trips__columns": {"date": "date"}}, "OD-CONFIG"),
         ({"trips__columns": {"area": "origin"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
