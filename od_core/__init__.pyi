@@ -20,6 +20,7 @@ from .flows.release import Release, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
+from .group_sizes.mechanisms import MixedQueries
 from .group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from .group_sizes.release import GroupSizeRelease, evaluate_group_sizes, release_group_sizes
 from .ledger.balance import Balance
@@ -72,6 +73,7 @@ __all__ = [
     "LedgerError",
     "MapGrid",
     "Mechanism",
+    "MixedQueries",
     "Neighbours",
     "NoiseError",
     "NoiseSource",

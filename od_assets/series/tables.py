@@ -20,7 +20,7 @@ from od_core import (
     plan_group_sizes,
     plan_stops,
 )
-from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups, NumberedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -41,6 +41,8 @@ class MemberColumns(Section):
 
     area: str | None = None
     group: str | None = None
+    size: str | None = None
+    groups: str | None = None
     date: str | None = None
 
 
@@ -51,11 +53,12 @@ class Members(Records):
 
 
 class GroupList(Section):
-    """Location and columns of the public list of groups."""
+    """Location and columns of the public list of groups, or of the number of groups of each area."""
 
     file: str
     group: str = "group"
     area: str = "area"
+    groups: str | None = None
 
 
 class EstimatedTopCode(Section):
@@ -71,7 +74,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     trips: Members
     groups: GroupList | None = None
     stated_mechanism: str | None = Field(None, alias="mechanism")
-    mechanism_options: dict[str, OptionValue] = Field({})
+    mechanism_options: dict[str, OptionValue | list[str]] = Field({})
     stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES
@@ -104,6 +107,10 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         form, declared = self.record_format, self.trips.columns
         date = declared.date or form.columns.date
         code: ColumnName | None = declared.group
+        if self.groups is not None and self.groups.groups is not None:
+            return self._columns_of_counts
+        if declared.size is not None or declared.groups is not None:
+            raise _fault("records with the columns size and groups need a list of groups with its own column groups")
         if self.groups is None:
             # In a format without fixed columns, there is no default for the column of areas.
             code = declared.area or (None if form.container == "named" else form.columns.origin)
@@ -116,11 +123,21 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
 
+    @property
+    def _columns_of_counts(self) -> RecordColumns:
+        """Columns of records that are numbers of groups by area and size. Raises OdError if a column is missing."""
+        area, size, groups = self.trips.columns.area, self.trips.columns.size, self.trips.columns.groups
+        if area is None or size is None or groups is None or self.trips.columns.group is not None:
+            raise _fault("with numbers of groups, the records need the columns area, size and groups, but not group")
+        return RecordColumns(area, area, date=self.trips.columns.date, trips=groups, size=size)
+
     @cached_property
     def grouping(self) -> Grouping:
         """Definition of the groups."""
         if self.groups is None:
             return AreasByDay()
+        if self.groups.groups is not None:
+            return NumberedGroups(self.project.root / self.groups.file, self.groups.area, self.groups.groups)
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:

@@ -37,6 +37,7 @@ class RecordColumns:
         user: user id, text or a whole number; None if a user is not the privacy unit.
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
+        size: number of members of each group of a row, where ``trips`` is the number of such groups; None otherwise.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
         axes: of coordinates in place of zone codes: the least and the greatest coordinate, and the number of cells,
             along longitude and along latitude. Origin, stops and destination then hold the two in turn.
@@ -49,6 +50,7 @@ class RecordColumns:
     user: str | None = None
     stops: tuple[str, ...] = ()
     weight: str | None = None
+    size: str | None = None
     segments: tuple[SegmentSource, ...] = ()
     axes: tuple[tuple[float, float, int], ...] = ()
 
@@ -89,12 +91,14 @@ class RecordColumns:
             return "one row per trip"
         if self.trips is None:
             return f"one row per trip, and column {self.weight!r} holds its weight"
+        if self.size is not None:
+            return f"column {shown(self.trips)} holds the number of groups of the size in column {self.size!r}"
         return f"column {shown(self.trips)} holds the number of trips"
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        names = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        names = (*self.codes.values(), self.date, self.trips, self.weight, self.size, self.user)
         names += tuple(source.column for source in self.segments)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 

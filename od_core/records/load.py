@@ -2,8 +2,9 @@
 
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
-``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and its name
-(the category as text, NULL if it is missing). Nothing is guessed from a sample of the file. No message quotes a record.
+``size``, ``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and
+its name (the category as text, NULL if it is missing). Nothing is guessed from a sample of the file. No message quotes
+a record.
 
 A row becomes a record by its own fields alone. :class:`RecordQuery` has the rules, and ``dialects.yaml`` the types and
 functions of DuckDB, in which :class:`FileQuery` reads files, and of Spark (:class:`od_core.spark.counting.SparkQuery`).
@@ -114,6 +115,8 @@ class RecordQuery(ABC):
         expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
         if columns.trips is not None:
             expressions["trips"] = self._count(columns.trips)
+        if columns.size is not None:
+            expressions["size"] = self._count(columns.size)
         if columns.weight is not None:
             expressions["weight"] = self._weight(columns.weight)
         if columns.user is not None:
