@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self, cast
@@ -159,14 +159,14 @@ class Sides:
     """The public geographies of origins and destinations; ``other`` is None if one list serves both.
 
     Raises:
-        OdError: two lists contain the same areas; or as in :func:`od_core.geography.flow_tree.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`equally_deep`.
     """
 
     origin: Geography
     other: Geography | None = None
 
     def __post_init__(self) -> None:
-        if self.other is not None and len({side.digest for side in self.equally_deep}) == 1:
+        if self.other is not None and len({side.digest for side in equally_deep(self.origin, self.other)}) == 1:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
@@ -177,11 +177,6 @@ class Sides:
     def destination(self) -> Geography:
         """Geography of the destinations."""
         return self.other or self.origin
-
-    @cached_property
-    def equally_deep(self) -> tuple[Geography, Geography]:
-        """Geographies of origins and destinations, with levels added until both have the same number of levels."""
-        return equally_deep(self.origin, self.destination)
 
     @property
     def digest(self) -> str:
@@ -196,10 +191,6 @@ class Sides:
             return self.origin.area_counts
         sides = {"origin": self.origin, "destination": self.destination}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
-
-
-_sides_of = lru_cache(maxsize=8)(Sides)
-"""Combined geographies, from a cache, because it takes time to make them equally deep."""
 
 
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
@@ -424,14 +415,13 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return geography.origin.zones, geography.destination.zones
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
-        return _sides_of(*(zones.geography(folder) for zones in lists))
+        return Sides(*(zones.geography(folder) for zones in lists))
 
     def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
         """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
-        origin, destination = geography.equally_deep
         return plan_release(
-            origin,
-            destination_geography=destination,
+            geography.origin,
+            destination_geography=geography.other,
             unit=self.unit,
             budget=self.privacy.budget,
             mechanism=self.mechanism,

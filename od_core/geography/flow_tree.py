@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -197,10 +198,11 @@ class Expansion:
 
 @dataclass(frozen=True, eq=False)
 class FlowTree:
-    """A public flow tree over an origin geography and a destination geography of equal depth.
+    """A public flow tree over an origin geography and a destination geography.
 
     Attributes:
-        origin, destination: the two geographies.
+        origin, destination: the two geographies, as :func:`equally_deep` returns them: of the one with fewer levels,
+            the first level is repeated.
         order: the side that is refined first.
     """
 
@@ -212,12 +214,8 @@ class FlowTree:
     def __post_init__(self) -> None:
         step = "choose 'destination' or 'origin'"
         refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
-        if self.origin.depth != self.destination.depth:
-            raise OdError(
-                "OD-TREE-DEPTH",
-                f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
-                next_step="give them the same number of levels: equally_deep repeats a coarse level",
-            )
+        for side, geography in zip(("origin", "destination"), equally_deep(self.origin, self.destination), strict=True):
+            object.__setattr__(self, side, geography)
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
             raise OdError(
                 "OD-TREE-SIZE",
@@ -239,6 +237,11 @@ class FlowTree:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
         first, second = (level + 1) // 2, level // 2
         return (second, first) if self.order == "destination" else (first, second)
+
+    @property
+    def repeated_levels(self) -> dict[str, list[str]]:
+        """Names of the levels of each side, ``origin`` and ``destination``, that repeat the level above."""
+        return {"origin": repeated_levels(self.origin), "destination": repeated_levels(self.destination)}
 
     @property
     def level_names(self) -> list[tuple[str, str]]:
@@ -434,6 +437,7 @@ class FlowTree:
         return (self.origin, origin_level), (self.destination, destination_level)
 
 
+@lru_cache(maxsize=8)  # a large geography takes time to be made
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
     """Return both geographies with as many levels as the deeper of the two.
 
@@ -457,10 +461,9 @@ def repeated_levels(geography: Geography) -> list[str]:
 
 def repetition_sentence(tree: FlowTree) -> str | None:
     """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
-    sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
-    if not any(sides.values()):
+    repetitions = [f"of the {side}s {' and '.join(levels)}" for side, levels in tree.repeated_levels.items() if levels]
+    if not repetitions:
         return None
-    repetitions = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
     return (
         "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
         f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."

@@ -35,7 +35,7 @@ from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
 from od_core.flows.step import AreaTotalStep, SegmentStep
-from od_core.geography.flow_tree import repeated_levels, repetition_sentence
+from od_core.geography.flow_tree import repetition_sentence
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
@@ -109,7 +109,7 @@ class FlowKind(Kind[Release]):
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
             "geography_versions": {side: geography.version for side, geography in sides.items()},
-            "repeated_levels": {side: repeated_levels(geography) for side, geography in sides.items()},
+            "repeated_levels": plan.tree.repeated_levels,
             "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         }
 
