@@ -541,8 +541,9 @@ def plan_release(
             by default, they are sums of the flows.
 
     Raises:
-        OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit is
-            ``user_year`` or bounds weights, or the segments are not valid.
+        OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
+            mechanism allows, the mechanism has a threshold and the unit is ``user_year`` or bounds weights, or the
+            segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
