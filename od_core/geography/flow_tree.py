@@ -2,8 +2,10 @@
 
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
-[boninsegna2025inftda, section 3]. The nodes of a level are sorted so that the children of a node are consecutive nodes
-of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all): this is *tree order*.
+[boninsegna2025inftda, section 3]. A table of counts by one hierarchy has destinations without levels, so its tree is
+the hierarchy: (0,0), (1,0), ..., (g,0) [boninsegna2025inftda, section 2.2]. The nodes of a level are sorted so that the
+children of a node are consecutive nodes of the next level, and the leaf pairs below a node have consecutive *ranks*
+(positions among all): this is *tree order*.
 """
 
 from __future__ import annotations
@@ -216,6 +218,12 @@ class FlowTree:
         refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
         for side, geography in zip(("origin", "destination"), equally_deep(self.origin, self.destination), strict=True):
             object.__setattr__(self, side, geography)
+        if not self.origin.levels:
+            raise OdError(
+                "OD-GEOGRAPHY-LEVELS",
+                "the geography of the origins has no levels",
+                next_step="give the hierarchy as the geography of the origins",
+            )
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
             raise OdError(
                 "OD-TREE-SIZE",
@@ -225,8 +233,18 @@ class FlowTree:
 
     @property
     def depth(self) -> int:
-        """Number of levels below the root: twice the number of levels of each geography."""
-        return 2 * self.origin.depth
+        """Number of levels below the root: the sum of the numbers of levels of both geographies."""
+        return self.origin.depth + self.destination.depth
+
+    @property
+    def has_one_side(self) -> bool:
+        """Whether the destinations have no levels, so that the tree is the hierarchy of a table of counts."""
+        return not self.destination.levels
+
+    @property
+    def listed_sides(self) -> tuple[Geography, ...]:
+        """The geographies with areas below the whole space: of origins and, unless there is one side, destinations."""
+        return (self.origin,) if self.has_one_side else (self.origin, self.destination)
 
     @property
     def same_geography(self) -> bool:
@@ -235,6 +253,8 @@ class FlowTree:
 
     def level_pair(self, level: int) -> tuple[int, int]:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
+        if self.has_one_side:
+            return level, 0
         first, second = (level + 1) // 2, level // 2
         return (second, first) if self.order == "destination" else (first, second)
 
@@ -439,13 +459,15 @@ class FlowTree:
 
 @lru_cache(maxsize=8)  # a large geography takes time to be made
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
-    """Return both geographies with as many levels as the deeper of the two.
+    """Return both geographies with as many levels as the deeper of the two; unchanged if one has none.
 
     Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
     the only child of the same area in the level above. Copies cost no budget under the rule of shares ``geography``.
     The coarsest level is copied, because a copied fine level would cause small cells high in the flow tree. Raises
     OdError if a level with the name of a copy exists already.
     """
+    if not (origin.levels and destination.levels):
+        return origin, destination
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
 
