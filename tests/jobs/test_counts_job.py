@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import duckdb
+import frictionless
 import pandas as pd
 import pytest
 
@@ -37,6 +38,7 @@ def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
         assert by_mode.groupby("area")["count"].sum().to_dict() == table.set_index("area")["count"].to_dict()
     inside = release.counts.groupby(release.counts["area"].map(ZONES.set_index("zone")["region"]))["count"].sum()
     assert inside.to_dict() == release.counts_at("region").set_index("area")["count"].to_dict()
+    assert frictionless.validate(str(bundle / "datapackage.json")).valid
     report = (bundle / "report.html").read_text()
     assert "<th>to " not in report
     assert "Counts of large areas" in report

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from od_core import (
+    Acceptance,
     Budget,
     FlowTree,
     Geography,
@@ -108,9 +109,28 @@ def test_without_noise_each_area_has_the_sum_of_its_parts(
     assert (evaluate(released, given_table)["max_abs_error"] == 0).all()
 
 
+@given(zone_lists())
+def test_flows_to_a_geography_with_one_area_need_twice_the_variance(zones: list[Area]) -> None:
+    """The paper's mechanism measures its T levels with variance T / rho; by hand, there are twice as many."""
+    whole, one_area = (
+        plan_release(
+            geography_of(zones),
+            destination_geography=destination,
+            unit=TRIP,
+            budget=Budget(rho=Fraction(1, 7), delta="1e-8"),
+            mechanism="inftda",
+            acceptance=Acceptance(Fraction(0)),
+        )
+        for destination in (Geography.whole(), geography_of([("here",)]))
+    )
+    levels = len(zones[0])
+    assert [step.variance for step in whole.steps] == [7 * levels] * levels
+    assert [step.variance for step in one_area.steps] == [14 * levels] * (2 * levels)
+
+
 @given(zone_lists(), st.sampled_from([TRIP, ADDED]))
 def test_the_tree_of_a_table_is_its_hierarchy(zones: list[Area], unit: PrivacyUnit) -> None:
-    """Of a hierarchy with T levels, the paper's mechanism measures T, each with variance T / rho if n is exact."""
+    """Level by level, with the numbers of areas and children that the list of zones has, and nothing repeated."""
     hierarchy = geography_of(zones)
     plan = plan_release(
         hierarchy,
