@@ -87,6 +87,19 @@ def test_counts_are_flows_to_one_area(table: tuple[list[Area], list[int]], unit:
         assert weighted[0] == weighted[1]
 
 
+def test_a_level_that_is_measured_with_the_noise_of_another_is_found() -> None:
+    """A planted defect: the levels of the hierarchy have the noise of those above them."""
+    table = pd.DataFrame({"area": ["A001", "A150", "J001"], "count": [500, 40, 3]})
+    numbers = [
+        [
+            measured.noisy.values().tolist()
+            for measured in release_counts(table, HIERARCHY, noise=noise, **USUAL).measured
+        ]
+        for noise in (SeededNoise(3), OfFlows(3))
+    ]
+    assert numbers[0] != numbers[1]
+
+
 @given(tables(), st.booleans(), st.sampled_from(["inftda", "inftda_refined", "tda_l2", "tda_linf"]))
 def test_without_noise_each_area_has_the_sum_of_its_parts(
     table: tuple[list[Area], list[int]], one_row_a_record: bool, mechanism: str
@@ -209,6 +222,22 @@ def test_counts_are_read_by_level_and_by_category() -> None:
     )
     found = by_age.counts_at("chapter", segment="age")
     assert found.to_dict("list") == {"area": ["I", "I", "X"], "age": ["old", "young", "old"], "count": [1, 1, 1]}
+
+
+def test_levels_can_be_attributes() -> None:
+    """The example of the paper's introduction: diseases, then gender, then age. A code is the whole combination."""
+    attributes = {"disease": ["flu", "measles"], "gender": ["f", "m"], "age": ["0-17", "18+"]}
+    cells = pd.MultiIndex.from_product(attributes.values(), names=attributes).to_frame(index=False)
+    joined = {name: [*attributes][: place + 1] for place, name in enumerate(attributes)}
+    levels = pd.DataFrame({name: cells[columns].agg(" / ".join, axis=1) for name, columns in joined.items()})
+    hierarchy = Geography.from_frame(levels, list(attributes))
+    people = pd.concat([cells.loc[[0, 0, 3, 4]], cells.loc[[7]]])
+    released = release_counts(
+        people.agg(" / ".join, axis=1).to_frame("area"), hierarchy, **USUAL, noise=no_noise(), fault_threshold=0
+    )
+    for name, columns in joined.items():
+        found = released.counts_at(name).set_index("area")["count"].to_dict()
+        assert found == Counter(people[columns].agg(" / ".join, axis=1))
 
 
 def test_values_are_counted_as_weights() -> None:
