@@ -481,8 +481,13 @@ def repeated_levels(geography: Geography) -> list[str]:
     ]
 
 
-def repetition_sentence(tree: FlowTree) -> str | None:
-    """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
+def levels_sentence(tree: FlowTree) -> str | None:
+    """Return a sentence that says that a tree has one side, or names its repeated levels; None if it has neither."""
+    if tree.has_one_side:
+        return (
+            "These are counts by one hierarchy. A trip is a record of the table, which is counted in the areas that"
+            " contain its code and, as a flow, ends in the whole space."
+        )
     repetitions = [f"of the {side}s {' and '.join(levels)}" for side, levels in tree.repeated_levels.items() if levels]
     if not repetitions:
         return None

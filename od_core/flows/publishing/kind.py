@@ -35,7 +35,7 @@ from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
 from od_core.flows.step import AreaTotalStep, SegmentStep
-from od_core.geography.flow_tree import repetition_sentence
+from od_core.geography.flow_tree import levels_sentence
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
@@ -116,8 +116,8 @@ class FlowKind(Kind[Release]):
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
-        if (repetition := repetition_sentence(plan.tree)) is not None:
-            sentences["levels"] = repetition
+        if (sentence := levels_sentence(plan.tree)) is not None:
+            sentences["levels"] = sentence
         if plan.segments is not None:
             names = " and ".join(f"{by.name} ({len(by.categories)} categories)" for by in plan.breakdowns)
             sentences["segments"] = (

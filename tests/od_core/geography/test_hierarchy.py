@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels, repetition_sentence
+from od_core.geography.flow_tree import FlowTree, equally_deep, levels_sentence, repeated_levels
 from od_core.geography.geography import with_unknown_area
 from od_core.records.zone_lists import ZoneList, with_further_levels
 from tests.od_core.doubles import SeededNoise
@@ -240,10 +240,10 @@ def test_a_repeated_level_is_said_costs_nothing_and_has_the_flows_of_the_level_a
     pd.testing.assert_frame_equal(release.flows, by_hand.flows)
     tree = release.plan.tree
     assert tree.repeated_levels == {"origin": ["level_1_2"], "destination": []}
-    assert repetition_sentence(tree) is not None
-    assert "of the origins level_1_2." in str(repetition_sentence(tree))
-    assert repetition_sentence(FlowTree(origin, origin)) is not None
-    assert repetition_sentence(FlowTree(destination, destination)) is None
+    assert levels_sentence(tree) is not None
+    assert "of the origins level_1_2." in str(levels_sentence(tree))
+    assert levels_sentence(FlowTree(origin, origin)) is not None
+    assert levels_sentence(FlowTree(destination, destination)) is None
     unmeasured = [tree.level_names[level] for level in release.plan.unmeasured_levels]
     assert unmeasured == [("level_1", "level_2")]  # which has the counts of (level_1_2, level_2)
     for level in destination.level_names:
