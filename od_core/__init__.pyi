@@ -16,7 +16,7 @@ from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_rel
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import Bands, ReleasePlan, plan_release
 from .flows.projection.onto_parents import intopt
-from .flows.release import Release, release_flows
+from .flows.release import Release, release_counts, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
@@ -113,6 +113,7 @@ __all__ = [
     "plan_group_sizes",
     "plan_release",
     "plan_stops",
+    "release_counts",
     "release_flows",
     "release_group_sizes",
     "release_stops",

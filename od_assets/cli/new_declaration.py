@@ -48,7 +48,7 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import FlowSeries, Sides, Trips
+from od_assets.series.flows import Sides, Trips, TripSeries
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
@@ -437,13 +437,13 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 def refuse_wrong_fields(fields: Fields) -> None:
     """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
     try:
-        FlowSeries.model_validate(release_attributes({}, fields))
+        TripSeries.model_validate(release_attributes({}, fields))
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
-            others = ValidationError.from_exception_data(FlowSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
+            others = ValidationError.from_exception_data(TripSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(others, FlowSeries)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {first_fault(others, TripSeries)}", next_step=step) from None
 
 
 def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
@@ -617,10 +617,10 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     release_file, data_set_file = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
-        validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        validated = declared_by(release, TripSeries, f"{name}/defs.yaml")
         geography = validated.read_geography()
         if _area_totals_pay(release, geography):
-            validated = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
+            validated = declared_by(release | _AREA_TOTALS, TripSeries, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span

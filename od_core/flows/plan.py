@@ -526,7 +526,9 @@ def plan_release(
             ``minimise``.
         mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
         tree: side that the flow tree refines first.
-        destination_geography: geography of the destinations, if it differs from that of the origins.
+        destination_geography: geography of the destinations, if it differs from that of the origins. If one has fewer
+            levels, its first level is repeated (:func:`od_core.geography.flow_tree.equally_deep`), which
+            ``plan.tree.repeated_levels`` states.
         bands: cuts of the flow tree, for a release that is processed in parts.
         acceptance: rules that determine which records are counted and which inputs are refused. If a record may be left
             out under these rules, the total number of trips is measured with noise; see
@@ -541,9 +543,9 @@ def plan_release(
             by default, they are sums of the flows.
 
     Raises:
-        OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
-            there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit is
-            ``user_year`` or bounds weights, or the segments are not valid.
+        OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
+            mechanism allows, the mechanism has a threshold and the unit is ``user_year`` or bounds weights, or the
+            segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)

@@ -31,7 +31,8 @@ class RecordColumns:
     Raises OdError if both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
 
     Attributes:
-        origin, destination: zone codes, text.
+        origin, destination: zone codes, text. Without a destination, the records are of one hierarchy, and every record
+            ends in the whole space.
         date: date of the trip; None if a file holds a single period.
         trips: number of trips of a row, for flows; None if each row is one trip.
         user: user id, text or a whole number; None if a user is not the privacy unit.
@@ -44,7 +45,7 @@ class RecordColumns:
     """
 
     origin: ColumnName = "origin"
-    destination: ColumnName = "destination"
+    destination: ColumnName | None = "destination"
     date: ColumnName | None = None
     trips: ColumnName | None = None
     user: str | None = None
@@ -75,7 +76,7 @@ class RecordColumns:
         """Names of the columns of zone codes in the file, by their names in the loaded records."""
         return {
             "origin": self.origin,
-            "destination": self.destination,
+            **({} if self.destination is None else {"destination": self.destination}),
             **{f"stop_{number}": name for number, name in enumerate(self.stops, start=1)},
         }
 

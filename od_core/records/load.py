@@ -31,6 +31,7 @@ from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder
 from od_core.files.durable import absence, write_durably
+from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.faults import IS_USER_ID, MAX_COUNT, no_user_ids, no_weights
@@ -93,10 +94,9 @@ class RecordQuery(ABC):
             if column_in(name, list(types)) is None:
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
-            declarations = (
-                "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
-            )
-            step = f"write {declarations} of trips of a row, next to the path of the files"
+            role = "trips" if columns.destination is not None else "count"
+            named = f"columns: {{{role}: COLUMN}} if COLUMN holds the number of trips of a row"
+            step = f"write one_row_a_trip: true if each row is one trip, or {named}, next to the path of the files"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
@@ -112,6 +112,8 @@ class RecordQuery(ABC):
             else self._placed(self._code(column), areas.get(name, geography))
             for name, column in columns.codes.items()
         }
+        if columns.destination is None:
+            expressions["destination"] = self._text(WHOLE_SPACE)
         expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
         if columns.trips is not None:
             expressions["trips"] = self._count(columns.trips)
@@ -387,10 +389,10 @@ def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) ->
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether the first rows, at least 100, each have another pair of places, as tables of flows.
 
-    The columns of origins and destinations must be there. Raises OdError if the file cannot be read.
+    The columns of codes must be there. Raises OdError if the file cannot be read.
     """
     names = list(record_schema(source, form))
-    ends = [quoted_name(str(column_in(end, names))) for end in (columns.origin, columns.destination)]
+    ends = [quoted_name(str(column_in(end, names))) for end in [*columns.codes.values()][:2]]
     rows, pairs = _of_first_rows(source, form, ["count(*)", f"count(DISTINCT ({', '.join(ends)}))"])
     return bool(rows >= _MANY_ROWS and pairs == rows)
 

@@ -37,6 +37,7 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     ),
     "other destinations": other_destinations,
     "nowhere": nowhere,
+    "counts": lambda project: project.counts(segments=SEGMENTS),
     "group sizes": lambda project: project.group_sizes(),
     "stops": lambda project: project.stops(),
 }
@@ -79,6 +80,7 @@ def of(asset: str, *columns: str) -> set[str]:
 
 ZONES = of("geography", "region", "zone")
 ALL = of("raw_trips", *RECORDS) | ZONES
+SEGMENTED = of("raw_trips", "segment_mode", "segment_day_type")
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "refined": {
@@ -89,11 +91,12 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "estimates, no intervals": {"trips": ALL},
     "bands": {"trips": ALL, "lower": ALL},
-    "segments": {"trips": ALL | of("raw_trips", "segment_mode", "segment_day_type"), "origin": ZONES},
+    "segments": {"trips": ALL | SEGMENTED, "origin": ZONES},
     "area totals": {"trips": ALL, "upper": ALL, "origin": ZONES},
     "users": {"trips": ALL | of("raw_trips", "user")},
     "other destinations": {"destination": ZONES | of("geography", "district", "office")},
     "nowhere": {"trips": of("raw_trips", "date", "in_period", "trips") | ZONES},
+    "counts": {"trips": (ALL - of("raw_trips", "destination")) | SEGMENTED, "origin": ZONES},
     "group sizes": {"groups": ALL, "area": ZONES},
     "stops": {"count": of("raw_trips", *RECORDS[1:], "stop_1") | of("geography", "zone", "longitude", "latitude")},
 }

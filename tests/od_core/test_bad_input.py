@@ -302,12 +302,6 @@ BAD = [
     areas("cycle", [("a", "b"), ("b", "a")], "CYCLE", "within itself"),
     areas("its own parent", [("a", "a")], "CYCLE", detail="'a'"),
     areas("unlisted parent", [("01", "a")], "PARENT-UNLISTED", detail="'a'"),
-    option(
-        "geographies of unequal depth",
-        "OD-TREE-DEPTH",
-        "2 (origin) and 1 (destination)",
-        destination_geography=Geography.from_frame(ZONES, ["zone"]),
-    ),
     Bad(
         "zone list: separated by semicolons",
         zone_file("zones.csv", "region;zone\na;01\n"),
