@@ -88,7 +88,8 @@ def with_schema(schema: dg.TableSchema, sources: Sources | None) -> dict[str, An
 def records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the copied records, which are in the confidential folder."""
     fields = [("date", "timestamp", "Local time of the trip; empty if missing or not a valid date.")]
-    fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
+    what = "Number of the cell of the coordinate" if columns.axes else "Code of the zone"
+    fields += [(code, "string", f"{what}, from column {name}.") for code, name in columns.codes.items()]
     fields += [("in_period", "boolean", "Whether the trip belongs to the period.")]
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
     fields += [] if columns.size is None else [("size", "number", "Members of each group of the row.")]

@@ -552,9 +552,8 @@ class DAFEntropy(StopsMechanism):
 
     - ``count``: if its noisy count is below t / epsilon. None stands for this condition with t = 1.
     - ``depth``: at depth t, so that dimensions after the first t are not cut.
-    - ``entropy``: if its parts would add less than t bits to the entropy of the partition (equation 4). They add at
-      most p log2 k, for p the noisy share of the node in all trips and k the number of parts that equation 19 makes of
-      it in all dimensions that remain.
+    - ``entropy``: if its parts add less than t bits to the entropy of the partition (equation 4): at most p log2 k, for
+      p the noisy share of the node in all trips and k the parts of equation 19 in all dimensions that remain.
     - ``extent``: if it has at most the share t of the cells of the space.
 
     For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
@@ -626,9 +625,8 @@ class DAFEntropy(StopsMechanism):
         epsilon = path.left / path.sensitivity
         if self.stop == "entropy" and self.threshold is not None:
             bits = np.log2(parts_of(np.maximum(counted, 1), float(epsilon), 1))
-            return np.asarray(
-                np.maximum(counted, 0) / max(total, 1) * bits >= float(min(self.threshold, Fraction(10**6)))
-            )
+            share, least = np.maximum(counted, 0) / max(total, 1), min(self.threshold, Fraction(10**6))
+            return np.asarray(share * bits >= float(least))
         return counted >= math.ceil((self.threshold or 1) / epsilon)
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:

@@ -131,7 +131,8 @@ class StopsRelease(PlannedRelease):
                 place, the ranges do not match the dimensions of a place, or a range is invalid.
         """
         space = self.plan.grid.sizes
-        places = len(space) // max(1, len(origin))
+        on_map = self.plan.map
+        places = len(space) // max(1, len(origin)) if on_map is None else len(on_map.places)
         if places < 2 or len(space) % places:
             message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
             raise query_fault(message)

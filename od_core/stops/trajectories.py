@@ -111,8 +111,8 @@ class Trajectories:
     def from_coordinates(
         cls,
         coordinates: ArrayLike | TableOrFile,
-        grid: Grid,
-        bounds: Sequence[tuple[float, float]],
+        grid: Grid | MapGrid,
+        bounds: Sequence[tuple[float, float]] | None = None,
         *,
         columns: Sequence[str] | None = None,
         one_row_a_trip: bool = False,
@@ -120,12 +120,20 @@ class Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
-            coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
-            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell.
+            coordinates, columns, one_row_a_trip: as for :meth:`from_cells`.
+            grid: the public grid, or the map, on which each point of a trip has a longitude and then a latitude.
+            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell. None
+                for a map, which has edges.
 
         Raises:
             OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.
         """
+        advice = ""
+        if isinstance(grid, MapGrid) and bounds is None:
+            bounds = [(grid.west, grid.east), (grid.south, grid.north)] * len(grid.places)
+            grid, advice = grid.grid, "; on a map, the longitude of a point comes before the latitude"
+        elif isinstance(grid, MapGrid) or bounds is None:
+            raise _fault("OD-STOPS-BOUNDS", "a grid needs bounds, and a map has edges in their place")
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
@@ -136,7 +144,7 @@ class Trajectories:
         if not np.isfinite(values).all():
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
         if (values < limits[:, 0]).any() or (values > limits[:, 1]).any():
-            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds")
+            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds", advice)
         return cls(cells_of(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
 
     @classmethod

@@ -40,6 +40,9 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     "counts": lambda project: project.counts(segments=SEGMENTS),
     "group sizes": lambda project: project.group_sizes(),
     "stops": lambda project: project.stops(),
+    "points": lambda project: project.stops(
+        trips__columns={"points": [["x", "y"], ["u", "v"]], "date": "date"}, map={"edges": [0, 1, 0, 1]}
+    ),
 }
 
 
@@ -99,10 +102,13 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     "counts": {"trips": (ALL - of("raw_trips", "destination")) | SEGMENTED, "origin": ZONES},
     "group sizes": {"groups": ALL, "area": ZONES},
     "stops": {"count": of("raw_trips", *RECORDS[1:], "stop_1") | of("geography", "zone", "longitude", "latitude")},
+    "points": {
+        "count": of("raw_trips", *RECORDS[1:], "stop_1", "stop_2") | of("geography", "zone", "longitude", "latitude")
+    },
 }
 """What the columns of the bundle come from."""
 
-COUNTED = {"group sizes": "group_sizes", "stops": "trip_cells"}
+COUNTED = {"group sizes": "group_sizes", "stops": "trip_cells", "points": "trip_cells"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -122,5 +128,8 @@ def test_each_published_column_leads_to_the_declared_input(project: Project, kin
     if kind == "stops":
         placed = of("raw_trips", "stop_1", "in_period") | of("geography", "zone", "latitude")
         assert lineage.inputs("trip_cells", "cell_4") == placed
+    if kind == "points":
+        placed = of("raw_trips", "stop_2", "in_period") | of("geography", "zone", "longitude")
+        assert lineage.inputs("trip_cells", "cell_3") == placed
     confidential = {key.path[-1] for key in lineage.columns if "od/confidential" in lineage.graph.get(key).tags}
     assert confidential == {"raw_trips", COUNTED.get(kind, "trip_counts")}

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import OdError
+from od_core import Budget, OdError, PrivacyUnit, release_stops
 from od_core.records.load import TABLE, RecordColumns, load_records
 from od_core.stops.geometry import MapGrid
 from od_core.stops.trajectories import PlaceColumns, PlaceList, Trajectories, place_records
@@ -150,6 +150,7 @@ def test_points_are_placed_as_the_library_places_coordinates(tmp_path, name):
     placed = gps(tmp_path, records, name)
     known = Trajectories.from_coordinates(records.to_numpy(), POINTS.grid, [axis[:2] for axis in AXES] * 3)
     assert sorted(placed.points.tolist()) == sorted(known.points.tolist())
+    assert np.array_equal(Trajectories.from_coordinates(records, POINTS, one_row_a_trip=True).points, known.points)
     assert placed.grid == POINTS.grid
     for point, row in zip(known.points[:300].tolist(), records[:300].to_numpy().tolist(), strict=True):
         for cell, (least, most, cells), degree in zip(point, AXES * 3, row, strict=True):
@@ -175,6 +176,23 @@ def test_points_off_the_map_are_faults_and_so_are_swapped_degrees(tmp_path):
     swapped = degrees(50).rename(columns={"x_1": "y_1", "y_1": "x_1"})
     with pytest.raises(OdError, match="OD-TRIPS-FAULTS"):
         gps(tmp_path, swapped, threshold=Fraction(98, 100))
+
+
+def test_the_library_refuses_points_off_the_map_and_says_what_comes_first():
+    swapped = degrees(50)[["y_1", "x_1", "y_2", "x_2", "y_3", "x_3"]].to_numpy()
+    with pytest.raises(OdError, match=r"OD-STOPS-OFF-GRID.*next: .*the longitude of a point comes before the latitude"):
+        Trajectories.from_coordinates(swapped, POINTS)
+    for grid, bounds in ((POINTS, [axis[:2] for axis in AXES] * 3), (POINTS.grid, None)):
+        with pytest.raises(OdError, match=r"OD-STOPS-BOUNDS.*a map has edges in their place"):
+            Trajectories.from_coordinates(degrees(5).to_numpy(), grid, bounds)
+    release = release_stops(
+        Trajectories.from_coordinates(degrees(50).to_numpy(), POINTS),
+        POINTS,
+        unit=PrivacyUnit("trip"),
+        budget=Budget(epsilon=1),
+        noise="table",
+    )
+    assert release.plan.map == POINTS
 
 
 def test_coordinates_are_numbers_and_a_list_of_cells_has_a_limit(tmp_path):

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
-from od_core import Budget, OdError, PrivacyUnit, plan_stops
+from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges
 from od_core.stops.release import (
     StopsRelease,
@@ -189,6 +189,23 @@ def test_a_place_has_its_own_dimensions(origin, destination, of_a_place):
     release = cut((3, 3, 3, 3, 3, 3), 5, 1).release
     with pytest.raises(OdError, match=f"each of the {of_a_place} dimensions of a place"):
         release.od([(0, 1)] * origin, [(0, 1)] * destination)
+
+
+def test_a_place_on_a_map_has_two_dimensions_and_one_place_no_destination():
+    """Without the map, two dimensions would be two places of one each."""
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=1)
+    for places, origin, why in (
+        ("a", 1, "does not fit 1 places"),
+        ("a", 2, "does not fit 1"),
+        ("ab", 1, "each of the 2"),
+    ):
+        on_map = MapGrid(0, 1, 0, 1, 4, tuple(places))
+        release = release_stops(
+            np.zeros((3, 2 * len(places)), dtype=int), on_map, unit=unit, budget=budget, noise="table"
+        )
+        with pytest.raises(OdError, match=why):
+            release.od([(0, 1)] * origin, [(0, 1)] * origin)
+    assert release.od([(0, 3)] * 2, [(0, 3)] * 2) == pytest.approx(release.counts.sum())
 
 
 @given(partition=partitions(), count=st.sampled_from([0, 1, 700]), seed=st.integers(0, 99))
