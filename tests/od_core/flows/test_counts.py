@@ -27,6 +27,8 @@ from od_core import (
     release_counts,
     release_flows,
 )
+from od_core.flows.planning_page import planning_page
+from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
 from tests.od_core.strategies import Area, geography_of, zone_lists
 
@@ -274,3 +276,21 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
                 largest[level] = max(largest[level], int(((a - b) ** 2).sum()))
     assert all(largest[level] <= found[level] for level in range(4))
     assert largest[1:] == [changed] * 3 == [found[level] for level in (1, 2, 3)]
+
+
+def test_a_planning_page_is_refused() -> None:
+    plan = plan_release(HIERARCHY, destination_geography=Geography.whole(), **USUAL)
+    with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*by one hierarchy"):
+        planning_page(plan, "admissions")
+
+
+def test_an_unknown_area_takes_records_of_other_codes_so_that_n_is_exact() -> None:
+    """No record can leave the release: the whole space takes every record, and the hierarchy has a place for it."""
+    table = pd.DataFrame({"area": ["A001", "Z999", "A00", None]})
+    options: dict[str, Any] = USUAL | {"unit": TRIP, "noise": no_noise(), "fault_threshold": 1}
+    dropped = release_counts(table, HIERARCHY, **options)
+    kept = release_counts(table, with_unknown_area(HIERARCHY, "other"), **options)
+    assert (dropped.plan.publishes_total, kept.plan.publishes_total) == (False, True)
+    assert (dropped.plan.steps[0].level, kept.plan.steps[0].level) == (0, 1)
+    assert dropped.counts.to_dict("list") == {"area": ["A001"], "count": [1]}
+    assert kept.counts.to_dict("list") == {"area": ["A001", "other"], "count": [1, 3]}
