@@ -72,9 +72,10 @@ class KnownGroups:
         return f"KnownGroups({self.name!r}, {self.marking})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per group, as :func:`od_core.release_group_sizes` takes it: group, area, size."""
+        """Return the rows as :func:`od_core.release_group_sizes` takes them: area, size, groups."""
         areas = self.geography.codes_of(self.geography.depth, self.groups.area)
-        return pd.DataFrame({"group": np.arange(len(areas)), "area": areas, "size": self.groups.size})
+        table = pd.DataFrame({"area": areas, "size": self.groups.size, "groups": self.groups.groups})
+        return table.groupby(["area", "size"], as_index=False).sum()
 
 
 def households(
@@ -125,6 +126,53 @@ def census(seed: int, *, counties: int = 3_144, groups: int = 1_176_304, top_cod
     size = _household_sizes(generator, groups)
     _some_become(generator, size, 10, 1_000)
     return _known("census", _tree(["nation", "state", "county"], [1, STATES], per_state), per_area, size, top_code)
+
+
+def full_number(
+    seed: int,
+    *,
+    states: int = STATES,
+    counties: int | None = 7_592,
+    groups: int = 117_630_445,
+    top_code: int = 1_000,
+    outliers: tuple[int, int] = (10, 1_000),
+) -> KnownGroups:
+    """Make households and group quarters at the full number of a paper, drawn as numbers by leaf area and size.
+
+    The defaults are the census of [fioretto2019hierarchical, section 11.1]. The shapes are those of :func:`census`. The
+    authors' counties differ in their shares of sizes, too.
+
+    Args:
+        seed: seed of the generator.
+        states: number of states of the nation.
+        counties: number of counties of all states; None if the states are the leaf areas.
+        groups: number of groups of all leaf areas.
+        top_code: K.
+        outliers: least and largest size of the ``OUTLIERS`` group quarters.
+    """
+    generator = _generator(seed)
+    state = np.arange(states)
+    if counties is not None:
+        state = np.repeat(state, _at_least_one(generator.gamma(2.0, size=states), counties))
+    per_area = _at_least_one(_lognormal(generator, len(state), 1.4 if counties else 1.0), groups)
+    *shares, above = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS)
+    ratio = above / (above + shares[-1])
+    tail = above * (1 - ratio) * ratio ** np.arange(60)  # what lies beyond is less likely than 1e-22
+    by_size = generator.multinomial(per_area, np.array([*shares, *(tail / tail.sum() * above)])).astype(np.int64)
+    area, size = np.nonzero(by_size)
+    number = by_size[area, size]
+    chosen = generator.choice(len(area), min(OUTLIERS, len(area)), replace=False, p=number / groups)
+    number[chosen] -= 1
+    area, size = np.append(area, area[chosen]), np.append(size + 1, generator.integers(*outliers, len(chosen)))
+    zones = pd.DataFrame({"nation": "nation", "state": [f"{number:02d}" for number in state]})
+    if counties is not None:
+        zones["county"] = [f"{number:05d}" for number in range(counties)]
+    geography = Geography.from_frame(zones, levels=list(zones.columns))
+    order = np.lexsort((size, area))
+    counted = np.append(number, np.ones_like(chosen))[order]
+    there = counted > 0
+    rows = GroupSizes(area[order][there].astype(np.int32), size[order][there], counted[there])
+    return KnownGroups(f"{groups:,} groups", "synthetic", geography, rows, top_code)
 
 
 def taxis(seed: int, *, zones: int = 263, groups: int = 13_282, top_code: int = 13_282) -> KnownGroups:

@@ -49,7 +49,8 @@ TRIP_COUNTS = (
 
 GROUP_SIZE_COLUMNS = (
     Column("area", "integer", "Area", "Number of the zone that the group is in."),
-    Column("size", "integer", "True size", "Confidential: the true number of members of the group."),
+    Column("size", "integer", "True size", "Confidential: the true number of members of each group of the row."),
+    Column("groups", "integer", "True groups", "Confidential: the number of groups of the row, mostly 1."),
 )
 
 
@@ -90,6 +91,7 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
     fields += [("in_period", "boolean", "Whether the trip belongs to the period.")]
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
+    fields += [] if columns.size is None else [("size", "number", "Members of each group of the row.")]
     fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
     fields += [] if columns.user is None else [("user", "string", "User id.")]
     fields += [

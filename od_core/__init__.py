@@ -30,7 +30,7 @@ Two other kinds of tables are released in the same steps:
 - Group sizes, the number of groups with j members in every area: :func:`plan_group_sizes`,
   :func:`release_group_sizes`, :class:`GroupSizeRelease`, :class:`TopCodeEstimate`, :func:`evaluate_group_sizes`.
 - Trips with stops, as boxes of a grid: :class:`Grid` or :class:`MapGrid`, :class:`Trajectories`, :func:`plan_stops`,
-  :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`.
+  :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`, :func:`evaluate_stops_entropy`.
 
 If the library refuses an input or a state, it raises an :class:`OdError`, such as :class:`BudgetExceeded` or
 :class:`InputError`. :func:`intopt` computes only the projection step of InfTDA.

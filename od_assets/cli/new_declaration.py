@@ -61,7 +61,6 @@ from od_core.files.durable import absence
 from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, Cap
-from od_core.privacy.domain import alike
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
 from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
 from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, unused_columns
@@ -371,6 +370,7 @@ def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
         "user_year" if of_year else "user_period",
         column=answers["column"],
         max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
+        max_trips_pair=as_number(answers["max_trips_pair"]) if answers.get("max_trips_pair") else None,  # type: ignore[arg-type]
         **of_year,
     )
 
@@ -415,6 +415,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
     "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
     "max_trips": _refuse_bounds,
+    "max_trips_pair": _refuse_bounds,
     "max_trips_year": _refuse_bounds,
     "id_pattern": _refuse_bounds,
     "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
@@ -662,7 +663,7 @@ def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, 
     """Return the cap of :func:`cap_above`, and its reason; under unit ``user_year``, for a year of such plans."""
     rho, span = plan.charge.as_rho, f"per {series.domain.elementary_period}"
     if plan.unit.kind == "user_year":
-        rho = alike(plan.unit, plan.spent, len(series.domain.periods_of_year(series.periods.first)))
+        rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
         span = "of each period of a year"
     elif plan.unit.kind == "user":
         span = "in all periods together"

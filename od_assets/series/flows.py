@@ -231,6 +231,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     trips: Trips | CountedRecords
     max_trips: int | None = None
+    max_trips_pair: int | None = None
     max_weight: int | None = None
     privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
     stated_mechanism: str = Field("inftda_refined", alias="mechanism")
@@ -251,7 +252,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @cached_property
     def domain(self) -> PrivacyDomain:
         """See :attr:`Series.domain`."""
-        return self._data_set.domain(self.max_trips, self.max_weight)
+        return self._data_set.domain(self.max_trips, self.max_weight, self.max_trips_pair)
 
     @cached_property
     def columns(self) -> RecordColumns:

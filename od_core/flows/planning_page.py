@@ -84,6 +84,7 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
         raise _refused(f"{name} releases counts by one hierarchy")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
+    plan.unit.refuse_pair_cap("planning pages")
     if plan.uncounted is not None:
         raise OdError(
             "OD-UNCOUNTED",

@@ -278,6 +278,16 @@ class FlowTree:
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
 
+    def node_sizes(self, level: int) -> list[tuple[int, int]]:
+        """Return the numbers of leaf pairs below nodes of a level, largest first, each with how many nodes have it."""
+        sides = zip((self.origin, self.destination), self.level_pair(level), strict=True)
+        zones = [np.unique(np.bincount(own.ancestors_at(own.depth, at)), return_counts=True) for own, at in sides]
+        pairs, nodes = (np.multiply.outer(*each).ravel() for each in zip(*zones, strict=True))
+        sizes, place = np.unique(pairs, return_inverse=True)
+        numbers = np.zeros(len(sizes), dtype=np.int64)
+        np.add.at(numbers, place, nodes)
+        return [(int(size), int(number)) for size, number in zip(sizes[::-1], numbers[::-1], strict=True)]
+
     def largest_fan_out(self, level: int) -> int:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
         if level == self.depth:

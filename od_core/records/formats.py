@@ -38,7 +38,10 @@ class RecordColumns:
         user: user id, text or a whole number; None if a user is not the privacy unit.
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
+        size: number of members of each group of a row, where ``trips`` is the number of such groups; None otherwise.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
+        axes: of coordinates in place of zone codes: the least and the greatest coordinate, and the number of cells,
+            along longitude and along latitude. Origin, stops and destination then hold the two in turn.
     """
 
     origin: ColumnName = "origin"
@@ -48,7 +51,9 @@ class RecordColumns:
     user: str | None = None
     stops: tuple[str, ...] = ()
     weight: str | None = None
+    size: str | None = None
     segments: tuple[SegmentSource, ...] = ()
+    axes: tuple[tuple[float, float, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:
@@ -87,12 +92,14 @@ class RecordColumns:
             return "one row per trip"
         if self.trips is None:
             return f"one row per trip, and column {self.weight!r} holds its weight"
+        if self.size is not None:
+            return f"column {shown(self.trips)} holds the number of groups of the size in column {self.size!r}"
         return f"column {shown(self.trips)} holds the number of trips"
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        names = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        names = (*self.codes.values(), self.date, self.trips, self.weight, self.size, self.user)
         names += tuple(source.column for source in self.segments)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 

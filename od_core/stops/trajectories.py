@@ -245,6 +245,10 @@ def _fault(code: str, message: str, advice: str = "") -> OdError:
     return OdError(code, message, next_step=f"correct the trips or the grid{advice}")
 
 
+MAX_LISTED = 1 << 20
+"""Largest number of cells along a side of a map of points, which the list of cells has one by one."""
+
+
 class PlaceColumns(NamedTuple):
     """The names of the columns of a list of places: the code, as text, and the coordinates, in degrees."""
 
@@ -261,7 +265,8 @@ class PlaceList:
         table: code, longitude and latitude of each place; one row per place.
         columns: names of the columns of ``table``.
         map: the map that contains all places.
-        cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2).
+        cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2). In a list of
+            cells, it is a number of either; shape (side, 1).
     """
 
     table: pd.DataFrame
@@ -300,6 +305,21 @@ class PlaceList:
             on_map = MapGrid(*edges, side, tuple(stages))
         return cls(places[list(columns)].reset_index(drop=True), columns, on_map, on_map.cells(longitude, latitude))
 
+    @classmethod
+    def of_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
+        """Create the list of the cells along a side of a map, to whose numbers records of coordinates are converted.
+
+        The list has the western and the southern edge of the cells of each number. Raises OdError if there are more
+        than ``MAX_LISTED``.
+        """
+        if on_map.side > MAX_LISTED:
+            raise _list_fault(f"a map of points has at most {MAX_LISTED:,} cells along a side")
+        number = np.arange(on_map.side, dtype=np.int32)
+        longitude = on_map.west + number * ((on_map.east - on_map.west) / on_map.side)
+        latitude = on_map.south + number * ((on_map.north - on_map.south) / on_map.side)
+        table = dict(zip(columns, (number.astype(str).astype(object), longitude, latitude), strict=True))
+        return cls(pd.DataFrame(table), columns, on_map, number[:, np.newaxis])
+
     @property
     def codes(self) -> list[str]:
         """Codes of the places, in the order of the list."""
@@ -334,11 +354,12 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     records are dropped. Whether a record is faulty does not depend on other records.
 
     :func:`od_core.records.load.load_records` wrote the file. Its records have an origin, a destination, and one stop
-    for each further place of a trip. Raises OdError if the share of faulty records exceeds ``fault_threshold``, or the
-    records cannot be read.
+    for each further place of a trip; if there is one place, it is the origin. With a list of cells, they have the
+    numbers of the longitude and the latitude of each place in turn. Raises OdError if the share of faulty records
+    exceeds ``fault_threshold``, or the records cannot be read.
     """
-    stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
-    stages = ["origin", *stops, "destination"]
+    codes = places.map.grid.dimensions // places.cells.shape[1]
+    stages = ["origin", *(f"stop_{number}" for number in range(1, codes - 1)), "destination"][:codes]
     numbers = ", ".join(f"place_{k}.number AS {stage}" for k, stage in enumerate(stages))
     joins = " ".join(
         f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)

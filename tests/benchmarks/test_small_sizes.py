@@ -28,6 +28,7 @@ OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "wit
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
     "files_written",
+    *("empty_percent", "below_thousandth_percent", "median_trips_percent", "bits_of_boxes"),
     "inside_90",
     "changes",
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),

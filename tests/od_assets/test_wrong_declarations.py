@@ -318,6 +318,7 @@ WRONG = [
     domain("unit: trip\n", 'neighbours: " bounded"\n', "", "did you mean 'bounded'?", "OD-UNIT-UNKNOWN"),
     domain("unit: trip\n", "unit: user\n", "", "needs the column", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "unit: trip\ncolumn: person\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
+    defs(PRIVACY, f"{PRIVACY}  max_trips_pair: 1\n", "", "does not take max_trips_pair", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "unit: trip\nmax_trips: 2\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "time_zone: max_trips\n", "", "'max_trips'", "OD-TIME-ZONE"),
     domain(CAP, "cap: {rho: 1}\n", ": cap.reason", "Field required"),
@@ -348,6 +349,7 @@ WRONG = [
     domain("unit: trip\n", 'id_pattern: "[0-9]+"\n', "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "for unit 'user_year' only", "OD-DOMAIN-YEAR"),
     domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips: 2\n", "", "declares max_trips", "OD-UNIT-MAX-TRIPS"),
+    domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips_pair: 2\n", "", "_pair, which", "OD-UNIT-MAX-TRIPS"),
 ]
 
 

@@ -135,6 +135,10 @@ WAYS = {
         RecordColumns("home", "work", "day", user="person"),
         PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=3),
     ),
+    "people": (
+        RecordColumns("home", "work", "day", user="person"),
+        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=4, max_trips_pair=1),
+    ),
     "numbered users": (
         RecordColumns("home", "work", "day", user="number"),
         PrivacyUnit("user", neighbours="unbounded", column="number", max_trips=2),
