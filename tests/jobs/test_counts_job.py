@@ -9,7 +9,8 @@ import pytest
 
 from od_assets.resources.warehouse import verified
 from od_core import Release, open_release
-from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records_by_mode
+from od_core.published.derived import publish_assisted, publish_sum
+from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
 
 FILES = {f"counts_{level}{by}.csv" for level in ("all", "region", "zone") for by in ("", "_by_mode", "_by_day_type")}
 
@@ -50,3 +51,24 @@ def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
     assert project.run(component).success
     assert public_bytes(project.var) == files
     assert verified() == [{"release": "begun/2001-01/r1", "verified": True, "faults": {}}]
+
+
+def test_what_is_derived_from_counts_has_one_side(project: Project) -> None:
+    """The sum of two months, and the newer month estimated with the help of the other."""
+    component = project.counts(trips__columns={"area": "origin", "date": "date"}, noise="table")
+    for month in ("2001-01", "2001-02"):
+        project.write_records(records().assign(date=f"{month}-15"), month)
+        assert project.run(component, month).success
+    keys = [component.key(month) for month in ("2001-01", "2001-02")]
+    releases = project.var / "releases"
+    one, other = (open_release(releases / key.folder) for key in keys)
+    summed, assisted = publish_sum(releases, keys), publish_assisted(releases, keys[1])
+    for found in (summed, assisted):
+        page = (found.folder / "report.html").read_text()
+        assert "<th>to " not in page
+        assert "pairs of zones" not in page
+        table = pd.read_csv(found.folder / "counts_zone.csv").set_index("area")["count"]
+        assert table.to_dict() == found.flows.counts.set_index("area")["count"].to_dict()
+    for level in ("all", "region", "zone"):
+        counts = [release.counts_at(level).set_index("area")["count"] for release in (one, other, summed.flows)]
+        assert (counts[0] + counts[1]).to_dict() == counts[2].to_dict()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from fractions import Fraction
-from itertools import product
+from itertools import combinations_with_replacement, product
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ from od_core import (
     release_counts,
     release_flows,
 )
+from od_core.flows.planning_page import planning_page
+from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
 from tests.od_core.strategies import Area, geography_of, zone_lists
 
@@ -274,3 +276,42 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
                 largest[level] = max(largest[level], int(((a - b) ** 2).sum()))
     assert all(largest[level] <= found[level] for level in range(4))
     assert largest[1:] == [changed] * 3 == [found[level] for level in (1, 2, 3)]
+
+
+def test_a_planning_page_is_refused() -> None:
+    plan = plan_release(HIERARCHY, destination_geography=Geography.whole(), **USUAL)
+    with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*by one hierarchy"):
+        planning_page(plan, "admissions")
+
+
+def test_an_unknown_area_takes_records_of_other_codes_so_that_n_is_exact() -> None:
+    """No record can leave the release: the whole space takes every record, and the hierarchy has a place for it."""
+    table = pd.DataFrame({"area": ["A001", "Z999", "A00", None]})
+    options: dict[str, Any] = USUAL | {"unit": TRIP, "noise": no_noise(), "fault_threshold": 1}
+    dropped = release_counts(table, HIERARCHY, **options)
+    kept = release_counts(table, with_unknown_area(HIERARCHY, "other"), **options)
+    assert (dropped.plan.publishes_total, kept.plan.publishes_total) == (False, True)
+    assert (dropped.plan.steps[0].level, kept.plan.steps[0].level) == (0, 1)
+    assert dropped.counts.to_dict("list") == {"area": ["A001"], "count": [1]}
+    assert kept.counts.to_dict("list") == {"area": ["A001", "other"], "count": [1, 3]}
+
+
+@pytest.mark.parametrize(("m", "cap"), [(3, 1), (4, 2), (2, 1)])
+def test_a_pair_cap_bounds_the_records_of_a_user_in_an_area(m: int, cap: int) -> None:
+    """Every level has the largest sum of squares of one user's counts, by enumeration; the other end is the space."""
+    plan = plan_release(
+        HIERARCHY,
+        destination_geography=Geography.whole(),
+        unit=PrivacyUnit("user", "unbounded", "patient", m, max_trips_pair=cap),
+        budget=Budget(1, "1e-8", shares="uniform"),
+    )
+    paths = [("all", *path) for path in ZONES.to_numpy().tolist()]
+    users = [
+        records
+        for number in range(m + 1)
+        for records in combinations_with_replacement(paths, number)
+        if max(Counter(records).values(), default=0) <= cap
+    ]
+    for step in plan.steps:
+        squares = [sum(n**2 for n in Counter(path[step.level] for path in records).values()) for records in users]
+        assert step.sensitivity_squared == max(squares)
