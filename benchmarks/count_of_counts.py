@@ -200,13 +200,18 @@ def full_census(*, small: bool) -> KnownGroups:
     return full_number(SEED)
 
 
-def census(noise: str, *, small: bool) -> dict[str, Any]:
-    """Measure a release of the census, with the mechanism that the rule selects, at epsilon 1."""
+def census(noise: str, mechanism: str | None, *, small: bool) -> dict[str, Any]:
+    """Measure a release of the census at epsilon 1; without a mechanism, with the one that the rule selects."""
 
     def from_file(groups: Path, data: KnownGroups) -> GroupSizeRelease:
-        budget = Budget(epsilon=1)
         return release_group_sizes(
-            groups, data.geography, unit=UNIT, budget=budget, top_code=data.top_code, noise=noise
+            groups,
+            data.geography,
+            unit=UNIT,
+            budget=Budget(epsilon=1),
+            mechanism=mechanism,
+            top_code=data.top_code,
+            noise=noise,
         )
 
     with tempfile.TemporaryDirectory() as folder:
@@ -279,7 +284,7 @@ def measured(
     results: dict[str, Any] = {"machine": machine(), "census": [], "merging": [], "by_size": []}
     small = "small" in cases
     if "census" in parts:
-        results["census"].append(census(noise, small=small))
+        results["census"] += [census(noise, mechanism, small=small) for mechanism in (None, "sizes")]
     if "merging" in parts:
         work = [
             (case, epsilon, label)
