@@ -136,6 +136,7 @@ def full_number(
     groups: int = 117_630_445,
     top_code: int = 1_000,
     outliers: tuple[int, int] = (10, 1_000),
+    outliers_of_each_state: bool = False,
 ) -> KnownGroups:
     """Make households and group quarters at the full number of a paper, drawn as numbers by leaf area and size.
 
@@ -148,7 +149,9 @@ def full_number(
         counties: number of counties of all states; None if the states are the leaf areas.
         groups: number of groups of all leaf areas.
         top_code: K.
-        outliers: least and largest size of the ``OUTLIERS`` group quarters.
+        outliers: least size of the ``OUTLIERS`` group quarters, and the size above the largest.
+        outliers_of_each_state: whether each state has as many outliers. So [kuo2018countofcounts] have it: 52 times 50
+            uniform sizes up to 10,000 explain their 2,352 distinct sizes, and 50 in all do not.
     """
     generator = _generator(seed)
     state = np.arange(states)
@@ -159,19 +162,19 @@ def full_number(
     ratio = above / (above + shares[-1])
     tail = above * (1 - ratio) * ratio ** np.arange(60)  # what lies beyond is less likely than 1e-22
     by_size = generator.multinomial(per_area, np.array([*shares, *(tail / tail.sum() * above)])).astype(np.int64)
+    of = state if outliers_of_each_state else np.zeros_like(state)
+    taken = np.concatenate([_taken(generator, by_size[of == number, 0]) for number in np.unique(of)])
+    by_size[:, 0] -= taken
     area, size = np.nonzero(by_size)
-    number = by_size[area, size]
-    chosen = generator.choice(len(area), min(OUTLIERS, len(area)), replace=False, p=number / groups)
-    number[chosen] -= 1
-    area, size = np.append(area, area[chosen]), np.append(size + 1, generator.integers(*outliers, len(chosen)))
+    quarters = np.repeat(np.arange(len(taken)), taken)
+    area, size = np.append(area, quarters), np.append(size + 1, generator.integers(*outliers, len(quarters)))
+    number = np.append(by_size[by_size > 0], np.ones_like(quarters))
     zones = pd.DataFrame({"nation": "nation", "state": [f"{number:02d}" for number in state]})
     if counties is not None:
         zones["county"] = [f"{number:05d}" for number in range(counties)]
     geography = Geography.from_frame(zones, levels=list(zones.columns))
     order = np.lexsort((size, area))
-    counted = np.append(number, np.ones_like(chosen))[order]
-    there = counted > 0
-    rows = GroupSizes(area[order][there].astype(np.int32), size[order][there], counted[there])
+    rows = GroupSizes(area[order].astype(np.int32), size[order], number[order])
     return KnownGroups(f"{groups:,} groups", "synthetic", geography, rows, top_code)
 
 
@@ -247,6 +250,12 @@ def _some_become(generator: np.random.Generator, size: Counts, least: int, most:
     """Give ``OUTLIERS`` groups, or all if there are fewer, a uniform size between two."""
     outliers = generator.choice(len(size), min(OUTLIERS, len(size)), replace=False)
     size[outliers] = generator.integers(least, most + 1, len(outliers))
+
+
+def _taken(generator: np.random.Generator, singles: Counts) -> Counts:
+    """Return how many groups of one member of each area become outliers; shape of ``singles``, their numbers."""
+    taken: Counts = generator.multivariate_hypergeometric(singles, min(OUTLIERS, int(singles.sum())))
+    return taken
 
 
 def _lognormal(generator: np.random.Generator, count: int, sigma: float) -> Reals:

@@ -74,6 +74,38 @@ def posterior() -> Figure:
     return _by_epsilon(lines, "mechanism", "data_set", ["value"], 1, "ratio to the best published mechanism", log=True)
 
 
+def kuo() -> Figure:
+    """Return the distances of the mechanisms of Kuo et al. relative to their omniscient line, by level."""
+    rows = read("group-sizes-kuo.csv")
+    rows = rows[rows["mechanism"] != "naive"].assign(
+        value=rows["distance"] / rows["omniscient"],
+        place=rows["data_set"] + ": " + rows["level_name"],
+        mechanism=rows["mechanism"].str.replace(r"^(H_.)( x \1)+,", r"\1 at all levels,", regex=True),
+    )
+    return _by_epsilon([("", rows)], "mechanism", "place", ["value"], 1, "distance / omniscient line", log=True)
+
+
+def by_size() -> Figure:
+    """Return which part of the distance of an area is at which sizes, for both queries."""
+    from matplotlib.figure import Figure
+
+    rows = read("group-sizes-by-size.csv")
+    styles, sizes = _styles(rows["query"]), sorted(set(rows["from_size"]))
+    epsilons = list(dict.fromkeys(rows["epsilon"]))
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    for axes, epsilon in zip(figure.subplots(1, len(epsilons), sharey=True), epsilons, strict=True):
+        for query, (colour, marker) in styles.items():
+            some = rows[(rows["query"] == query) & (rows["epsilon"] == epsilon)]
+            axes.plot(some["from_size"].map(sizes.index), some["distance"], marker, color=colour, linestyle="-")
+        axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes], rotation=60)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_xlabel("least size of a class")
+        axes.set_title(f"epsilon {epsilon}")
+    figure.axes[0].set_ylabel("part of the distance")
+    _legend(figure, styles)
+    return figure
+
+
 def stops() -> Figure:
     """Return the errors of the mechanisms of trips with stops relative to the paper's best, by kind of queries."""
     rows = read("stops-ratios.csv")
@@ -163,6 +195,8 @@ CHARTS: dict[str, Callable[[], Figure]] = {
     "estimator-published-methods": published_methods,
     "intervals": coverage,
     "group-sizes-posterior": posterior,
+    "group-sizes-kuo": kuo,
+    "group-sizes-by-size": by_size,
     "stops-ratios": stops,
     "stops-figure-4": partial(cloud, "gaussian", ("0.1", "0.3", "0.5")),
     "stops-figure-5": partial(cloud, "zipf", ("0.1",)),

@@ -22,9 +22,11 @@ DESCRIBED = {
     "estimator-gains.csv",
     "estimator-published-methods.csv",
     "estimator-tried.csv",
+    "group-sizes-by-size.csv",
     "group-sizes-choice.csv",
     "group-sizes-errors.csv",
     "group-sizes-full-census.csv",
+    "group-sizes-kuo.csv",
     "group-sizes-posterior.csv",
     "group-sizes-times.csv",
     "intervals.csv",
@@ -57,7 +59,7 @@ def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
 
 
 def made_by_count_of_counts() -> dict[str, list[dict[str, Any]]]:
-    return count_of_counts.csv_tables(count_of_counts.measured(list(count_of_counts.PARTS), "table", small=True))
+    return count_of_counts.csv_tables(count_of_counts.measured(count_of_counts.PARTS, ["small"], runs=1))
 
 
 def made_by_stops() -> dict[str, list[dict[str, Any]]]:

@@ -125,6 +125,7 @@ def listed(folder, numbers="area,groups\n01,8\n02,30\n03,4\n"):
 def loaded(folder, counted, **columns):
     counted.to_csv(folder / "given.csv", index=False)
     read = RecordColumns("area", "area", trips="groups", size="size", **columns)
+    assert read.row == "column 'groups' holds the number of groups of the size in column 'size'"
     load_records(folder / "given.csv", read, "2001-02", folder / "records.parquet")
     return folder / "records.parquet"
 

@@ -148,8 +148,8 @@ def release_all(var: Path) -> None:
         flows("flows/2001-06/r1", "commuters", TRIP)
 
     charged = {"unit": TRIP, "ledger": ledger}
-    groups = released_groups(release_id="groups/2001-06/r1", **charged)
-    publish(var, GROUP_SIZES, groups, "groups/2001-06/r1", "commuters")
+    for key, mechanism in {"groups/2001-06/r1": "cumulative", "mixed/2001-07/r1": "mixed"}.items():
+        publish(var, GROUP_SIZES, released_groups(release_id=key, mechanism=mechanism, **charged), key, "commuters")
     points = np.random.default_rng(4).integers(0, 8, (400, 4))
     for mechanism in ("privtree", "eug", "daf_homogeneity"):
         key = f"{mechanism}/2001-04/r1"
