@@ -21,6 +21,7 @@ from od_core.group_sizes.area_totals import nearest_with_area_totals, reals, rel
 from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
+from od_core.group_sizes.nearest_curves import nearest_curves, relaxed_curves
 from od_core.parallel import in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -338,9 +339,58 @@ class CumulativeDP(WithAreaTotals):
     query: ClassVar[Query] = "cumulative"
 
 
+@dataclass(frozen=True)
+class CumulativeNearest(GroupSizeMechanism):
+    """The mechanism M_c: noisy cumulative counts, then integer least squares over those of the areas of all levels.
+
+    The result is optimal on small trees and near the optimum on large trees. The source fixes the last cumulative count
+    of the top area. Here it is G_r, the public number of groups, in every area r.
+
+    References:
+        [fioretto2019hierarchical, section 9, Model 2]
+    """
+
+    name: ClassVar[str] = "cumulative_nearest"
+    query: ClassVar[Query] = "cumulative"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
+        check_noisy(frame, self.query, frame.levels, noisy)
+        return differences(frame, nearest_curves(frame, noisy))
+
+
+@dataclass(frozen=True)
+class CumulativeRelaxed(GroupSizeMechanism):
+    """The baseline M_c^r: as ``cumulative_nearest`` over the reals. Each cumulative count is rounded by itself.
+
+    After the rounding, children need not sum to their parent.
+
+    References:
+        [fioretto2019hierarchical, sections 9 and 11]
+    """
+
+    name: ClassVar[str] = "cumulative_relaxed"
+    query: ClassVar[Query] = "cumulative"
+    adds_up: ClassVar[bool] = False
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
+        check_noisy(frame, self.query, frame.levels, noisy)
+        rounded = [np.floor(curves + 0.5).astype(np.int64) for curves in relaxed_curves(frame, noisy)]
+        return differences(frame, rounded)
+
+
+def differences(frame: Frame, curves: Sequence[Counts]) -> list[Counts]:
+    """Return the histograms of every level from whole cumulative counts of the sizes 0 to K - 1, top first."""
+    histograms: list[Counts] = []
+    for level, counts in zip(frame.levels, curves, strict=True):
+        histograms.append(np.diff(counts, prepend=0, append=frame.totals(level)[:, np.newaxis]))
+    return histograms
+
+
 _MAKERS = (
     *(Naive, Sizes, SizesPosterior, Cumulative, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
-    *(Histogram, HistogramRelaxed, CumulativeDP),  # [fioretto2019hierarchical]
+    *(Histogram, HistogramRelaxed, CumulativeDP, CumulativeNearest, CumulativeRelaxed),  # [fioretto2019hierarchical]
 )
 MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: maker for maker in _MAKERS})
 
