@@ -22,6 +22,7 @@ from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refus
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
 from od_core.group_sizes.nearest_curves import nearest_curves, relaxed_curves
+from od_core.group_sizes.top_down import from_the_top_down
 from od_core.parallel import in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -252,7 +253,7 @@ class Naive(MergedLevels):
 
 @dataclass(frozen=True)
 class WithAreaTotals(GroupSizeMechanism):
-    """The base of the two mechanisms with integer programs of [fioretto2019hierarchical], with their one option.
+    """The base of the mechanisms of [fioretto2019hierarchical] that keep numbers of groups, with their one option.
 
     Attributes:
         area_totals: if true, every area has its number of groups in the result. The result is then optimal on small
@@ -340,6 +341,24 @@ class CumulativeDP(WithAreaTotals):
 
 
 @dataclass(frozen=True)
+class TopDown(WithAreaTotals):
+    """The TopDown algorithm: noisy histograms, then each area's histogram is divided among its children, top first.
+
+    The children of an area are estimated from their own noisy values, and no level learns from those below it.
+
+    References:
+        [abowd2022topdown]; [fioretto2019hierarchical, section 10] for the use with group sizes
+    """
+
+    name: ClassVar[str] = "top_down"
+    query: ClassVar[Query] = "histogram"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
+        return from_the_top_down(frame, noisy, area_totals=self.area_totals)
+
+
+@dataclass(frozen=True)
 class CumulativeNearest(GroupSizeMechanism):
     """The mechanism M_c: noisy cumulative counts, then integer least squares over those of the areas of all levels.
 
@@ -353,14 +372,19 @@ class CumulativeNearest(GroupSizeMechanism):
     name: ClassVar[str] = "cumulative_nearest"
     query: ClassVar[Query] = "cumulative"
 
+    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+        """Return the estimated cumulative counts of every level, in the shapes of the noisy ones."""
+        return nearest_curves(frame, noisy)
+
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
         check_noisy(frame, self.query, frame.levels, noisy)
-        return differences(frame, nearest_curves(frame, noisy))
+        levels = zip(self.curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
+        return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
 
 
 @dataclass(frozen=True)
-class CumulativeRelaxed(GroupSizeMechanism):
+class CumulativeRelaxed(CumulativeNearest):
     """The baseline M_c^r: as ``cumulative_nearest`` over the reals. Each cumulative count is rounded by itself.
 
     After the rounding, children need not sum to their parent.
@@ -370,27 +394,17 @@ class CumulativeRelaxed(GroupSizeMechanism):
     """
 
     name: ClassVar[str] = "cumulative_relaxed"
-    query: ClassVar[Query] = "cumulative"
     adds_up: ClassVar[bool] = False
 
-    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
-        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
-        check_noisy(frame, self.query, frame.levels, noisy)
-        rounded = [np.floor(curves + 0.5).astype(np.int64) for curves in relaxed_curves(frame, noisy)]
-        return differences(frame, rounded)
-
-
-def differences(frame: Frame, curves: Sequence[Counts]) -> list[Counts]:
-    """Return the histograms of every level from whole cumulative counts of the sizes 0 to K - 1, top first."""
-    histograms: list[Counts] = []
-    for level, counts in zip(frame.levels, curves, strict=True):
-        histograms.append(np.diff(counts, prepend=0, append=frame.totals(level)[:, np.newaxis]))
-    return histograms
+    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+        """Return the estimated cumulative counts of every level, rounded half up."""
+        return [np.floor(curves + 0.5).astype(np.int64) for curves in relaxed_curves(frame, noisy)]
 
 
 _MAKERS = (
     *(Naive, Sizes, SizesPosterior, Cumulative, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
-    *(Histogram, HistogramRelaxed, CumulativeDP, CumulativeNearest, CumulativeRelaxed),  # [fioretto2019hierarchical]
+    *(Histogram, HistogramRelaxed, CumulativeDP, TopDown),  # [fioretto2019hierarchical]
+    *(CumulativeNearest, CumulativeRelaxed),
 )
 MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: maker for maker in _MAKERS})
 

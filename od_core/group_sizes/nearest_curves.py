@@ -20,14 +20,14 @@ flow, because sums over areas and sums over sizes overlap, so the solver must br
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
-from od_core.group_sizes.area_totals import solver_fault
+from od_core.group_sizes.area_totals import pieces, solver_fault
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
@@ -40,9 +40,6 @@ MOST_ROUNDS = 100
 
 TOLERANCE = 0.02
 """Largest distance, in groups, between the points in the two sets at which the rounds end."""
-
-_CELLS = 1 << 16
-"""Number of cells that one thread works on at a time."""
 
 
 def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Callable[[slice, Reals], Reals]) -> Reals:
@@ -61,7 +58,7 @@ def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Cal
     for _ in range(MOST_ROUNDS):
         point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
         move = partial(_move, onto_rows, point, ahead, moved, following)
-        offs, uphills = zip(*in_order(move, _pieces(noisy)), strict=True)
+        offs, uphills = zip(*in_order(move, pieces(*noisy.shape)), strict=True)
         if max(offs) < TOLERANCE:
             break
         if sum(uphills) > 0:
@@ -75,12 +72,7 @@ def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Cal
 
 
 def _move(
-    onto_rows: Callable[[slice, Reals], Reals],
-    point: Reals,
-    ahead: Reals,
-    moved: Reals,
-    following: Reals,
-    rows: slice,
+    onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, following: Reals, rows: slice
 ) -> tuple[float, float]:
     """Replace some rows of ``point`` by the nearest ones in their set, and write by what into ``following``.
 
@@ -93,12 +85,6 @@ def _move(
     uphill = float(((ahead[rows] - following[rows]) * (following[rows] - moved[rows])).sum())
     point[rows] = inside
     return off, uphill
-
-
-def _pieces(values: Reals) -> Iterator[slice]:
-    """Yield ranges of rows with about ``_CELLS`` cells each."""
-    step = max(1, _CELLS // values.shape[1])
-    return (slice(first, first + step) for first in range(0, len(values), step))
 
 
 def relaxed_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
@@ -126,38 +112,40 @@ def _adding_up(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
     An area's estimate from the values below has the sum of its children's variances. It is averaged with the area's own
     value, of variance 1, and what the area gains by that is divided among the children by their variances.
     """
-    geography, parents, below = frame.geography, [], []
+    geography, below = frame.geography, []
     means, variances = leaves, np.ones((len(leaves), 1))
     for level in reversed(frame.levels[:-1]):
-        first = geography.first_child[level][:-1]
+        first, parents = geography.first_child[level][:-1], geography.parents[level + 1]
         sums, sum_variances = np.add.reduceat(means, first), np.add.reduceat(variances, first)
-        below.append((means, sums, variances / sum_variances[geography.parents[level + 1]]))
-        parents.append(geography.parents[level + 1])
+        below.append((means, sums, variances / sum_variances[parents], parents))
         means = (noisy[level - 1] * sum_variances + sums) / (1 + sum_variances)
         variances = sum_variances / (1 + sum_variances)
-    for of_parents, (child_means, sums, shares) in zip(reversed(parents), reversed(below), strict=True):
-        means = child_means + shares * (means - sums)[of_parents]
+    for child_means, sums, shares, parents in reversed(below):
+        means = child_means + shares * (means - sums)[parents]
     return means if len(frame.levels) > 1 else leaves.copy()
 
 
 @kernel
 def _ascend(values, upper, pooled):  # type: ignore[no-untyped-def]  # compiled
     """Write the nearest ascending values from 0 to the row's entry of ``upper`` into ``pooled``, row by row."""
-    means, lengths = np.empty(values.shape[1]), np.empty(values.shape[1], dtype=np.int64)
+    sizes = values.shape[1]
+    totals, lengths = np.empty(sizes), np.empty(sizes)
     for row in range(len(values)):
         steps = 0
-        for value in values[row]:
-            mean, length = value, 1
-            while steps > 0 and means[steps - 1] >= mean:
+        for j in range(sizes):
+            total, length = values[row, j], 1.0
+            while steps > 0 and totals[steps - 1] * length >= total * lengths[steps - 1]:
                 steps -= 1
-                mean = (mean * length + means[steps] * lengths[steps]) / (length + lengths[steps])
+                total += totals[steps]
                 length += lengths[steps]
-            means[steps], lengths[steps] = mean, length
+            totals[steps], lengths[steps] = total, length
             steps += 1
         end = 0
         for step in range(steps):
-            pooled[row, end : end + lengths[step]] = min(max(means[step], 0.0), upper[row])
-            end += lengths[step]
+            value = min(max(totals[step] / lengths[step], 0.0), upper[row])
+            for _ in range(np.int64(lengths[step])):
+                pooled[row, end] = value
+                end += 1
 
 
 def whole_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
@@ -167,11 +155,9 @@ def whole_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
     """
     rounded = [np.floor(np.clip(curves[0], 0, frame.totals(1)[:, None]) + 0.5).astype(np.int64)]
     np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
-    for level in frame.levels[1:]:
-        children = np.empty(curves[level - 1].shape, dtype=np.int64)
-        _share_curves(
-            rounded[-1], curves[level - 1], frame.geography.first_child[level - 1], frame.totals(level), children
-        )
+    for level, near in enumerate(curves[1:], start=2):
+        children = np.empty(near.shape, dtype=np.int64)
+        _share_curves(rounded[-1], near, frame.geography.first_child[level - 1], frame.totals(level), children)
         rounded.append(children)
     return rounded
 
@@ -246,13 +232,12 @@ def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[
             slope = 2 * (left - target) + 1
             conditions.append([-cells.multiply(slope[:, None]), scipy.sparse.eye_array(len(target))])
             least.append((left - target) ** 2 - slope * left)
+        matrix = scipy.sparse.block_array(conditions, format="csc")
         result = scipy.optimize.milp(
             1 - unknowns,
             integrality=unknowns,
             bounds=scipy.optimize.Bounds(0, most),
-            constraints=scipy.optimize.LinearConstraint(
-                scipy.sparse.block_array(conditions, format="csc"), np.concatenate(least)
-            ),
+            constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(least)),
             options={"mip_rel_gap": 0.0},
         )
         if not result.success:
