@@ -85,6 +85,7 @@ comparison: install
 	$(BIN)/od-release compare-mechanisms --to build/comparison
 	cp build/comparison/*.svg docs/figures/comparison/
 	cp build/comparison/comparison.parquet docs/reference/tables/
+	$(BIN)/python -m benchmarks.published_group_sizes --csv docs/reference/tables --figures docs/figures/group-sizes
 
 charts: install # of the measured results, from their CSV files
 	$(BIN)/python docs/charts.py

@@ -84,6 +84,10 @@ CONTENDERS = (
     Contender("histogram_relaxed", "histogram_relaxed", most_runs=3),
     Contender("cumulative_dp", "cumulative_dp"),
     Contender("cumulative_dp, as published", "cumulative_dp", (("area_totals", False),), most_runs=3),
+    Contender("top_down", "top_down", most_runs=3),
+    Contender("top_down, as published", "top_down", (("area_totals", False),)),
+    Contender("cumulative_nearest", "cumulative_nearest", most_runs=1),
+    Contender("cumulative_relaxed", "cumulative_relaxed", most_runs=1),
 )
 """The contenders with few runs take many seconds and are far from the best."""
 

@@ -6,8 +6,11 @@ MkDocs calls these functions when it builds the site (``hooks`` in ``mkdocs.yml`
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Iterator
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, get_args
 
@@ -188,6 +191,40 @@ def estimators() -> Iterator[str]:
         yield f"| {_cell(one.texts['name'])} | {_cell(one.texts['words'])} |"
 
 
+def published_group_sizes() -> Iterator[str]:
+    """Yield the rows of ``group-sizes-fioretto.csv`` as one table per data set, with the levels in one cell."""
+    shown = (
+        "histogram|top_down|cumulative_nearest|cumulative_relaxed|cumulative_dp|cumulative|bottom_up_posterior, sizes"
+    )
+    file = Path(__file__).parent / "reference" / "tables" / "group-sizes-fioretto.csv"
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = [row for row in csv.DictReader(lines) if row["paper_name"] or row["mechanism"] in shown.split("|")]
+    for data_set, of_data_set in groupby(rows, key=itemgetter("data_set")):
+        yield f"**{data_set.capitalize()}**\n"
+        columns = ("L1", "L1 in the paper", "earth mover's distance", "violations", "runs", "seconds")
+        yield f"| epsilon | mechanism | in the paper | {' | '.join(columns)} |"
+        yield "|---|---|---|---|---|---|---|---|---|"
+        for (epsilon, mechanism), group in groupby(of_data_set, key=itemgetter("epsilon", "mechanism")):
+            levels = list(group)
+            sums = [
+                " / ".join(f"{int(row[column]):,}" if row[column] else "-" for row in levels)
+                for column in ("l1", "paper_l1", "distance")
+            ]
+            one = levels[0]
+            violations = f"{one['violations']} ({one['paper_violations']})" if one["paper_name"] else one["violations"]
+            cells = [
+                epsilon,
+                f"`{mechanism}`",
+                one["paper_name"] or "-",
+                *sums,
+                violations,
+                one["runs"],
+                one["seconds"],
+            ]
+            yield f"| {' | '.join(cells)} |"
+        yield ""
+
+
 def _escaped(text: str) -> str:
     return _cell(text.replace("<", "&lt;").replace(">", "&gt;"))
 
@@ -198,6 +235,7 @@ MADE: dict[str, Callable[[], Iterator[str]]] = {
     "domain": domain,
     "errors": errors,
     "estimators": estimators,
+    "fioretto": published_group_sizes,
     "notebook": notebook_cells.page,
     "sources": sources,
 }

@@ -30,8 +30,9 @@ redundant, as inner totals are sums over the leaves. But without them, the mean 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,7 @@ _TOLERANCE = 0.02
 _NEWTON = 1e-4
 """Largest deviation, in groups, of a constrained sum at which Newton's method for its price ends."""
 
-_CELLS = 1 << 21
+_CELLS = 1 << 18
 """Number of cells that one thread works on at a time."""
 
 
@@ -115,7 +116,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
     totals, leaves = frame.totals(k + 1), k + 1 == len(noisy)
 
     def work(areas: slice) -> Any:
-        return _thresholds(
+        return thresholds(
             noisy[k][areas],
             above,
             parents[areas],
@@ -125,7 +126,7 @@ def _meet_totals(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) 
             prices.totals[k][areas],
         )
 
-    return max(in_order(work, _pieces(len(parents), frame.top_code + 1)), default=0.0)
+    return max(in_order(work, pieces(len(parents), frame.top_code + 1)), default=0.0)
 
 
 def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int) -> None:
@@ -149,18 +150,18 @@ def _meet_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int
             )
 
     children = -(-len(noisy[k]) // len(noisy[k - 1]))
-    for _ in in_order(work, _pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
+    for _ in in_order(work, pieces(len(noisy[k - 1]), children * (frame.top_code + 1))):
         pass
 
 
-def _pieces(areas: int, cells: int) -> Iterator[slice]:
+def pieces(areas: int, cells: int) -> Iterator[slice]:
     """Yield consecutive ranges of some ``areas``, each with ``cells`` cells, of at most about ``_CELLS`` cells."""
     step = max(1, _CELLS // cells)
     return (slice(first, min(first + step, areas)) for first in range(0, areas, step))
 
 
 @kernel
-def _thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
+def thresholds(noisy, above, parents, own, leaves, totals, prices):  # type: ignore[no-untyped-def]  # compiled
     """Write m (see :class:`Prices`) of each area into ``prices``, so that sum_j max(z_j + m, 0) = G.
 
     z_j is the y of :func:`reals` for size j without m, and G the area's entry of ``totals``. Returns the largest
@@ -245,14 +246,14 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
             options={"mip_rel_gap": 0.0},
         )
         if not result.success:
-            raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
+            raise solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
         units = np.rint(result.x).astype(np.int64)
         change = units[: len(flat)] - units[len(flat) :]
         if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
         if np.any(conditions @ units) or np.any(flat + change < 0):
-            raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
+            raise solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 
 
@@ -281,7 +282,8 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
-def _solver_fault(code: str, message: str) -> OdError:
+def solver_fault(code: str, message: str) -> OdError:
+    """Return the error for an integer program that a solver did not solve."""
     return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 
@@ -326,18 +328,22 @@ def apportioned(frame: Frame, noisy: Sequence[Counts], prices: Prices) -> list[C
     tops = reals(frame, noisy, prices, 0, slice(0, len(noisy[0])))
     histograms = [np.array([largest_remainders(y, total) for y, total in zip(tops, frame.totals(1), strict=True)])]
     for k in range(1, len(noisy)):
-        histograms.append(_shared_among_children(frame, noisy, prices, k, histograms[-1]))
+        histograms.append(shared_among_children(frame, partial(reals, frame, noisy, prices, k), k, histograms[-1]))
     return histograms
 
 
-def _shared_among_children(frame: Frame, noisy: Sequence[Counts], prices: Prices, k: int, above: Counts) -> Counts:
-    """Divide ``above``, the histograms of level k, among the children, and return the histograms of level k + 1."""
-    first_child, totals, below = frame.geography.first_child[k], frame.totals(k + 1), np.empty_like(noisy[k])
+def shared_among_children(frame: Frame, near: Callable[[slice], Reals], k: int, above: Counts) -> Counts:
+    """Divide ``above``, the histograms of level k, among the children, and return the histograms of level k + 1.
+
+    They have the numbers of groups of their areas, and are ``near`` the real numbers that are returned for a range of
+    areas of level k + 1.
+    """
+    first_child, totals = frame.geography.first_child[k], frame.totals(k + 1)
+    below = np.empty((len(totals), above.shape[1]), dtype=np.int64)
 
     def work(area: int) -> None:
         children = slice(int(first_child[area]), int(first_child[area + 1]))
-        y = reals(frame, noisy, prices, k, children)
-        _share(y, totals[children], above[area].copy(), below[children])
+        _share(near(children), totals[children], above[area].copy(), below[children])
 
     for _ in in_order(work, range(len(above))):
         pass

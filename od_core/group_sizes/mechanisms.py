@@ -21,6 +21,8 @@ from od_core.group_sizes.area_totals import nearest_with_area_totals, reals, rel
 from od_core.group_sizes.cost_tables import first_cut, nearest_histograms, refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.merging import Runs, check_noisy, merge, tables
+from od_core.group_sizes.nearest_curves import nearest_curves, relaxed_curves
+from od_core.group_sizes.top_down import from_the_top_down
 from od_core.parallel import in_order
 from od_core.privacy.plan import Mechanism
 from od_core.privacy.unit import PrivacyUnit
@@ -312,7 +314,7 @@ class Naive(MergedLevels):
 
 @dataclass(frozen=True)
 class WithAreaTotals(GroupSizeMechanism):
-    """The base of the two mechanisms with integer programs of [fioretto2019hierarchical], with their one option.
+    """The base of the mechanisms of [fioretto2019hierarchical] that keep numbers of groups, with their one option.
 
     Attributes:
         area_totals: if true, every area has its number of groups in the result. The result is then optimal on small
@@ -399,9 +401,71 @@ class CumulativeDP(WithAreaTotals):
     query: ClassVar[Query] = "cumulative"
 
 
+@dataclass(frozen=True)
+class TopDown(WithAreaTotals):
+    """The TopDown algorithm: noisy histograms, then each area's histogram is divided among its children, top first.
+
+    The children of an area are estimated from their own noisy values, and no level learns from those below it.
+
+    References:
+        [abowd2022topdown]; [fioretto2019hierarchical, section 10] for the use with group sizes
+    """
+
+    name: ClassVar[str] = "top_down"
+    query: ClassVar[Query] = "histogram"
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
+        return from_the_top_down(frame, noisy, area_totals=self.area_totals)
+
+
+@dataclass(frozen=True)
+class CumulativeNearest(GroupSizeMechanism):
+    """The mechanism M_c: noisy cumulative counts, then integer least squares over those of the areas of all levels.
+
+    The result is optimal on small trees and near the optimum on large trees. The source fixes the last cumulative count
+    of the top area. Here it is G_r, the public number of groups, in every area r.
+
+    References:
+        [fioretto2019hierarchical, section 9, Model 2]
+    """
+
+    name: ClassVar[str] = "cumulative_nearest"
+    query: ClassVar[Query] = "cumulative"
+
+    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+        """Return the estimated cumulative counts of every level, in the shapes of the noisy ones."""
+        return nearest_curves(frame, noisy)
+
+    def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
+        """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
+        check_noisy(frame, self.query, frame.levels, noisy)
+        levels = zip(self.curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
+        return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
+
+
+@dataclass(frozen=True)
+class CumulativeRelaxed(CumulativeNearest):
+    """The baseline M_c^r: as ``cumulative_nearest`` over the reals. Each cumulative count is rounded by itself.
+
+    After the rounding, children need not sum to their parent.
+
+    References:
+        [fioretto2019hierarchical, sections 9 and 11]
+    """
+
+    name: ClassVar[str] = "cumulative_relaxed"
+    adds_up: ClassVar[bool] = False
+
+    def curves(self, frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+        """Return the estimated cumulative counts of every level, rounded half up."""
+        return [np.floor(curves + 0.5).astype(np.int64) for curves in relaxed_curves(frame, noisy)]
+
+
 _MAKERS = (
     *(Naive, Sizes, SizesPosterior, Cumulative, MixedQueries, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
-    *(Histogram, HistogramRelaxed, CumulativeDP),  # [fioretto2019hierarchical]
+    *(Histogram, HistogramRelaxed, CumulativeDP, TopDown),  # [fioretto2019hierarchical]
+    *(CumulativeNearest, CumulativeRelaxed),
 )
 MECHANISMS: Registry[GroupSizeMechanism] = Registry("group sizes", {maker.name: maker for maker in _MAKERS})
 

@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 import pytest
 
-from benchmarks import count_of_counts, estimator, group_sizes, intervals, stops
+from benchmarks import count_of_counts, estimator, group_sizes, intervals, published_group_sizes, stops
 from benchmarks.stops_tables import REFERENCE, csv_tables
 from benchmarks.tables import write_csv
 from od_core.evaluation.known_flows import KnownFlows, binary
@@ -25,6 +25,8 @@ DESCRIBED = {
     "group-sizes-by-size.csv",
     "group-sizes-choice.csv",
     "group-sizes-errors.csv",
+    "group-sizes-fioretto-runtime.csv",
+    "group-sizes-fioretto.csv",
     "group-sizes-full-census.csv",
     "group-sizes-kuo.csv",
     "group-sizes-posterior.csv",
@@ -62,6 +64,12 @@ def made_by_count_of_counts() -> dict[str, list[dict[str, Any]]]:
     return count_of_counts.csv_tables(count_of_counts.measured(count_of_counts.PARTS, ["small"], runs=1))
 
 
+def made_by_published_group_sizes() -> dict[str, list[dict[str, Any]]]:
+    row = published_group_sizes.errors("taxis", "1", group_sizes.CONTENDERS[1], 1, 1.0, small=True)
+    runtime = {"racer": "M_H", "sizes": 5, "seconds": 1.0}
+    return published_group_sizes.csv_tables({"errors": [row], "runtime": [runtime]})
+
+
 def made_by_stops() -> dict[str, list[dict[str, Any]]]:
     some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", "eug", REFERENCE, "privtree")]
     results = stops.measured("all", [CASE], ["0.1"], 1, some, small=True)
@@ -69,9 +77,17 @@ def made_by_stops() -> dict[str, list[dict[str, Any]]]:
     return csv_tables(results | {"errors": results["errors"] + city})
 
 
-@pytest.mark.parametrize(
-    "made", [made_by_estimator, made_by_intervals, made_by_group_sizes, made_by_count_of_counts, made_by_stops]
-)
+MAKERS = [
+    made_by_estimator,
+    made_by_intervals,
+    made_by_group_sizes,
+    made_by_count_of_counts,
+    made_by_published_group_sizes,
+    made_by_stops,
+]
+
+
+@pytest.mark.parametrize("made", MAKERS)
 def test_published_files_have_the_columns_that_a_benchmark_writes(made: Any, tmp_path: Path) -> None:
     for name, rows in made().items():
         write_csv(tmp_path / name, rows)

@@ -1,0 +1,247 @@
+"""Find the cumulative counts of all areas that are nearest to noisy ones, and that ascend and add up.
+
+For area r and size j below the top code, c_rj is the number of groups of at most size j. The sum of (c_rj - noisy_rj)^2
+over all areas and sizes is minimised, subject to 0 <= c_r0 <= c_r1 <= .. <= G_r in every leaf area, and c_rj = sum of
+c_cj over the children c of r [fioretto2019hierarchical, Model 2]. The counts of other areas then ascend, too.
+
+**Over the reals** (:func:`alternated`), the solution is the point nearest to the noisy values in two sets: the counts
+that add up, and those whose leaf rows ascend within bounds. The nearest point of either set alone is found directly: by
+one pass up and one pass down the tree, and by pooling adjacent violators. The method of Dykstra alternates between the
+two, and keeps what the second one has moved [boyle1986dykstra]. That is a gradient step for the dual problem, so it is
+accelerated [beck2009fast], and starts again without momentum where the momentum leads away [odonoghue2015adaptive].
+
+**In whole numbers** (:func:`whole_curves`), the curves of top areas are rounded, and the rest is found from the top
+down: for one size after the other, the nearest whole numbers that sum to the parent's and are at least those of the
+size before. They meet all constraints, and are near the optimum. On small trees, integer programming then makes the
+result exact (:func:`exact_curves`). Unlike the histograms of :mod:`od_core.group_sizes.area_totals`, the problem is no
+flow, because sums over areas and sums over sizes overlap, so the solver must branch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import scipy  # its solvers take a second to import, and load at their first use
+from numpy.typing import NDArray
+
+from od_core.group_sizes.area_totals import pieces, solver_fault
+from od_core.group_sizes.cost_tables import refuse_too_large
+from od_core.group_sizes.groups import Counts, Frame
+from od_core.kernels import kernel
+from od_core.parallel import in_order
+
+Reals = NDArray[np.float64]
+
+MOST_ROUNDS = 100
+"""Largest number of rounds of :func:`alternated`."""
+
+TOLERANCE = 0.02
+"""Largest distance, in groups, between the points in the two sets at which the rounds end."""
+
+
+def alternated(noisy: Reals, onto_sums: Callable[[Reals], Reals], onto_rows: Callable[[slice, Reals], Reals]) -> Reals:
+    """Return nearly the point nearest to ``noisy`` in both an affine set and a set of rows; shape (rows, columns).
+
+    The rows of the result are in their set, and its sums are off by about ``TOLERANCE`` at most, unless ``MOST_ROUNDS``
+    end the search. The distance may have further terms that depend on the sums alone.
+
+    Args:
+        noisy: the values of the rows.
+        onto_sums: function that returns the nearest point in the affine set, as a new array.
+        onto_rows: function that returns the nearest points of some rows in their set, given the range of the rows.
+    """
+    moved = ahead = np.zeros_like(noisy)  # by which the rows were moved, before and after the momentum
+    momentum = 1.0
+    for _ in range(MOST_ROUNDS):
+        point, following = onto_sums(noisy - ahead), np.empty_like(noisy)
+        move = partial(_move, onto_rows, point, ahead, moved, following)
+        offs, uphills = zip(*in_order(move, pieces(*noisy.shape)), strict=True)
+        if max(offs) < TOLERANCE:
+            break
+        if sum(uphills) > 0:
+            momentum, ahead = 1.0, following
+        else:
+            next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+            ahead = following + (momentum - 1) / next_momentum * (following - moved)
+            momentum = next_momentum
+        moved = following
+    return point
+
+
+def _move(
+    onto_rows: Callable[[slice, Reals], Reals], point: Reals, ahead: Reals, moved: Reals, following: Reals, rows: slice
+) -> tuple[float, float]:
+    """Replace some rows of ``point`` by the nearest ones in their set, and write by what into ``following``.
+
+    Returns the largest change, and a number above 0 if the momentum from ``moved`` to ``ahead`` led away.
+    """
+    free = point[rows] + ahead[rows]
+    inside = onto_rows(rows, free)
+    following[rows] = free - inside
+    off = float(np.abs(point[rows] - inside).max())
+    uphill = float(((ahead[rows] - following[rows]) * (following[rows] - moved[rows])).sum())
+    point[rows] = inside
+    return off, uphill
+
+
+def relaxed_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Reals]:
+    """Return nearly the nearest real curves of every level, top first; shape (areas, K) each.
+
+    ``noisy`` has the noisy cumulative counts of every level for the sizes 0 to K - 1; shape (areas, K) each. The curves
+    ascend from 0 to the number of groups G_r, and children sum to their parent. Raises OdError if a value is 2^40 or
+    more.
+    """
+    refuse_too_large(frame, noisy)
+    upper = frame.groups.astype(np.float64)
+
+    def ascending(rows: slice, values: Reals) -> Reals:
+        pooled = np.empty_like(values)
+        _ascend(values, upper[rows], pooled)
+        return pooled
+
+    leaves = alternated(noisy[-1].astype(np.float64), partial(_adding_up, frame, noisy), ascending)
+    return [np.add.reduceat(leaves, first[:-1]) for first in frame.geography.first_zone[1:]]
+
+
+def _adding_up(frame: Frame, noisy: Sequence[Counts], leaves: Reals) -> Reals:
+    """Return the leaf values nearest to ``leaves``, if their sums count as well, as distances from ``noisy`` above.
+
+    An area's estimate from the values below has the sum of its children's variances. It is averaged with the area's own
+    value, of variance 1, and what the area gains by that is divided among the children by their variances.
+    """
+    geography, below = frame.geography, []
+    means, variances = leaves, np.ones((len(leaves), 1))
+    for level in reversed(frame.levels[:-1]):
+        first, parents = geography.first_child[level][:-1], geography.parents[level + 1]
+        sums, sum_variances = np.add.reduceat(means, first), np.add.reduceat(variances, first)
+        below.append((means, sums, variances / sum_variances[parents], parents))
+        means = (noisy[level - 1] * sum_variances + sums) / (1 + sum_variances)
+        variances = sum_variances / (1 + sum_variances)
+    for child_means, sums, shares, parents in reversed(below):
+        means = child_means + shares * (means - sums)[parents]
+    return means if len(frame.levels) > 1 else leaves.copy()
+
+
+@kernel
+def _ascend(values, upper, pooled):  # type: ignore[no-untyped-def]  # compiled
+    """Write the nearest ascending values from 0 to the row's entry of ``upper`` into ``pooled``, row by row."""
+    sizes = values.shape[1]
+    totals, lengths = np.empty(sizes), np.empty(sizes)
+    for row in range(len(values)):
+        steps = 0
+        for j in range(sizes):
+            total, length = values[row, j], 1.0
+            while steps > 0 and totals[steps - 1] * length >= total * lengths[steps - 1]:
+                steps -= 1
+                total += totals[steps]
+                length += lengths[steps]
+            totals[steps], lengths[steps] = total, length
+            steps += 1
+        end = 0
+        for step in range(steps):
+            value = min(max(totals[step] / lengths[step], 0.0), upper[row])
+            for _ in range(np.int64(lengths[step])):
+                pooled[row, end] = value
+                end += 1
+
+
+def whole_curves(frame: Frame, curves: Sequence[Reals]) -> list[Counts]:
+    """Round real curves to whole numbers that ascend from 0 to G_r, and in which children sum to their parent.
+
+    Arguments and result are those of :func:`relaxed_curves`. Curves that are no solutions are rounded, too.
+    """
+    rounded = [np.floor(np.clip(curves[0], 0, frame.totals(1)[:, None]) + 0.5).astype(np.int64)]
+    np.maximum.accumulate(rounded[0], axis=1, out=rounded[0])
+    for level, near in enumerate(curves[1:], start=2):
+        children = np.empty(near.shape, dtype=np.int64)
+        _share_curves(rounded[-1], near, frame.geography.first_child[level - 1], frame.totals(level), children)
+        rounded.append(children)
+    return rounded
+
+
+@kernel
+def _share_curves(parents, curves, first_child, upper, children):  # type: ignore[no-untyped-def]  # compiled
+    """Write the whole curves of the children of every area into ``children``, near the real ones in ``curves``.
+
+    Each size is solved by itself: the values are rounded within their bounds, and units are then added where they are
+    furthest below the real value, or taken where they are furthest above it, until the sum is that of the parent.
+    """
+    for parent in range(len(parents)):
+        first, last = first_child[parent], first_child[parent + 1]
+        for j in range(parents.shape[1]):
+            missing = parents[parent, j]
+            for child in range(first, last):
+                least = children[child, j - 1] if j > 0 else 0
+                children[child, j] = min(max(np.int64(np.floor(curves[child, j] + 0.5)), least), upper[child])
+                missing -= children[child, j]
+            while missing != 0:
+                unit, farthest, chosen = (1 if missing > 0 else -1), -np.inf, first
+                for child in range(first, last):
+                    least = children[child, j - 1] if j > 0 else 0
+                    distance = unit * (curves[child, j] - children[child, j])
+                    if distance > farthest and least <= children[child, j] + unit <= upper[child]:
+                        farthest, chosen = distance, child
+                children[chosen, j] += unit
+                missing -= unit
+
+
+MOST_EXACT_CELLS = 200
+"""Largest number of cells (areas of all levels times sizes) for which the problem is solved exactly."""
+
+_LIMIT = 1 << 20
+"""Exclusive bound on noisy values and totals for the exact solver, so that costs are exact in floating point."""
+
+
+def nearest_curves(frame: Frame, noisy: Sequence[Counts]) -> list[Counts]:
+    """Return whole curves that ascend and add up: on small trees the nearest ones, on large trees almost nearest.
+
+    For the arguments and the result, see :func:`relaxed_curves`. Raises OdError if a value is 2^40 or more, or the
+    solver fails on a small tree.
+    """
+    curves = whole_curves(frame, relaxed_curves(frame, noisy))
+    largest = max(int(frame.groups.sum()), *(int(np.abs(values).max()) for values in noisy))
+    small = sum(values.size for values in noisy) <= MOST_EXACT_CELLS and largest < _LIMIT
+    return exact_curves(frame, noisy, curves[-1]) if small else curves
+
+
+def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[Counts]:
+    """Return the nearest whole curves by integer programming, beginning from ``leaves``, curves of the leaf areas.
+
+    The cost of a cell is replaced by chords between neighbouring whole numbers, which it is never below. The chords at
+    every solution are added, until a solution costs what the solver says, and so no more than any other.
+
+    Raises OdError if the solver finds no optimum.
+    """
+    areas, sizes = leaves.shape
+    sums = scipy.sparse.csr_array(np.concatenate(frame.every_level(np.eye(areas, dtype=np.int64))))
+    cells = scipy.sparse.kron(sums, scipy.sparse.eye_array(sizes), format="csr")
+    target = np.concatenate([values.ravel() for values in noisy])
+    steps = scipy.sparse.diags_array([-1.0, 1.0], offsets=[0, 1], shape=(sizes - 1, sizes))
+    ascent = scipy.sparse.kron(scipy.sparse.eye_array(areas), steps)
+    conditions = [[ascent, scipy.sparse.csr_array((ascent.shape[0], len(target)))]]  # of the counts, and of their costs
+    least = [np.zeros(ascent.shape[0])]
+    unknowns = np.repeat([1, 0], [leaves.size, len(target)])
+    most = np.where(unknowns, np.resize(np.repeat(frame.groups, sizes), len(unknowns)), np.inf)
+    found = leaves.ravel()
+    while True:
+        at = np.asarray(cells @ found, dtype=np.int64)
+        for left in (at - 1, at):  # the chords from ``left`` to ``left`` + 1
+            slope = 2 * (left - target) + 1
+            conditions.append([-cells.multiply(slope[:, None]), scipy.sparse.eye_array(len(target))])
+            least.append((left - target) ** 2 - slope * left)
+        matrix = scipy.sparse.block_array(conditions, format="csc")
+        result = scipy.optimize.milp(
+            1 - unknowns,
+            integrality=unknowns,
+            bounds=scipy.optimize.Bounds(0, most),
+            constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(least)),
+            options={"mip_rel_gap": 0.0},
+        )
+        if not result.success:
+            raise solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
+        found = np.rint(result.x[: leaves.size]).astype(np.int64)
+        if int(((cells @ found - target) ** 2).sum()) < result.fun + 0.5:
+            return frame.every_level(found.reshape(leaves.shape))
