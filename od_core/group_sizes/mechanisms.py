@@ -439,7 +439,7 @@ class CumulativeNearest(GroupSizeMechanism):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
-        check_noisy(frame, self.query, frame.levels, noisy)
+        check_noisy(frame, self.level_queries(frame.geography.depth), frame.levels, noisy)
         levels = zip(self.curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
         return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
 
