@@ -245,15 +245,13 @@ def made_exact(frame: Frame, noisy: Sequence[Counts], histograms: list[Counts]) 
             constraints=scipy.optimize.LinearConstraint(conditions, 0, 0),
             options={"mip_rel_gap": 0.0},
         )
-        if not result.success:
-            raise solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
-        units = np.rint(result.x).astype(np.int64)
+        units = optimum(result)
         change = units[: len(flat)] - units[len(flat) :]
         if int(cost_of_adding @ units[: len(flat)] + cost_of_removing @ units[len(flat) :]) >= 0:
             ends = np.cumsum([values.size for values in noisy])[:-1]
             return [part.reshape(values.shape) for part, values in zip(np.split(flat, ends), noisy, strict=True)]
         if np.any(conditions @ units) or np.any(flat + change < 0):
-            raise solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
+            raise _solver_fault("OD-SOLVER-INEXACT", "the solver's optimum is not valid in whole numbers")
         flat = flat + change
 
 
@@ -282,8 +280,15 @@ def _conditions(frame: Frame) -> scipy.sparse.csc_array:
     return scipy.sparse.hstack([conditions, -conditions], format="csc")
 
 
-def solver_fault(code: str, message: str) -> OdError:
-    """Return the error for an integer program that a solver did not solve."""
+def optimum(result: Any) -> Counts:
+    """Return the rounded unknowns of an integer program. Raises OdError if the solver found no optimum."""
+    if not result.success:
+        raise _solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
+    units: Counts = np.rint(result.x).astype(np.int64)
+    return units
+
+
+def _solver_fault(code: str, message: str) -> OdError:
     return OdError(code, message, next_step="report this", spent="draws already made stay charged")
 
 

@@ -27,7 +27,7 @@ import numpy as np
 import scipy  # its solvers take a second to import, and load at their first use
 from numpy.typing import NDArray
 
-from od_core.group_sizes.area_totals import pieces, solver_fault
+from od_core.group_sizes.area_totals import optimum, pieces
 from od_core.group_sizes.cost_tables import refuse_too_large
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.kernels import kernel
@@ -240,8 +240,6 @@ def exact_curves(frame: Frame, noisy: Sequence[Counts], leaves: Counts) -> list[
             constraints=scipy.optimize.LinearConstraint(matrix, np.concatenate(least)),
             options={"mip_rel_gap": 0.0},
         )
-        if not result.success:
-            raise solver_fault("OD-SOLVER-FAILED", f"the solver found no optimum: {result.message}")
-        found = np.rint(result.x[: leaves.size]).astype(np.int64)
+        found = optimum(result)[: leaves.size]
         if int(((cells @ found - target) ** 2).sum()) < result.fun + 0.5:
             return frame.every_level(found.reshape(leaves.shape))
