@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from od_core.stops.geometry import Grid, Points, Ranges
+from od_core.stops.geometry import BoxIndex, Grid, Points, Ranges, filled_cells
+from od_core.stops.release import headline_floors
 
 LEAST_SIDE, MOST_SIDE = 0.1, 0.5
 """Shares of a side that a query covers. A query that covers 1 % of each side is nearly always empty in four or more
@@ -17,8 +18,34 @@ def random_ranges(grid: Grid, queries: int, seed: int) -> Ranges:
 
     The shape is (queries, d, 2).
     """
-    ends = np.random.default_rng(seed).integers(0, np.array(grid.sizes)[:, None], (queries, grid.dimensions, 2))
+    return _any_ranges(np.random.default_rng(seed), grid, queries)
+
+
+def _any_ranges(generator: np.random.Generator, grid: Grid, queries: int) -> Ranges:
+    ends = generator.integers(0, np.array(grid.sizes)[:, None], (queries, grid.dimensions, 2))
     return np.sort(ends, axis=2)
+
+
+def filled_ranges(points: Points, grid: Grid, queries: int, seed: int) -> Ranges:
+    """Draw queries like :func:`random_ranges`, and draw those again that hold less than a thousandth of the points.
+
+    Their relative error is divided by the true answer alone, as in [shaham2022stops, equation 3]: the floor of
+    :func:`od_core.stops.release.mean_relative_error` never applies. ``points`` are at least one.
+    """
+    generator, rows = np.random.default_rng(seed), filled_cells(points, grid)
+    cells, trips = np.ascontiguousarray(rows[:, :-1]), rows[:, -1].astype(np.int64)
+    index, kept = BoxIndex.of(cells, cells), np.empty((0, grid.dimensions, 2), dtype=np.int64)
+    while len(kept) < queries:
+        drawn = _any_ranges(generator, grid, queries)
+        kept = np.concatenate([kept, drawn[index.answers(trips, drawn) >= headline_floors(len(points))[0]]])
+    return kept[:queries]
+
+
+def covering_ranges(grid: Grid, queries: int, seed: int, share: float) -> Ranges:
+    """Draw queries of the same share of every side, anywhere, of at least one cell; shape (queries, d, 2)."""
+    lengths = np.maximum(np.rint(share * np.array(grid.sizes)), 1).astype(np.int64)
+    first = np.random.default_rng(seed).integers(0, np.array(grid.sizes) - lengths + 1, (queries, grid.dimensions))
+    return np.stack([first, first + lengths - 1], axis=2)
 
 
 def sized_ranges(grid: Grid, queries: int, seed: int) -> Ranges:

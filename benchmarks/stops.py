@@ -4,11 +4,12 @@
     python -m benchmarks.stops --read results.json --csv docs/reference/tables
     python -m benchmarks.stops --part errors --case "flights, 4 dimensions" --epsilon 0.1 --runs 3
     python -m benchmarks.stops --part scale
+    python -m benchmarks.stops --part errors --data FOLDER --case "Auckland, 2 dimensions" "Auckland, 4 dimensions"
 
 Errors are relative, as means over 1,000 queries; a figure is the median of several runs. Every run is an independent
 draw of the noise of the backend ``table``; only synthetic data and queries have a seed. Times are of the draw of a
 mechanism, from points to noisy boxes. In the part ``scale``, each draw runs in its own process, which gives its own
-peak memory.
+peak memory. Cities and taxis are read from a folder beside the project, and measured if they are named.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.cities import CITIES
 from benchmarks.flights import FLIGHTS_MONTH
 from benchmarks.measuring import (
     fresh_process,
@@ -38,7 +40,7 @@ from benchmarks.measuring import (
     reset_peak_memory,
     steps,
 )
-from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
+from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
 from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, csv_tables, in_short
 from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
@@ -46,10 +48,17 @@ from benchmarks.tables import write_csv
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
 from od_core.noise.backends import laplace_source, noise_named
-from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals
+from od_core.stops.geometry import Boxes, BoxIndex, Counts, Grid, Ranges, Reals, filled_cells
 from od_core.stops.mechanisms import MECHANISMS, StopsMechanism
 from od_core.stops.mechanisms import Path as ChargedPath
-from od_core.stops.release import headline_floors, mean_relative_error, true_answers, whole_counts
+from od_core.stops.release import (
+    entropy_of,
+    headline_floors,
+    mean_relative_error,
+    true_answers,
+    true_counts,
+    whole_counts,
+)
 
 
 @dataclass(frozen=True)
@@ -77,6 +86,22 @@ CONTENDERS = (
     Contender("daf_homogeneity", "daf_homogeneity"),
     Contender("privtree", "privtree"),
 )
+
+OPTIONS = (
+    Contender("eug, r = 1/100", "eug", (("query_size", "1/100"),)),
+    Contender("eug, r = 1/10000", "eug", (("query_size", "1/10000"),)),
+    *(
+        Contender(f"daf_entropy, {stop} {threshold}", "daf_entropy", (("stop", stop), ("threshold", threshold)))
+        for stop, threshold in (
+            ("count", "3"),
+            ("depth", "3"),
+            ("entropy", "1/100"),
+            ("entropy", "1/10000"),
+            ("extent", "1/10000"),
+        )
+    ),
+)
+"""Other options of mechanisms, which are measured only if they are named."""
 
 CLOUDS: dict[str, tuple[Callable[..., KnownPoints], tuple[float, ...]]] = {
     "gaussian": (gaussian, (0.05, 0.2)),
@@ -120,29 +145,64 @@ class Questions:
     ranges: Ranges
     true: Counts
     floors: tuple[float, float]
+    kinds: tuple[str, ...] = KINDS
+
+    def of(self, kind: str) -> slice:
+        """Return which of all queries are of a kind."""
+        queries = len(self.true) // len(self.kinds)
+        return slice(self.kinds.index(kind) * queries, (self.kinds.index(kind) + 1) * queries)
 
     def errors(self, answered: Reals, kind: str) -> dict[str, float]:
         """Return the mean relative error of the answers to one kind of queries, by floor."""
-        queries = len(self.true) // len(KINDS)
-        some = slice(KINDS.index(kind) * queries, (KINDS.index(kind) + 1) * queries)
+        some = self.of(kind)
         return {
             name: mean_relative_error(self.true[some], answered[some], floor)
             for name, floor in zip(FLOORS, self.floors, strict=True)
         }
 
+    def workload(self, kind: str) -> dict[str, float]:
+        """Return what one kind of queries asks for, in percent, and the entropy of the cells in bits."""
+        true, trips = self.true[self.of(kind)], len(self.data.points)
+        few, some = (100 * float(np.mean(true < floor)) for floor in (1.0, self.floors[0]))
+        rows = filled_cells(self.data.points, self.data.grid)
+        return {
+            "empty_percent": few,
+            "below_thousandth_percent": some,
+            "median_trips_percent": 100 * float(np.median(true)) / max(1, trips),
+            "trips": trips,
+            "bits_of_cells": entropy_of(rows[:, -1].astype(np.int64)),
+        }
+
 
 @lru_cache(maxsize=1)
-def questions(case: str, *, small: bool) -> Questions:
-    """Return the questions of a case, made once for all contenders."""
-    data, queries = CASES[case](small=small), 20 if small else QUERIES
-    ranges = np.concatenate(
-        [
-            random_ranges(data.grid, queries, SEED),
-            sized_ranges(data.grid, queries, SEED),
-            ranges_about(data.points, data.grid, queries, SEED),
-        ]
-    )
-    return Questions(data, ranges, true_answers(data.points, ranges), headline_floors(len(data.points)))
+def questions(case: str, *, small: bool, folder: Path | None = None) -> Questions:
+    """Return the questions of a case, made once for all contenders. ``folder`` has the data of cities and taxis."""
+    data = CASES[case](small=small) if case in CASES else _of_folder(case, folder, small=small)
+    queries, grid, points = 20 if small else QUERIES, data.grid, data.points
+    kinds = {
+        "random": random_ranges(grid, queries, SEED),
+        "sized": sized_ranges(grid, queries, SEED),
+        "about records": ranges_about(points, grid, queries, SEED),
+        "filled": filled_ranges(points, grid, queries, SEED),
+    }
+    if grid.dimensions == 2:
+        kinds |= {f"{share} % of each side": covering_ranges(grid, queries, SEED, share / 100) for share in COVERED}
+    ranges = np.concatenate([*kinds.values()])
+    return Questions(data, ranges, true_answers(points, ranges), headline_floors(len(points)), tuple(kinds))
+
+
+MOST_PAIRS = 10**11
+"""Largest number of pairs of a box and a filled cell for which the entropy of the boxes is measured."""
+
+COVERED = (1, 2, 5, 10)
+"""Shares of each side of a map that queries of a fixed coverage have, in percent [shaham2022stops, figure 6]."""
+
+
+def _of_folder(case: str, folder: Path | None, *, small: bool) -> KnownPoints:
+    if folder is None:
+        raise OdError("OD-BENCHMARK-DATA", f"{case} needs --data FOLDER", next_step="name the folder of the data")
+    data = CITIES[case](folder, seed=SEED)
+    return replace(data, points=data.points[::100].copy()) if small else data
 
 
 def root(epsilon: str) -> ChargedPath:
@@ -172,13 +232,16 @@ def never_materialised(asked: Questions, epsilon: str) -> dict[str, Reals]:
     return {"noisy": asked.true + (up - down)}
 
 
-def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: bool) -> list[dict[str, Any]]:
+def errors(
+    case: str, epsilon: str, contender: Contender, runs: int, *, small: bool, folder: Path | None = None
+) -> list[dict[str, Any]]:
     """Measure the errors of several runs of a contender, one row per kind of queries: medians, least and most."""
-    asked = questions(case, small=small)
+    asked = questions(case, small=small, folder=folder)
     made, grid = contender.made, asked.data.grid
     row: dict[str, Any] = {"case": case, "epsilon": epsilon, "contender": contender.label, "runs": runs}
     answered: list[dict[str, Reals]] = []
-    seconds, boxes = [], []
+    seconds, boxes, bits = [], [], []
+    rows = filled_cells(asked.data.points, grid) if case in CITIES else None
     try:
         made.refuse(grid)
         for _ in range(runs):
@@ -187,22 +250,30 @@ def errors(case: str, epsilon: str, contender: Contender, runs: int, *, small: b
             drawn = made.draw(points, grid, root(epsilon))
             seconds.append(time.perf_counter() - start)
             boxes.append(len(drawn.boxes))
+            if rows is not None and len(drawn.boxes) == grid.cells:
+                bits.append(entropy_of(rows[:, -1].astype(np.int64)))
+            elif rows is not None and len(drawn.boxes) * len(rows) <= MOST_PAIRS:
+                bits.append(entropy_of(true_counts(rows, drawn.boxes)))
             answered.append(answered_by(asked, drawn.boxes))
         row |= {"boxes": statistics.median(boxes), "seconds": statistics.median(seconds)}
+        row |= {"bits_of_boxes": statistics.median(bits)} if bits else {}
     except OdError as error:
         row["refused"] = error.message
         answered = []
         if contender.mechanism == "identity":
             answered = [never_materialised(asked, epsilon) for _ in range(runs)]
-    return [row | {"queries": kind} | figures(asked, answered, kind) for kind in KINDS]
+    return [row | {"queries": kind} | figures(asked, answered, kind) for kind in asked.kinds]
 
 
-def answers_of_zero(case: str, epsilon: str, *, small: bool) -> list[dict[str, Any]]:
-    """Return the errors of answering 0, one row per kind of queries."""
-    asked = questions(case, small=small)
+def answers_of_zero(case: str, epsilon: str, *, small: bool, folder: Path | None = None) -> list[dict[str, Any]]:
+    """Return the errors of answering 0, one row per kind of queries, and what the queries ask for."""
+    asked = questions(case, small=small, folder=folder)
     zero = np.zeros(len(asked.true))
     row = {"case": case, "epsilon": epsilon, "contender": ANSWER_ZERO, "runs": 1}
-    return [row | {"queries": kind} | figures(asked, [dict.fromkeys(COUNTS, zero)], kind) for kind in KINDS]
+    return [
+        row | {"queries": kind} | figures(asked, [dict.fromkeys(COUNTS, zero)], kind) | asked.workload(kind)
+        for kind in asked.kinds
+    ]
 
 
 def figures(asked: Questions, answered: Sequence[dict[str, Reals]], kind: str) -> dict[str, float | None]:
@@ -263,6 +334,7 @@ def measured(
     contenders: Sequence[Contender] = CONTENDERS,
     *,
     small: bool,
+    folder: Path | None = None,
 ) -> dict[str, Any]:
     """Measure all figures that are requested."""
     results: dict[str, Any] = {"machine": machine(), "noise": NOISE, "scale": [], "errors": []}
@@ -274,38 +346,41 @@ def measured(
             results["scale"] += json.loads(fresh_process("benchmarks.stops", "--scale-of", name, contender.label))
     if part != "scale":
         for case, epsilon in steps(list(product(cases, epsilons)), "errors"):
-            results["errors"] += answers_of_zero(case, epsilon, small=small)
+            results["errors"] += answers_of_zero(case, epsilon, small=small, folder=folder)
             for contender in contenders:
-                results["errors"] += errors(case, epsilon, contender, runs, small=small)
+                results["errors"] += errors(case, epsilon, contender, runs, small=small, folder=folder)
     return results
 
 
 def main() -> None:
     """Measure the figures, or read measured ones, and print them."""
+    every = {contender.label: contender for contender in (*CONTENDERS, *OPTIONS)}
     labels = [contender.label for contender in CONTENDERS]
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the tables to CSV files in this folder")
     parser.add_argument("--small", action="store_true", help="small data and few runs, to see that it runs")
     parser.add_argument("--part", choices=("scale", "errors", "all"), default="all")
-    parser.add_argument("--case", nargs="+", choices=CASES, default=tuple(CASES), metavar="NAME")
+    parser.add_argument("--case", nargs="+", choices=(*CASES, *CITIES), default=tuple(CASES), metavar="NAME")
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="folder with the data of cities and taxis")
     parser.add_argument("--epsilon", nargs="+", help=f"instead of {', '.join(EPSILONS)}")
     parser.add_argument("--runs", type=int, help=f"of each mechanism, instead of {RUNS}")
-    parser.add_argument("--contender", nargs="+", choices=labels, default=labels, metavar="NAME", help="some of them")
+    parser.add_argument("--contender", nargs="+", choices=every, default=labels, metavar="NAME", help="some of them")
     parser.add_argument("--read", type=Path, nargs="+", metavar="FILE", help="figures printed by --json before")
     parser.add_argument("--scale-of", nargs=2, metavar=("CASE", "CONTENDER"), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.scale_of:
         case, label = options.scale_of
-        print(json.dumps([scale(case, CONTENDERS[labels.index(label)], small=options.small)]))
+        print(json.dumps([scale(case, every[label], small=options.small)]))
         return
     if options.read:
         results = read_again(options.read, ("scale", "errors"))
     else:
-        some = [contender for contender in CONTENDERS if contender.label in options.contender]
+        some = [every[label] for label in options.contender]
         runs = options.runs or (1 if options.small else RUNS)
         epsilons = options.epsilon or (EPSILONS[-1:] if options.small else EPSILONS)
-        results = measured(options.part, options.case, epsilons, runs, some, small=options.small)
+        folder = options.data
+        results = measured(options.part, options.case, epsilons, runs, some, small=options.small, folder=folder)
     if options.csv:
         for name, rows in csv_tables(results).items():
             write_csv(options.csv / name, rows)

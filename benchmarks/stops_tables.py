@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
+from benchmarks.cities import CITIES
 from benchmarks.tables import csv_figure, csv_flag, figure
 
 REFERENCE = "daf_entropy, nearest"
 """Best mechanism of [shaham2022stops], with m rounded to the nearest integer. The others are compared with it."""
 
-KINDS = ("random", "sized", "about records")
+PLAIN = ("random", "sized", "about records")
+"""Kinds of queries of ``stops-errors.csv``."""
+
+KINDS = (*PLAIN, "filled")
+"""Kinds of queries of every data set. The other kinds are those of maps."""
+
 COUNTS = ("noisy", "whole")
 FLOORS = {"thousandth": "N/1000", "one": "1"}
 
@@ -58,11 +64,17 @@ def compared(rows: Sequence[Row], queries: str) -> list[dict[str, str]]:
 
 
 def csv_tables(results: Row) -> dict[str, list[Row]]:
-    """Return the rows of ``stops-ratios.csv``, ``stops-errors.csv`` and ``stops-sizes.csv``.
+    """Return the rows of all CSV files of this benchmark, by name of the file.
 
-    Sizes are those of the measured data sets, and of the large releases at epsilon 1.
+    Sizes are those of the measured data sets, and of the large releases at epsilon 1. Cities have a file of their own,
+    and so has what the queries ask for.
     """
-    rows = results["errors"]
+    every = results["errors"]
+    others = {
+        "stops-workloads.csv": workloads(every),
+        "stops-cities.csv": [_city(row) for row in every if _is_city(row)],
+    }
+    rows = [row for row in every if row["queries"] in PLAIN and not _is_city(row)]
     ratios = [line for queries in dict.fromkeys(row["queries"] for row in rows) for line in compared(rows, queries)]
     errors = [
         {
@@ -79,7 +91,62 @@ def csv_tables(results: Row) -> dict[str, list[Row]]:
     ]
     drawn = [row for row in rows if row["queries"] == KINDS[0] and row["contender"] != ANSWER_ZERO]
     sizes = [_size(row) for row in (*drawn, *(row | {"epsilon": "1"} for row in results["scale"]))]
-    return {"stops-ratios.csv": ratios, "stops-errors.csv": errors, "stops-sizes.csv": sizes}
+    return {"stops-ratios.csv": ratios, "stops-errors.csv": errors, "stops-sizes.csv": sizes} | others
+
+
+def _is_city(row: Row) -> bool:
+    return row["case"] in CITIES
+
+
+def _city(row: Row) -> Row:
+    """Return the error of a mechanism on the map of a city or the zones of taxis, with the entropy of its boxes."""
+    value = {end: csv_figure(row[f"noisy_thousandth{ending}"]) for end, ending in ENDS.items()}
+    return {
+        "epsilon": row["epsilon"],
+        "queries": row["queries"],
+        "data_set": row["case"],
+        "mechanism": row["contender"],
+        **{f"error_{name}": text for name, text in value.items()},
+        "boxes": f"{row['boxes']:.0f}" if "boxes" in row else "",
+        "bits_of_boxes": f"{row['bits_of_boxes']:.2f}" if "bits_of_boxes" in row else "",
+        "seconds": csv_figure(row.get("seconds")),
+        "drawn_from_distribution": csv_flag("refused" in row and row["noisy_thousandth"] is not None),
+    }
+
+
+def workloads(rows: Sequence[Row]) -> list[dict[str, str]]:
+    """Return what each kind of queries asks for on each data set, and what answers it best, at epsilon 0.1.
+
+    Errors are those of the noisy counts at a floor of N/1000. Without the reference and PrivTree, there is no row.
+    """
+    asked: dict[tuple[str, str], dict[str, Row]] = {}
+    for row in rows:
+        if row["epsilon"] == "0.1":
+            asked.setdefault((row["queries"], row["case"]), {})[row["contender"]] = row
+    lines = []
+    for (queries, case), by_label in asked.items():
+        if not {ANSWER_ZERO, REFERENCE, "privtree"} <= by_label.keys():
+            continue
+        zero = by_label[ANSWER_ZERO]
+        errors = {label: row["noisy_thousandth"] for label, row in by_label.items()}
+        grids = [error for label in ("eug", "ebp") if (error := errors.get(label)) is not None]
+        lines.append(
+            {
+                "queries": queries,
+                "data_set": case,
+                "trips": f"{zero['trips']}",
+                "bits_of_cells": f"{zero['bits_of_cells']:.2f}",
+                **{
+                    name: f"{zero[name]:.3g}"
+                    for name in ("empty_percent", "below_thousandth_percent", "median_trips_percent")
+                },
+                "error_answer_0": csv_figure(errors[ANSWER_ZERO]),
+                "error_best_of_eug_and_ebp": csv_figure(min(grids, default=None)),
+                "error_daf_entropy_nearest": csv_figure(errors[REFERENCE]),
+                "error_privtree": csv_figure(errors["privtree"]),
+            }
+        )
+    return lines
 
 
 def _size(row: Row) -> Row:

@@ -72,9 +72,10 @@ class KnownGroups:
         return f"KnownGroups({self.name!r}, {self.marking})"
 
     def to_frame(self) -> pd.DataFrame:
-        """Return one row per group, as :func:`od_core.release_group_sizes` takes it: group, area, size."""
+        """Return the rows as :func:`od_core.release_group_sizes` takes them: area, size, groups."""
         areas = self.geography.codes_of(self.geography.depth, self.groups.area)
-        return pd.DataFrame({"group": np.arange(len(areas)), "area": areas, "size": self.groups.size})
+        table = pd.DataFrame({"area": areas, "size": self.groups.size, "groups": self.groups.groups})
+        return table.groupby(["area", "size"], as_index=False).sum()
 
 
 def households(
@@ -125,6 +126,56 @@ def census(seed: int, *, counties: int = 3_144, groups: int = 1_176_304, top_cod
     size = _household_sizes(generator, groups)
     _some_become(generator, size, 10, 1_000)
     return _known("census", _tree(["nation", "state", "county"], [1, STATES], per_state), per_area, size, top_code)
+
+
+def full_number(
+    seed: int,
+    *,
+    states: int = STATES,
+    counties: int | None = 7_592,
+    groups: int = 117_630_445,
+    top_code: int = 1_000,
+    outliers: tuple[int, int] = (10, 1_000),
+    outliers_of_each_state: bool = False,
+) -> KnownGroups:
+    """Make households and group quarters at the full number of a paper, drawn as numbers by leaf area and size.
+
+    The defaults are the census of [fioretto2019hierarchical, section 11.1]. The shapes are those of :func:`census`. The
+    authors' counties differ in their shares of sizes, too.
+
+    Args:
+        seed: seed of the generator.
+        states: number of states of the nation.
+        counties: number of counties of all states; None if the states are the leaf areas.
+        groups: number of groups of all leaf areas.
+        top_code: K.
+        outliers: least size of the ``OUTLIERS`` group quarters, and the size above the largest.
+        outliers_of_each_state: whether each state has as many outliers. So [kuo2018countofcounts] have it: 52 times 50
+            uniform sizes up to 10,000 explain their 2,352 distinct sizes, and 50 in all do not.
+    """
+    generator = _generator(seed)
+    state = np.arange(states)
+    if counties is not None:
+        state = np.repeat(state, _at_least_one(generator.gamma(2.0, size=states), counties))
+    per_area = _at_least_one(_lognormal(generator, len(state), 1.4 if counties else 1.0), groups)
+    *shares, above = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS)
+    ratio = above / (above + shares[-1])
+    tail = above * (1 - ratio) * ratio ** np.arange(60)  # what lies beyond is less likely than 1e-22
+    by_size = generator.multinomial(per_area, np.array([*shares, *(tail / tail.sum() * above)])).astype(np.int64)
+    of = state if outliers_of_each_state else np.zeros_like(state)
+    taken = np.concatenate([_taken(generator, by_size[of == number, 0]) for number in np.unique(of)])
+    by_size[:, 0] -= taken
+    area, size = np.nonzero(by_size)
+    quarters = np.repeat(np.arange(len(taken)), taken)
+    area, size = np.append(area, quarters), np.append(size + 1, generator.integers(*outliers, len(quarters)))
+    number = np.append(by_size[by_size > 0], np.ones_like(quarters))
+    zones = pd.DataFrame({"nation": "nation", "state": [f"{number:02d}" for number in state]})
+    if counties is not None:
+        zones["county"] = [f"{number:05d}" for number in range(counties)]
+    geography = Geography.from_frame(zones, levels=list(zones.columns))
+    order = np.lexsort((size, area))
+    rows = GroupSizes(area[order].astype(np.int32), size[order], number[order])
+    return KnownGroups(f"{groups:,} groups", "synthetic", geography, rows, top_code)
 
 
 def taxis(seed: int, *, zones: int = 263, groups: int = 13_282, top_code: int = 13_282) -> KnownGroups:
@@ -199,6 +250,12 @@ def _some_become(generator: np.random.Generator, size: Counts, least: int, most:
     """Give ``OUTLIERS`` groups, or all if there are fewer, a uniform size between two."""
     outliers = generator.choice(len(size), min(OUTLIERS, len(size)), replace=False)
     size[outliers] = generator.integers(least, most + 1, len(outliers))
+
+
+def _taken(generator: np.random.Generator, singles: Counts) -> Counts:
+    """Return how many groups of one member of each area become outliers; shape of ``singles``, their numbers."""
+    taken: Counts = generator.multivariate_hypergeometric(singles, min(OUTLIERS, int(singles.sum())))
+    return taken
 
 
 def _lognormal(generator: np.random.Generator, count: int, sigma: float) -> Reals:

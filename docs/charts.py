@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -73,6 +74,38 @@ def posterior() -> Figure:
     return _by_epsilon(lines, "mechanism", "data_set", ["value"], 1, "ratio to the best published mechanism", log=True)
 
 
+def kuo() -> Figure:
+    """Return the distances of the mechanisms of Kuo et al. relative to their omniscient line, by level."""
+    rows = read("group-sizes-kuo.csv")
+    rows = rows[rows["mechanism"] != "naive"].assign(
+        value=rows["distance"] / rows["omniscient"],
+        place=rows["data_set"] + ": " + rows["level_name"],
+        mechanism=rows["mechanism"].str.replace(r"^(H_.)( x \1)+,", r"\1 at all levels,", regex=True),
+    )
+    return _by_epsilon([("", rows)], "mechanism", "place", ["value"], 1, "distance / omniscient line", log=True)
+
+
+def by_size() -> Figure:
+    """Return which part of the distance of an area is at which sizes, for both queries."""
+    from matplotlib.figure import Figure
+
+    rows = read("group-sizes-by-size.csv")
+    styles, sizes = _styles(rows["query"]), sorted(set(rows["from_size"]))
+    epsilons = list(dict.fromkeys(rows["epsilon"]))
+    figure = Figure(figsize=(9, 3.2), layout="constrained")
+    for axes, epsilon in zip(figure.subplots(1, len(epsilons), sharey=True), epsilons, strict=True):
+        for query, (colour, marker) in styles.items():
+            some = rows[(rows["query"] == query) & (rows["epsilon"] == epsilon)]
+            axes.plot(some["from_size"].map(sizes.index), some["distance"], marker, color=colour, linestyle="-")
+        axes.set_xticks(range(len(sizes)), [f"{size:,}" for size in sizes], rotation=60)
+        axes.set_yscale("symlog", linthresh=1)
+        axes.set_xlabel("least size of a class")
+        axes.set_title(f"epsilon {epsilon}")
+    figure.axes[0].set_ylabel("part of the distance")
+    _legend(figure, styles)
+    return figure
+
+
 def stops() -> Figure:
     """Return the errors of the mechanisms of trips with stops relative to the paper's best, by kind of queries."""
     rows = read("stops-ratios.csv")
@@ -88,6 +121,48 @@ def stops() -> Figure:
         log=True,
         title="{} queries",
     )
+
+
+CLOUDS = {"gaussian": "standard deviation", "zipf": "a"}
+"""What a parameter of a synthetic cloud is."""
+
+
+def cloud(kind: str, epsilons: Sequence[str]) -> Figure:
+    """Return the errors of random queries on clouds [shaham2022stops, figures 4 and 5], a line for each dimension."""
+    rows = read("stops-errors.csv")
+    is_chosen = (rows["queries"] == "random") & (rows["counts"] == "noisy") & (rows["floor"] == "N/1000")
+    rows = rows[is_chosen & rows["epsilon"].isin(epsilons) & rows["data_set"].str.startswith(kind)]
+    named = rows["data_set"].str.extract(r"(?P<shape>[0-9.]+), (?P<line>.*)")
+    rows = rows.assign(shape=CLOUDS[kind] + " " + named["shape"], line=named["line"])
+    lines = [(line, rows[rows["line"] == line]) for line in dict.fromkeys(rows["line"])]
+    return _by_epsilon(lines, "shape", "mechanism", ["error_median"], 1, "mean relative error", log=True)
+
+
+COVERED = ("random", "1 % of each side", "5 % of each side", "10 % of each side")
+
+
+def maps() -> Figure:
+    """Return the errors on maps of cities by coverage of the queries [shaham2022stops, figure 6]."""
+    rows = _cities("2 dimensions")
+    rows = rows[(rows["epsilon"] == "0.1") & rows["queries"].isin(COVERED)].assign(epsilon=rows["queries"])
+    return _by_epsilon(
+        [("", rows)], "city", "mechanism", ["error_median"], 1, "mean relative error", log=True, title="{}"
+    )
+
+
+def cities(dimensions: str, kinds: Sequence[str], without: Sequence[str] = ()) -> Figure:
+    """Return the errors on maps of cities by epsilon [shaham2022stops, figures 7 and 8], a line for each kind."""
+    rows = _cities(dimensions)
+    rows = rows[~rows["mechanism"].isin(without)]
+    lines = [(kind, rows[rows["queries"] == kind]) for kind in kinds]
+    return _by_epsilon(lines, "city", "mechanism", ["error_median"], 1, "mean relative error", log=not without)
+
+
+def _cities(dimensions: str) -> pd.DataFrame:
+    """Return the errors on cities, with the name of the city alone."""
+    rows = read("stops-cities.csv")
+    rows = rows[rows["data_set"].str.endswith(dimensions) & ~rows["data_set"].str.startswith("taxi")]
+    return rows.assign(city=rows["data_set"].str.removesuffix(f", {dimensions}"))
 
 
 def coverage() -> Figure:
@@ -120,7 +195,14 @@ CHARTS: dict[str, Callable[[], Figure]] = {
     "estimator-published-methods": published_methods,
     "intervals": coverage,
     "group-sizes-posterior": posterior,
+    "group-sizes-kuo": kuo,
+    "group-sizes-by-size": by_size,
     "stops-ratios": stops,
+    "stops-figure-4": partial(cloud, "gaussian", ("0.1", "0.3", "0.5")),
+    "stops-figure-5": partial(cloud, "zipf", ("0.1",)),
+    "stops-figure-6": maps,
+    "stops-figure-7": partial(cities, "2 dimensions", ("random",), ("identity", "mkm", "uniform", "answer 0")),
+    "stops-figure-8": partial(cities, "4 dimensions", ("random", "filled")),
 }
 
 

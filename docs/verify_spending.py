@@ -65,8 +65,9 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
     most, sides = plan.get("contribution_bound", 1), 2 if plan["neighbours"] == "bounded" else 1
     if "variance" in law:  # a replaced record leaves one cell and enters another; only the total root has one cell
         cells = sides if entry["level"] or "breakdown" in law or plan["unit"] == "user_year" else 1
-        most, cells = (law["max_uncounted"], 1) if "max_uncounted" in law else (most, cells)  # one number of trips
-        return (rho := most**2 * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
+        squares = most_squares(plan, law["node_sizes"], most) if "node_sizes" in law else most**2
+        squares, cells = (law["max_uncounted"] ** 2, 1) if "max_uncounted" in law else (squares, cells)  # one number
+        return (rho := squares * cells / (2 * Fraction(law["variance"]))), ZERO, ZERO, rho
     if "scale" in law:  # the largest size of all groups, at the root, changes by at most one
         scale, sensitivity = Fraction(law["scale"]), sides * most * {"histogram": 2}.get(plan.get("query"), 1)
         epsilon = (sensitivity if entry["level"] else 1) / scale
@@ -85,6 +86,19 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
                 epsilon += Fraction((sides + 1) / real(scales["splits"]) + steps - HAIR)
         epsilon = max(Fraction(plan["epsilon"]), epsilon)
     return ZERO, epsilon, delta, epsilon**2 / 2  # [bun2016concentrated, Proposition 1.4]
+
+
+def most_squares(plan: Facts, node_sizes: list[list[int]], trips: int) -> int:
+    """Return the largest sum of squares of a user's counts at a level: fill the nodes that hold most, one by one.
+
+    A node above ``pairs`` leaf pairs holds at most ``max_trips_pair`` trips of a user for each of them.
+    """
+    left, squares = trips, 0
+    for pairs, nodes in node_sizes:
+        most = min(trips, plan["max_trips_pair"] * pairs)
+        for one in [most] * (left // most) + [left % most] if nodes > left // most else [most] * nodes:
+            squares, left = squares + one**2, left - one
+    return squares
 
 
 def charge_faults(entries: list[Facts]) -> Iterator[str]:
@@ -109,6 +123,7 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
     domains: dict[str, Facts] = {}
     caps: dict[str, dict[str, Fraction]] = {}
     spent: dict[tuple[str, str], tuple[Facts, Fraction, Fraction]] = {}
+    by_trips: dict[tuple[str, str], dict[str, list[Fraction]]] = {}
     for entry in entries:
         domain, facts, name = entry["domain"], entry["facts"], f"entry {entry['number']}"
         if entry["kind"] == "DOMAIN" and domains.setdefault(domain, facts) != facts:
@@ -130,6 +145,14 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 m = unit.get("max_trips", 1)
                 whole, rest = divmod(unit.get("max_trips_year", m), m)  # without years, one period by itself
                 rho = sum(costly[:whole], ZERO) + Fraction(rest, m) ** 2 * sum(costly[whole : whole + 1], ZERO)
+                if "max_trips_pair" in unit:  # what a user's trips cost is then neither their square nor convex
+                    if "max_uncounted" not in facts:
+                        of_trips = by_trips.setdefault(year, {}).setdefault(period, [ZERO] * m)
+                        shares = [most_squares(plan, facts["node_sizes"], trips) for trips in range(1, m + 1)]
+                        by_trips[year][period] = [
+                            a + cost(entry)[3] * b / shares[-1] for a, b in zip(of_trips, shares, strict=True)
+                        ]
+                    rho = most_of_year(list(by_trips.get(year, {}).values()), unit["max_trips_year"])
                 spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + cost(entry)[2])
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
                 in_rho = "rho" in cap and rho <= cap["rho"] and not delta
@@ -138,6 +161,20 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
     for (domain, period), (_, rho, delta) in spent.items():
         told = ", ".join(f"{name} {float(value):.6g}" for name, value in caps[domain].items())
         print(f"{domain} {period}: spent rho {float(rho):.6g}, delta {float(delta):.3g}; the cap is {told}")
+
+
+def most_of_year(periods: list[list[Fraction]], trips: int) -> Fraction:
+    """Return the cost of a user's ``trips`` of a year, each where it costs most, by lines never below the true costs.
+
+    A period costs its entries for 1, 2 and so on trips; the lines are the steepest from where the last one ends.
+    """
+    slopes: list[Fraction] = []
+    for costs in periods:
+        at, points = 0, [ZERO, *costs]
+        while at < len(costs):
+            steepest, end = max(((points[k] - points[at]) / (k - at), k) for k in range(at + 1, len(points)))
+            slopes, at = [*slopes, *[steepest] * (end - at)], end
+    return sum(sorted(slopes, reverse=True)[:trips], ZERO)
 
 
 def year_of(period: str, domain: Facts) -> str:

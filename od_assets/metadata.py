@@ -49,7 +49,8 @@ TRIP_COUNTS = (
 
 GROUP_SIZE_COLUMNS = (
     Column("area", "integer", "Area", "Number of the zone that the group is in."),
-    Column("size", "integer", "True size", "Confidential: the true number of members of the group."),
+    Column("size", "integer", "True size", "Confidential: the true number of members of each group of the row."),
+    Column("groups", "integer", "True groups", "Confidential: the number of groups of the row, mostly 1."),
 )
 
 
@@ -87,9 +88,11 @@ def with_schema(schema: dg.TableSchema, sources: Sources | None) -> dict[str, An
 def records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the copied records, which are in the confidential folder."""
     fields = [("date", "timestamp", "Local time of the trip; empty if missing or not a valid date.")]
-    fields += [(code, "string", f"Code of the zone, from column {name}.") for code, name in columns.codes.items()]
+    what = "Number of the cell of the coordinate" if columns.axes else "Code of the zone"
+    fields += [(code, "string", f"{what}, from column {name}.") for code, name in columns.codes.items()]
     fields += [("in_period", "boolean", "Whether the trip belongs to the period.")]
     fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
+    fields += [] if columns.size is None else [("size", "number", "Members of each group of the row.")]
     fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
     fields += [] if columns.user is None else [("user", "string", "User id.")]
     fields += [

@@ -14,6 +14,7 @@ module that defines it is loaded when the name is first used. A release of flows
    Without a ledger, the guarantee covers this one call. With a :class:`Ledger` and a ``release_id``, the release is
    charged to a :class:`PrivacyDomain`, whose :class:`Cap` limits what is spent in each period, and a repeated call
    reads the stored measurements. ``noise`` is the name of a backend or a :class:`NoiseSource`.
+   :func:`release_counts` does the same for a table of counts by one hierarchy, such as people by area.
 4. Open, query and verify. :func:`open_release` opens a published release of any kind. :meth:`Release.flows_at` returns
    the flows at any pair of levels, with 90 % intervals on request. :meth:`Release.trips_between` returns a sum of trips
    with its interval. At no privacy cost, :func:`sum_releases` sums releases of several periods, as a :class:`FlowSum`,
@@ -29,7 +30,7 @@ Two other kinds of tables are released in the same steps:
 - Group sizes, the number of groups with j members in every area: :func:`plan_group_sizes`,
   :func:`release_group_sizes`, :class:`GroupSizeRelease`, :class:`TopCodeEstimate`, :func:`evaluate_group_sizes`.
 - Trips with stops, as boxes of a grid: :class:`Grid` or :class:`MapGrid`, :class:`Trajectories`, :func:`plan_stops`,
-  :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`.
+  :func:`release_stops`, :class:`StopsRelease`, :func:`evaluate_stops`, :func:`evaluate_stops_entropy`.
 
 If the library refuses an input or a state, it raises an :class:`OdError`, such as :class:`BudgetExceeded` or
 :class:`InputError`. :func:`intopt` computes only the projection step of InfTDA.

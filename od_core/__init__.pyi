@@ -16,10 +16,11 @@ from .flows.derived_flows import AssistedFlows, FlowSum, assist_release, sum_rel
 from .flows.mechanisms import TDAL2, InfTDA, InfTDARefined, Mechanism, StabilityHistogram, TDALinf, VanillaGauss
 from .flows.plan import Bands, ReleasePlan, plan_release
 from .flows.projection.onto_parents import intopt
-from .flows.release import Release, release_flows
+from .flows.release import Release, release_counts, release_flows
 from .flows.step import Segments
 from .geography.flow_tree import FlowTree
 from .geography.geography import Geography
+from .group_sizes.mechanisms import MixedQueries
 from .group_sizes.plan import GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from .group_sizes.release import GroupSizeRelease, evaluate_group_sizes, release_group_sizes
 from .ledger.balance import Balance
@@ -38,7 +39,7 @@ from .published.verification import Finding, Published, verify_release
 from .records.segments import Breakdown
 from .stops.geometry import Grid, MapGrid
 from .stops.plan import StopsPlan, plan_stops
-from .stops.release import StopsRelease, evaluate_stops, release_stops
+from .stops.release import StopsRelease, evaluate_stops, evaluate_stops_entropy, release_stops
 from .stops.trajectories import Trajectories
 
 __all__ = [
@@ -72,6 +73,7 @@ __all__ = [
     "LedgerError",
     "MapGrid",
     "Mechanism",
+    "MixedQueries",
     "Neighbours",
     "NoiseError",
     "NoiseSource",
@@ -104,12 +106,14 @@ __all__ = [
     "evaluate_area_totals",
     "evaluate_group_sizes",
     "evaluate_stops",
+    "evaluate_stops_entropy",
     "explain_release",
     "intopt",
     "open_release",
     "plan_group_sizes",
     "plan_release",
     "plan_stops",
+    "release_counts",
     "release_flows",
     "release_group_sizes",
     "release_stops",

@@ -81,7 +81,7 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     zones = columns_of([series.name, "geography"], series.placing_columns)
     records = columns_of([series.name, "raw_trips"], record_columns(series.columns))
     measured = dg.AssetKey([series.name, "noisy_measurements"])
-    noisy = columns_of([series.name, "group_sizes"], ["area", "size"])
+    noisy = columns_of([series.name, "group_sizes"], ["area", "size", "groups"])
     histogram = {
         **same_columns(measured, [AREA, AREA_LEVEL]),
         "size": columns_of(measured, ["position"]),
@@ -90,7 +90,7 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     return _table_assets(
         series,
         {
-            "group_sizes": (GROUP_SIZE_COLUMNS, {"area": [*records, *zones], "size": records}),
+            "group_sizes": (GROUP_SIZE_COLUMNS, {"area": [*records, *zones], "size": records, "groups": records}),
             "noisy_measurements": (GROUP_MEASUREMENTS.columns, {"area": zones, "noisy": noisy}),
             "histograms": (HISTOGRAM.columns, histogram),
         },
@@ -126,7 +126,7 @@ def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     Each place of a trip has two dimensions: its longitude, and then its latitude.
     """
     origin, destination, *stops = series.columns.codes
-    place_code = [origin, *stops, destination][dimension // 2]
+    place_code = [origin, *stops, destination][dimension if series.columns.axes else dimension // 2]
     zone_code, *degrees = series.placing_columns
     return [
         *columns_of([series.name, "raw_trips"], [place_code, "in_period"]),

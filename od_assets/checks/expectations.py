@@ -107,7 +107,7 @@ def records_meet_expectations(
     summary = _summary(records, lists, fault_threshold, breakdowns)
     is_flows = "trips" in summary.columns
     columns = ["date", *_codes(list(summary.columns)), "in_period"]
-    columns += [name for name in ("trips", WEIGHT, "user") if name in summary.columns]
+    columns += [name for name in ("trips", "size", WEIGHT, "user") if name in summary.columns]
     columns += [loaded_column(breakdown.name) for breakdown in breakdowns]
     faults = list(record_faults(columns, breakdowns))
     expected = [gxe.ExpectTableColumnCountToEqual(value=len(columns) + (0 if is_flows else len(faults)))]

@@ -122,7 +122,7 @@ def _attributes(answers: Answers, of_file: str) -> dict[str, Any]:
     """Return the attributes in the file of the release (``of_file`` is empty) or of its data set (``domain``)."""
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
-        is_moved = question.flag == "max_trips" and answers.get("unit") == "user_year"
+        is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") == "user_year"
         place = f"domain:{question.place}" if is_moved else question.place
         file, _, field = place.rpartition(":")
         if file == of_file and answers.get(question.flag):

@@ -48,7 +48,7 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import FlowSeries, Sides, Trips
+from od_assets.series.flows import Sides, Trips, TripSeries
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
@@ -61,7 +61,6 @@ from od_core.files.durable import absence
 from od_core.periods import LENGTHS, Period, check_time_zone
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Budget, Cap
-from od_core.privacy.domain import alike
 from od_core.privacy.unit import NEIGHBOUR_RELATIONS, UNIT_KINDS, PrivacyUnit
 from od_core.records.formats import RecordColumns, RecordFormat, column_in, shown
 from od_core.records.load import columns_like_counts, has_dates, has_single_pairs, unused_columns
@@ -371,6 +370,7 @@ def _refuse_bounds(answers: Answers, _fields: Fields) -> None:
         "user_year" if of_year else "user_period",
         column=answers["column"],
         max_trips=as_number(answers["max_trips"]),  # type: ignore[arg-type]  # checked by PrivacyUnit
+        max_trips_pair=as_number(answers["max_trips_pair"]) if answers.get("max_trips_pair") else None,  # type: ignore[arg-type]
         **of_year,
     )
 
@@ -415,6 +415,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "time_zone": lambda answers, _fields: check_time_zone(answers["time_zone"]),
     "unit": _one_of("unit", "privacy unit", UNIT_KINDS, "OD-UNIT-UNKNOWN"),
     "max_trips": _refuse_bounds,
+    "max_trips_pair": _refuse_bounds,
     "max_trips_year": _refuse_bounds,
     "id_pattern": _refuse_bounds,
     "neighbours": _one_of("neighbours", "neighbour relation", NEIGHBOUR_RELATIONS, "OD-UNIT-UNKNOWN"),
@@ -436,13 +437,13 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 def refuse_wrong_fields(fields: Fields) -> None:
     """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
     try:
-        FlowSeries.model_validate(release_attributes({}, fields))
+        TripSeries.model_validate(release_attributes({}, fields))
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
-            others = ValidationError.from_exception_data(FlowSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
+            others = ValidationError.from_exception_data(TripSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(others, FlowSeries)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {first_fault(others, TripSeries)}", next_step=step) from None
 
 
 def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
@@ -616,10 +617,10 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     release_file, data_set_file = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
-        validated = declared_by(release, FlowSeries, f"{name}/defs.yaml")
+        validated = declared_by(release, TripSeries, f"{name}/defs.yaml")
         geography = validated.read_geography()
         if _area_totals_pay(release, geography):
-            validated = declared_by(release | _AREA_TOTALS, FlowSeries, f"{name}/defs.yaml")
+            validated = declared_by(release | _AREA_TOTALS, TripSeries, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
@@ -662,7 +663,7 @@ def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, 
     """Return the cap of :func:`cap_above`, and its reason; under unit ``user_year``, for a year of such plans."""
     rho, span = plan.charge.as_rho, f"per {series.domain.elementary_period}"
     if plan.unit.kind == "user_year":
-        rho = alike(plan.unit, plan.spent, len(series.domain.periods_of_year(series.periods.first)))
+        rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
         span = "of each period of a year"
     elif plan.unit.kind == "user":
         span = "in all periods together"

@@ -19,7 +19,6 @@ from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.privacy.domain import alike
 from od_core.publication.number_formats import rounded
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
@@ -158,7 +157,7 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
     If the number of uncounted trips is measured, they say how well it is known.
     """
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
-    bounded, unbounded = alike(plan.unit, plan.spent, periods), periods * plan.spent.rho
+    bounded, unbounded = plan.rho_of_year(plan.spent, periods), periods * plan.spent.rho
     epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
     width = None if step is None else f"{math.ceil(DEVIATIONS * math.sqrt(step.variance)):,}"
     rhos = {"bounded": bounded, "unbounded": unbounded, "times": f"{math.sqrt(unbounded / bounded):.3g}"}

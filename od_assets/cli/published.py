@@ -106,6 +106,7 @@ def compare(
     from od_assets.cli.printing import print_frame, text
     from od_core.flows.publishing.changes import cautions, changes
     from od_core.flows.publishing.flow_tables import labelled
+    from od_core.geography.codes import WHOLE_SPACE
     from od_core.publication.columns import CONFIDENCE
 
     (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
@@ -117,7 +118,8 @@ def compare(
         )
     tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
-    destination = destination_level or level or old.plan.tree.destination.levels[0]
+    of_one_side = WHOLE_SPACE if tree.has_one_side else level
+    destination = destination_level or of_one_side or old.plan.tree.destination.levels[0]
     changed = changes(old, new, origin, destination, segment)
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:

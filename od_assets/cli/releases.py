@@ -86,7 +86,7 @@ def plan(
         from od_core.publication.certify import year_sentence
 
         periods = len(series.domain.periods_of_year(series.periods.first))
-        guarantee["year"] = year_sentence(planned.unit, planned.spent, periods)
+        guarantee["year"] = year_sentence(planned, planned.spent, periods)
     if as_json:
         levels = planned.to_frame().to_dict("records")
         facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": series.columns.row}

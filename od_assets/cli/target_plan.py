@@ -77,10 +77,10 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     else:
         chosen = next(((key, folder) for key, folder, _ in published if str(key) == stated), None)
     if chosen is not None:
-        key, flows = chosen[0], FLOWS.open(chosen[1]).flows
-        table = KnownFlows.from_frame(
-            str(key), "public", flows[flows["trips"] > 0], plan.tree.origin, plan.tree.destination
-        )
+        key, release = chosen[0], FLOWS.open(chosen[1])
+        flows = release.counts if plan.tree.has_one_side else release.flows
+        flows = flows[flows[flows.columns[-1]] > 0]
+        table = KnownFlows.from_frame(str(key), "public", flows, plan.tree.origin, plan.tree.destination)
         return table, text("table.published", key=key)
     if stated is None or stated == SYNTHETIC:
         table = synthetic_table(plan.tree.origin, plan.tree.destination)

@@ -15,7 +15,7 @@ from od_assets.metadata import with_sources
 from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
 from od_assets.sensors.automation import arrival_sensor, release_schedule
-from od_assets.series.flows import FlowSeries
+from od_assets.series.flows import CountSeries, FlowSeries, TripSeries
 from od_assets.series.reading import refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
@@ -108,10 +108,16 @@ class DeclaredSeries(Declared):
         return series_definitions(self.within(Project.of(context)))
 
 
-class OdRelease(DeclaredSeries, FlowSeries):
+class OdRelease(DeclaredSeries, TripSeries):
     """Origin-destination tables, period after period, with a differential privacy guarantee."""
 
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "origin-destination")
+
+
+class OdCounts(DeclaredSeries, CountSeries):
+    """Counts by the levels of one hierarchy, period after period, with a differential privacy guarantee."""
+
+    labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "hierarchical-counts")
 
 
 class OdGroupSizes(DeclaredSeries, GroupSizeSeries):

@@ -64,7 +64,7 @@ class Comparison(Declaration):
 
     def checked(self) -> Self:
         """See :meth:`Declaration.checked`."""
-        for name in self.mechanisms or []:
+        for name in {*(self.mechanisms or ())} - {rival.label for rival in CONTENDERS}:
             MECHANISMS.make(name)
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
@@ -95,7 +95,6 @@ class Comparison(Declaration):
 
     def planned(self, data_set: str) -> list[Run]:
         """Return the planned runs on one data set."""
-        contenders = [rival for rival in CONTENDERS if self.mechanisms is None or rival.mechanism in self.mechanisms]
-        asked_for = self.mechanisms is not None
-        epsilons = tuple(map(str, self.epsilons))
-        return planned_runs([data_set], contenders, epsilons=epsilons, number=self.runs, all_of_them=asked_for)
+        wanted = {*(MECHANISMS if self.mechanisms is None else self.mechanisms)}
+        contenders = [rival for rival in CONTENDERS if wanted & {rival.label, MECHANISMS.make(rival.mechanism).name}]
+        return planned_runs([data_set], contenders, epsilons=tuple(map(str, self.epsilons)), number=self.runs)

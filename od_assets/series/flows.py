@@ -1,15 +1,16 @@
-"""Declare a series of flows, its breakdowns, and the engine that processes its parts."""
+"""Declare a series of flows, or of counts by one hierarchy, its breakdowns, and the engine that processes its parts."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from pydantic import Field
 
@@ -22,7 +23,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import AreaTotals, Segments, measured_levels
 from od_core.geography.flow_tree import TreeOrder, equally_deep
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.records.formats import RecordColumns
+from od_core.records.formats import RecordColumns, RecordFormat
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
 from od_core.records.zone_lists import ZoneList
 from od_core.registry import refuse_unknown
@@ -112,11 +113,36 @@ class Columns(Section):
     trips: str | None = None
     weight: str | None = None
 
+    def of(self, form: RecordFormat) -> RecordColumns:
+        """Return the columns of records of a format, with the names of this section."""
+        return form.columns_with(**self.model_dump())
+
 
 class Trips(Records):
     """Location and format of the confidential records."""
 
     columns: Columns = Field(default_factory=Columns)
+
+
+class CountColumns(Section):
+    """Columns of the files of records of one hierarchy. The default of `area` is that name, or the reader's origin."""
+
+    area: str | None = None
+    date: str | None = None
+    count: str | None = None
+    weight: str | None = None
+
+    def of(self, form: RecordFormat) -> RecordColumns:
+        """Return the columns of records of a format, with the names of this section and without destinations."""
+        area = self.area or ("area" if form.container == "named" else None)
+        columns = form.columns_with(origin=area, date=self.date, trips=self.count, weight=self.weight)
+        return replace(columns, destination=None)
+
+
+class CountedRecords(Records):
+    """Location and format of the confidential records, each of which has one code of the hierarchy."""
+
+    columns: CountColumns = Field(default_factory=CountColumns)
 
 
 class FlowPrivacy(Section):
@@ -158,15 +184,17 @@ class UncountedSection(Section):
 class Sides:
     """The public geographies of origins and destinations; ``other`` is None if one list serves both.
 
+    For counts by one hierarchy, ``other`` is the whole space, which has no list.
+
     Raises:
-        OdError: two lists contain the same areas; or as in :func:`od_core.geography.flow_tree.equally_deep`.
+        OdError: two lists contain the same areas; or as in :func:`equally_deep`.
     """
 
     origin: Geography
     other: Geography | None = None
 
     def __post_init__(self) -> None:
-        if self.other is not None and len({side.digest for side in self.equally_deep}) == 1:
+        if self.other is not None and len({side.digest for side in equally_deep(self.origin, self.other)}) == 1:
             raise OdError(
                 "OD-GEOGRAPHY-SAME",
                 "the lists of origins and of destinations hold the same areas",
@@ -178,66 +206,58 @@ class Sides:
         """Geography of the destinations."""
         return self.other or self.origin
 
-    @cached_property
-    def equally_deep(self) -> tuple[Geography, Geography]:
-        """Geographies of origins and destinations, with levels added until both have the same number of levels."""
-        return equally_deep(self.origin, self.destination)
+    @property
+    def has_one_list(self) -> bool:
+        """Whether there is one list of areas."""
+        return not (self.other and self.other.levels)
 
     @property
     def digest(self) -> str:
-        """Digest of the geography; if there are two, SHA-256 of both digests."""
+        """Digest of the geography; if there are two lists, SHA-256 of both digests."""
         digests = f"{self.origin.digest} {self.destination.digest}"
-        return self.origin.digest if self.other is None else sha256(digests.encode()).hexdigest()
+        return self.origin.digest if self.has_one_list else sha256(digests.encode()).hexdigest()
 
     @property
     def area_counts(self) -> dict[str, int]:
         """Number of areas by level, of both sides if there are two lists."""
-        if self.other is None:
+        if self.has_one_list:
             return self.origin.area_counts
         sides = {"origin": self.origin, "destination": self.destination}
         return {f"{side} {level}": n for side, areas in sides.items() for level, n in areas.area_counts.items()}
 
 
-_sides_of = lru_cache(maxsize=8)(Sides)
-"""Combined geographies, from a cache, because it takes time to make them equally deep."""
-
-
 class FlowSeries(TreeSeries[ReleasePlan, Sides]):
-    """A series of origin-destination tables, as a project declares it."""
+    """A series of flows, or of counts by one hierarchy, as a project declares it."""
 
-    trips: Trips
-    destination_geography: Zones | None = None
+    trips: Trips | CountedRecords
     max_trips: int | None = None
+    max_trips_pair: int | None = None
     max_weight: int | None = None
     privacy: FlowPrivacy  # type: ignore[assignment]  # also epsilon and delta, or rho
     stated_mechanism: str = Field("inftda_refined", alias="mechanism")
     mechanism_options: dict[str, OptionValue] = Field({})
-    tree: TreeOrder = "destination"
     intervals: bool = True
     assisted: bool = False
     stated_bands: BandsSection | None = Field(None, alias="bands")
     stated_segments: dict[str, SegmentSection] = Field({}, alias="segments")
     segment_share: Number | None = None
-    stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
     stated_uncounted: UncountedSection | None = Field(None, alias="uncounted")
     stated_engine: str = Field("threads", alias="engine")
     spark: Spark | None = None
 
     kind = FLOWS
     protects_trips_alone: ClassVar[bool] = False
-    _checked_properties: ClassVar[tuple[str, ...]] = (
-        *("segments", "mechanism", "bands", "area_totals", "uncounted", "engine"),
-    )
+    _checked_properties: ClassVar[tuple[str, ...]] = (*("segments", "mechanism", "bands", "uncounted", "engine"),)
 
     @cached_property
     def domain(self) -> PrivacyDomain:
         """See :attr:`Series.domain`."""
-        return self._data_set.domain(self.max_trips, self.max_weight)
+        return self._data_set.domain(self.max_trips, self.max_weight, self.max_trips_pair)
 
     @cached_property
     def columns(self) -> RecordColumns:
         """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
-        columns = self.record_format.columns_with(**self.trips.columns.model_dump())
+        columns = self.trips.columns.of(self.record_format)
         if self.trips.one_row_a_trip and not columns.counts_rows:
             raise OdError(
                 "OD-TRIPS-ROWS",
@@ -273,15 +293,6 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Cuts of the flow tree, for a release that is processed part by part; None if the tree is not cut."""
         section = self.stated_bands
         return None if section is None else Bands(tuple(section.cuts), section.part_trips)
-
-    @property
-    def area_totals(self) -> Fraction | None:
-        """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
-        if self.stated_area_totals is None:
-            return None
-        totals = AreaTotals(self.stated_area_totals.share)
-        totals.check(self.mechanism, in_parts=self.bands is not None)
-        return totals.share
 
     @property
     def uncounted(self) -> Uncounted | None:
@@ -347,14 +358,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
-        """Asset keys of the measurements of area totals, by side: 0 for the trips from each zone, 1 for those to it.
-
-        With a single level of zones, the flow tree itself measures the side that it refines first.
-        """
-        if self.area_totals is None:
-            return {}
-        sides = [side for side in ("origin", "destination") if self.depth > 2 or side != self.tree]
-        return {("origin", "destination").index(side): [self.name, f"area_totals_{side}"] for side in sides}
+        """Asset keys of the measurements of area totals, by side; empty if they are not measured beside the tree."""
+        return {}
 
     def _padded(self, level: int) -> str:
         """Return the number of a level padded with zeros, because Dagster sorts names as text."""
@@ -404,6 +409,70 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         return address if "://" in address or "/" not in address else str(self.records_path(period))
 
     @property
+    @abstractmethod
+    def depth(self) -> int:
+        """Number of levels of the flow tree below its root."""
+
+    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
+        """Return both geographies; see :meth:`Series.sides`."""
+        return geography.origin, geography.destination
+
+    def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
+        """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
+        return geography.origin.zones, geography.destination.zones
+
+    def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
+        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
+        return plan_release(
+            geography.origin,
+            destination_geography=geography.other,
+            **self._of_two_sides,
+            unit=self.unit,
+            budget=self.privacy.budget,
+            mechanism=self.mechanism,
+            bands=self.bands,
+            acceptance=self.acceptance,
+            segments=self.segments,
+            uncounted=self.uncounted,
+        )
+
+    @property
+    def _of_two_sides(self) -> dict[str, Any]:
+        """Options of the plan that a table of origins and destinations alone has."""
+        return {}
+
+
+class TripSeries(FlowSeries):
+    """A series of origin-destination tables, as a project declares it."""
+
+    trips: Trips
+    destination_geography: Zones | None = None
+    tree: TreeOrder = "destination"
+    stated_area_totals: AreaTotalsSection | None = Field(None, alias="area_totals")
+
+    _checked_properties: ClassVar[tuple[str, ...]] = (*FlowSeries._checked_properties, "area_totals")
+
+    @property
+    def area_totals(self) -> Fraction | None:
+        """Share of the budget for the trips from and to each zone; None if they are not measured beside the tree."""
+        if self.stated_area_totals is None:
+            return None
+        totals = AreaTotals(self.stated_area_totals.share)
+        totals.check(self.mechanism, in_parts=self.bands is not None)
+        return totals.share
+
+    @property
+    def area_total_keys(self) -> dict[int, list[str]]:
+        """Asset keys of the measurements of area totals, by side: 0 for the trips from each zone, 1 for those to it.
+
+        With a single level of zones, the flow tree itself measures the side that it refines first.
+        """
+        if self.area_totals is None:
+            return {}
+        sides = [side for side in ("origin", "destination") if self.depth > 2 or side != self.tree]
+        return {("origin", "destination").index(side): [self.name, f"area_totals_{side}"] for side in sides}
+
+    @property
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
         return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
@@ -415,30 +484,23 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         lists = {} if others is None else {f"{self.name}.destinations.csv": others.zone_list()}
         return super().zone_lists | lists
 
-    def sides(self, geography: Sides) -> tuple[Geography, Geography]:
-        """Return both geographies; see :meth:`Series.sides`."""
-        return geography.origin, geography.destination
+    def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
+        return Sides(*(zones.geography(folder) for zones in lists))
 
-    def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
-        """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""
-        return geography.origin.zones, geography.destination.zones
+    @property
+    def _of_two_sides(self) -> dict[str, Any]:
+        return {"tree": self.tree, "area_totals": self.area_totals}
+
+
+class CountSeries(FlowSeries):
+    """A series of counts by one hierarchy, as a project declares it."""
+
+    trips: CountedRecords
+
+    @property
+    def depth(self) -> int:
+        """Number of levels of the hierarchy."""
+        return len(self.geography.levels)
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Sides:
-        return _sides_of(*(zones.geography(folder) for zones in lists))
-
-    def plan_without_cap(self, geography: Sides, _period: str) -> ReleasePlan:
-        """Return the plan of all periods; see :meth:`Series.plan_without_cap`."""
-        origin, destination = geography.equally_deep
-        return plan_release(
-            origin,
-            destination_geography=destination,
-            unit=self.unit,
-            budget=self.privacy.budget,
-            mechanism=self.mechanism,
-            tree=self.tree,
-            bands=self.bands,
-            acceptance=self.acceptance,
-            segments=self.segments,
-            uncounted=self.uncounted,
-            area_totals=self.area_totals,
-        )
+        return Sides(lists[0].geography(folder), Geography.whole())

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from pydantic import ValidationError
 
 from od_assets.project import Project, current_project
-from od_assets.series.flows import FlowSeries
+from od_assets.series.flows import CountSeries, TripSeries
 from od_assets.series.section import Declaration, Section, first_fault, line_of, yaml_documents
 from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DECLARATION = "defs.yaml"
 """Name of the file of a declaration."""
 
-RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdGroupSizes", "OdStops"))
+RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdCounts", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
 COMPARISON, SITE, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdWarehouse"))
@@ -82,7 +82,9 @@ def declarations_of(*components: str, project: Project | None = None, named: str
 S = TypeVar("S", bound=Section)
 D = TypeVar("D", bound=Declaration)
 
-MODELS: dict[str, type[Series[Any, Any]]] = dict(zip(RELEASES, (FlowSeries, GroupSizeSeries, StopsSeries), strict=True))
+MODELS: dict[str, type[Series[Any, Any]]] = dict(
+    zip(RELEASES, (TripSeries, CountSeries, GroupSizeSeries, StopsSeries), strict=True)
+)
 """Models of release series, by the component type that a declaration names."""
 
 

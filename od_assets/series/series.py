@@ -180,6 +180,7 @@ class DomainSection(Section):
     unit: str = "trip"
     column: str | None = None
     max_trips: int | None = None
+    max_trips_pair: int | None = None
     max_trips_year: int | None = None
     id_pattern: str | None = None
     year: str | None = None
@@ -188,13 +189,16 @@ class DomainSection(Section):
     time_zone: str | None = None
     cap: CapSection
 
-    def domain(self, max_trips: int | None = None, max_weight: int | None = None) -> PrivacyDomain:
+    def domain(
+        self, max_trips: int | None = None, max_weight: int | None = None, max_trips_pair: int | None = None
+    ) -> PrivacyDomain:
         """Convert this section to a privacy domain of od_core, with the bounds that a release declares.
 
         Args:
             max_trips: contribution bound, the largest number of trips of a user that are counted; None for units trip
                 and user_year.
             max_weight: largest number of trips that a record with a weight counts as; None without weights.
+            max_trips_pair: pair cap, the largest number of trips of a user between the same two zones; None without.
 
         Raises:
             OdError: the unit, the cap or the periods are invalid, or max_trips is declared in the wrong file. The error
@@ -202,9 +206,10 @@ class DomainSection(Section):
         """
         bound = self.max_trips
         if self.unit in UNIT_KINDS and self.unit not in ("trip", "user_year"):
-            if bound is not None:
-                message = f"declares max_trips, which each release of unit {self.unit!r} declares itself"
-                step = "move max_trips to the declarations of the releases"
+            if bound is not None or self.max_trips_pair is not None:
+                name = "max_trips_pair" if bound is None else "max_trips"
+                message = f"declares {name}, which each release of unit {self.unit!r} declares itself"
+                step = f"move {name} to the declarations of the releases"
                 raise OdError("OD-UNIT-MAX-TRIPS", f"{self._file} {message}", next_step=step, file=self._file)
             bound = 1  # in place of that of the release
         try:
@@ -215,6 +220,7 @@ class DomainSection(Section):
                 bound,
                 max_trips_year=self.max_trips_year,
                 id_pattern=self.id_pattern,
+                max_trips_pair=self.max_trips_pair,
             )
             domain = PrivacyDomain(
                 self.name,
@@ -227,14 +233,17 @@ class DomainSection(Section):
             )
         except OdError as error:
             raise error.in_file(self._file) from None
-        if self.unit == "user_year" and max_trips is not None:
+        if self.unit == "user_year" and (max_trips, max_trips_pair) != (None, None):
+            name = "max_trips_pair" if max_trips is None else "max_trips"
             raise OdError(
                 "OD-UNIT-MAX-TRIPS",
-                "max_trips is declared for one release, but under unit 'user_year' all releases count the same trips",
-                next_step=f"move max_trips to {self._file}",
+                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips",
+                next_step=f"move {name} to {self._file}",
             )
         of_release = self.max_trips or max_trips
-        return replace(domain, unit=replace(unit, max_trips=of_release, max_weight=max_weight))
+        of_pair = self.max_trips_pair or max_trips_pair
+        unit = replace(unit, max_trips=of_release, max_weight=max_weight, max_trips_pair=of_pair)
+        return replace(domain, unit=unit)
 
     @property
     def _file(self) -> str:

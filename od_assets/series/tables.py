@@ -20,7 +20,7 @@ from od_core import (
     plan_group_sizes,
     plan_stops,
 )
-from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups
+from od_core.group_sizes.groups import AreasByDay, Grouping, GroupSizes, ListedGroups, NumberedGroups
 from od_core.group_sizes.mechanisms import MECHANISMS as GROUP_SIZE_MECHANISMS
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.publishing import GROUP_SIZES
@@ -29,6 +29,7 @@ from od_core.privacy.accounting import exact_fraction
 from od_core.publication.columns import Column
 from od_core.records.formats import ColumnName, RecordColumns
 from od_core.records.zone_lists import ZoneList, read_zones
+from od_core.stops.geometry import MapGrid
 from od_core.stops.mechanisms import MECHANISMS as STOPS_MECHANISMS
 from od_core.stops.mechanisms import StopsMechanism
 from od_core.stops.publishing import STOPS
@@ -40,6 +41,8 @@ class MemberColumns(Section):
 
     area: str | None = None
     group: str | None = None
+    size: str | None = None
+    groups: str | None = None
     date: str | None = None
 
 
@@ -50,11 +53,12 @@ class Members(Records):
 
 
 class GroupList(Section):
-    """Location and columns of the public list of groups."""
+    """Location and columns of the public list of groups, or of the number of groups of each area."""
 
     file: str
     group: str = "group"
     area: str = "area"
+    groups: str | None = None
 
 
 class EstimatedTopCode(Section):
@@ -70,7 +74,7 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
     trips: Members
     groups: GroupList | None = None
     stated_mechanism: str | None = Field(None, alias="mechanism")
-    mechanism_options: dict[str, OptionValue] = Field({})
+    mechanism_options: dict[str, OptionValue | list[str]] = Field({})
     stated_top_code: int | EstimatedTopCode = Field(..., alias="top_code")
 
     kind = GROUP_SIZES
@@ -103,6 +107,10 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         form, declared = self.record_format, self.trips.columns
         date = declared.date or form.columns.date
         code: ColumnName | None = declared.group
+        if self.groups is not None and self.groups.groups is not None:
+            return self._columns_of_counts
+        if declared.size is not None or declared.groups is not None:
+            raise _fault("records with the columns size and groups need a list of groups with its own column groups")
         if self.groups is None:
             # In a format without fixed columns, there is no default for the column of areas.
             code = declared.area or (None if form.container == "named" else form.columns.origin)
@@ -115,11 +123,21 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
 
+    @property
+    def _columns_of_counts(self) -> RecordColumns:
+        """Columns of records that are numbers of groups by area and size. Raises OdError if a column is missing."""
+        area, size, groups = self.trips.columns.area, self.trips.columns.size, self.trips.columns.groups
+        if area is None or size is None or groups is None or self.trips.columns.group is not None:
+            raise _fault("with numbers of groups, the records need the columns area, size and groups, but not group")
+        return RecordColumns(area, area, date=self.trips.columns.date, trips=groups, size=size)
+
     @cached_property
     def grouping(self) -> Grouping:
         """Definition of the groups."""
         if self.groups is None:
             return AreasByDay()
+        if self.groups.groups is not None:
+            return NumberedGroups(self.project.root / self.groups.file, self.groups.area, self.groups.groups)
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
@@ -157,9 +175,10 @@ def _fault(message: str) -> OdError:
 
 
 class PlacesOfTrips(Section):
-    """Columns of the files of records."""
+    """Columns of the files of records: the codes of a trip's places, or the coordinates of its points."""
 
     places: list[str] | None = None
+    points: list[list[str]] | None = None
     date: str | None = None
 
 
@@ -170,9 +189,9 @@ class StopTrips(Records):
 
 
 class PlaceMap(Section):
-    """Location of the public list of places, and the map that contains them."""
+    """Location of the public list of places, and the map that contains them; without a list, the map of points."""
 
-    file: str
+    file: str | None = None
     code: str = "zone"
     longitude: str = "longitude"
     latitude: str = "latitude"
@@ -198,18 +217,34 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
 
     @cached_property
     def columns(self) -> RecordColumns:
-        """Columns of the files of records. Raises OdError if a trip has a single place."""
-        columns, places = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns.places
-        if places is None:
+        """Columns of the files of records. Raises OdError if they do not fit the map, or a trip has no place."""
+        columns, named = self.record_format.columns_with(date=self.trips.columns.date), self.trips.columns
+        names, points = named.places, named.points
+        axes: tuple[tuple[float, float, int], ...] = ()
+        if points is not None:
+            if names is not None or self.map.file is not None or self.edges is None or {*map(len, points)} - {2}:
+                raise _fault(
+                    "points are pairs of columns, the longitude before the latitude, without places; their map has"
+                    " edges and no file"
+                )
+            west, east, south, north = self.edges
+            names = [column for point in points for column in point]
+            axes = ((west, east, self.map.side), (south, north, self.map.side))
+        elif self.map.file is None:
+            raise _fault("without points, the map needs the file of the list of places")
+        if names is None:
             return columns
-        if len(places) < 2:
-            raise OdError("OD-CONFIG", "a trip needs at least two places", next_step="name the columns of its places")
-        return replace(columns, origin=places[0], destination=places[-1], stops=tuple(places[1:-1]))
+        if not names:
+            raise _fault("a trip needs at least one place")
+        return replace(columns, origin=names[0], destination=names[-1], stops=tuple(names[1:-1]), axes=axes)
 
     @property
     def stages(self) -> tuple[str, ...]:
         """Names of a trip's places, in order."""
-        return tuple(self.trips.columns.places or ("origin", "destination"))
+        if self.trips.columns.points is None:
+            return tuple(self.trips.columns.places or ("origin", "destination"))
+        stops = [f"stop_{number}" for number in range(1, len(self.trips.columns.points) - 1)]
+        return ("origin", *stops, "destination") if len(self.trips.columns.points) > 1 else ("place",)
 
     @property
     def places(self) -> PlaceColumns:
@@ -237,9 +272,16 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
     @property
     def zone_lists(self) -> dict[str, ZoneList]:
         """See :attr:`Series.zone_lists`."""
-        return {f"{self.name}.csv": ZoneList(self.map.file, (self.map.code,))}
+        return {f"{self.name}.csv": ZoneList(self.map.file or f"{self.name}.csv", (self.map.code,))}
+
+    @property
+    def listed_sources(self) -> list[str]:
+        """See :attr:`Series.listed_sources`. The cells of points follow from the declaration."""
+        return [] if self.map.file is None else super().listed_sources
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> PlaceList:
+        if self.map.file is None and self.edges is not None:
+            return PlaceList.of_cells(MapGrid(*self.edges, self.map.side, self.stages), self.places)
         path = folder / lists[0].file
         table = read_zones(path)
         try:

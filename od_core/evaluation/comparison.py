@@ -26,7 +26,7 @@ from od_core.evaluation.known_flows import KnownFlows, synthetic_data_sets
 from od_core.evaluation.metrics import area_total_errors, bound_of, leaves_of, zone_totals
 from od_core.extras import require
 from od_core.files.durable import PUBLIC_FILE_MODE, make_folder, write_durably
-from od_core.flows.mechanisms import Mechanism
+from od_core.flows.mechanisms import InfTDA, Mechanism, StabilityHistogram
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.release import run_plan
 from od_core.geography.geography import Geography
@@ -76,19 +76,15 @@ CONTENDERS = (
     *(Contender(name, name) for name in ("inftda", "tda_l2", "tda_linf", "vanilla_gauss", "stability_histogram")),
     Contender("inftda_refined", "inftda_refined"),
     Contender("inftda_refined, rho of the others", "inftda_refined", conversion="tight"),
+    Contender("inftda, descending", InfTDA("descending")),
+    Contender("stability_histogram, the paper's threshold", StabilityHistogram("bun_nissim_stemmer")),
 )
 """Default contenders, compared at equal (epsilon, delta). They also have equal rho, except that ``inftda_refined`` has
-another rho, and that ``stability_histogram`` has none."""
+another rho, and that stability histograms have none."""
 
 EPSILONS = ("0.1", "1", "10")
-NUMBER_OF_RUNS = 5
+NUMBER_OF_RUNS = 10
 NOISE = "table"
-
-ONE_RUN = {("tda_linf", "italy"), ("tda_linf", "binary complete")}
-"""Pairs of mechanism and data set with a single run, because they are slow (milliseconds of a solver per node)."""
-
-ON_REQUEST = {("tda_linf", "italy")}
-"""Pairs of mechanism and data set that run only on request, because they take hours."""
 
 TOO_LARGE = "OD-MECHANISM-TOO-LARGE"
 """Error code with which the plan of a mechanism refuses a data set that is too large."""
@@ -118,19 +114,12 @@ def planned_runs(
     *,
     epsilons: Sequence[str] = EPSILONS,
     number: int = NUMBER_OF_RUNS,
-    all_of_them: bool = False,
 ) -> list[Run]:
     """Return the runs of a comparison, ordered by data set.
 
-    Each combination of the names ``data_sets``, contenders and epsilons (decimal text) has ``number`` runs, or one run
-    for the pairs in :data:`ONE_RUN`. The pairs in :data:`ON_REQUEST` are included only if ``all_of_them`` is true.
+    Each combination of the names ``data_sets``, contenders and epsilons (decimal text) has ``number`` runs.
     """
-    runs = []
-    for data_set, contender, epsilon in product(data_sets, contenders, epsilons):
-        case = (contender.mechanism, data_set)
-        if case not in ON_REQUEST or all_of_them:
-            runs += [Run(data_set, contender, epsilon, n + 1) for n in range(1 if case in ONE_RUN else number)]
-    return runs
+    return [Run(*case) for case in product(data_sets, contenders, epsilons, range(1, number + 1))]
 
 
 def compare(
@@ -435,6 +424,8 @@ STYLES = {
     "stability_histogram": ("#CC79A7", "v"),
     "inftda_refined": ("#D55E00", "P"),
     "inftda_refined, rho of the others": ("#56B4E9", "X"),
+    "inftda, descending": ("#332288", "<"),
+    "stability_histogram, the paper's threshold": ("#882255", ">"),
 }
 """Colour and mark of each known contender (compared mechanism), by label.
 
@@ -586,6 +577,7 @@ def _by_level(metric: str, axes: Axes, rows: pd.DataFrame, styles: Styles) -> No
             axes.plot(bounds["level"], bounds["bound"], linestyle="--", color=styles[label][0], linewidth=0.9, zorder=1)
     if metric == ERROR:
         axes.set_yscale("symlog", linthresh=1)
+    axes.autoscale(axis="y")  # to the data of this panel, too: the panel before has fixed the scale that they share
     axes.set_ylim(bottom=-0.4 if metric == ERROR else -4, top=max(axes.get_ylim()[1], 10))  # do not cut off marks at 0
     last = int(rows["level"].max()) if len(rows) else 0
     axes.set_xticks(range(0, last + 1, 4 if last > 8 else 1))
@@ -598,12 +590,17 @@ def _times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFra
         some = rows[rows["contender"] == label].head(1)
         if len(some):
             _mark(axes, style, some, SECONDS, [place], across=True)
-    axes.set_yticks(range(len(styles)), [label.replace(", ", ",\n") for label in styles], fontsize=7.5)
+    axes.set_yticks(range(len(styles)), list(map(_in_lines, styles)), fontsize=6.5, linespacing=1)
     axes.set_ylim(len(styles) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.set_xlim(*reach)
     axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(TITLES[SECONDS])
+
+
+def _in_lines(label: str) -> str:
+    """Return a label in two lines if it is long."""
+    return label.replace(", ", ",\n") if len(label) > 20 else label
 
 
 def _mark(

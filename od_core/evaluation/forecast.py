@@ -32,6 +32,7 @@ from od_core.evaluation.metrics import (
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import Segments
+from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import MemoryMeasurements
@@ -93,8 +94,8 @@ def forecast(plan: ReleasePlan, table: KnownFlows, runs: int = RUNS) -> pd.DataF
     tree, trips = plan.tree, on_plan(table, plan)
     truths = {name: Truth.of_counts(tree, trips, name or None) for name in (TOTALS, *(b.name for b in plan.breakdowns))}
     true_totals, origin, destination = zone_totals(tree, leaves_of(tree, trips)), tree.origin, tree.destination
-    totals = [(origin.levels[-1], destination.level_names[0]), (origin.level_names[0], destination.levels[-1])]
-    names, biases = [*tree.level_names, *totals], []
+    totals = [(origin.level_names[-1], WHOLE_SPACE), (WHOLE_SPACE, destination.level_names[-1])]
+    names, biases = [*tree.level_names, *totals[: len(true_totals)]], []
     sums = {name: np.zeros((len(names), 5, len(SIZE_CLASSES))) for name in truths}
     for release in simulated_releases(plan, trips, runs, 0):
         for name, true in truths.items():

@@ -327,8 +327,12 @@ def area_total_errors(true: Mapping[str, Integers], released: Mapping[str, Integ
 
 
 def zone_totals(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
-    """Return the trips of leaves that begin, and that end, in each zone, by side; shape (zones,) each."""
-    totals = {side: np.zeros(len(getattr(tree, side).zones), dtype=np.int64) for side in ("origin", "destination")}
+    """Return the trips of leaves that begin, and that end, in each zone, by side; shape (zones,) each.
+
+    Of counts by one hierarchy, there are those of the origins alone.
+    """
+    sides = zip(("origin", "destination"), tree.listed_sides, strict=False)
+    totals = {side: np.zeros(len(geography.zones), dtype=np.int64) for side, geography in sides}
     for side, trips in totals.items():
         np.add.at(trips, getattr(leaves, side), leaves.trips)
     return totals

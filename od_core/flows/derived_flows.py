@@ -66,7 +66,7 @@ def releases_of(releases: Releases, *, breakdowns: bool) -> dict[str, Release]:
             "the areas of the origins": plan.tree.origin.digest,
             "the areas of the destinations": plan.tree.destination.digest,
             "the order of the flow tree": plan.tree.order,
-            "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.contribution_bound, unit.max_weight),
+            "the privacy unit": (unit.kind, unit.neighbours, unit.column, unit.max_weight, *unit.bounds),
             **({"the breakdowns": plan.breakdowns} if breakdowns else {}),
         }
     first, expected = next(iter(facts.items()), ("", {}))

@@ -53,6 +53,9 @@ class Mechanism:
     segment_profile: Fraction | None = None
     """Options of :class:`InfTDARefined`, with the values that they have for all other mechanisms."""
 
+    threshold: str = "least"
+    """Option of :class:`StabilityHistogram`; no other mechanism has a threshold."""
+
     @property
     def options(self) -> dict[str, str]:
         """Options by name, as public text, for the plan and the certificate."""
@@ -247,6 +250,10 @@ class VanillaGauss(Mechanism):
     most_pairs: ClassVar[int | None] = 50_000_000  # nearly every pair is in the table and takes 16 bytes of memory
 
 
+THRESHOLDS = ("least", "bun_nissim_stemmer")
+"""Rules of the threshold of the stability histogram, by name."""
+
+
 @dataclass(frozen=True)
 class StabilityHistogram(Mechanism):
     """Discrete Laplace noise on the pairs of zones with trips, and a threshold below which pairs are dropped.
@@ -254,10 +261,26 @@ class StabilityHistogram(Mechanism):
     This is the stability histogram of [bun2019simultaneous], as in [boninsegna2025inftda, Theorem 8]. It never releases
     a pair without a true trip. Its guarantee is (epsilon, delta) and has no rho. Delta bounds the probability that a
     pair with trips of only one privacy unit is released (``docs/explanation/noise.md``).
+
+    Attributes:
+        threshold: The rule of the threshold. ``least`` is the least integer that keeps delta. ``bun_nissim_stemmer`` is
+            that of the paper, 1 + s ln(2 / delta) with the noise scale s, rounded up. It hides more pairs. A plan is
+            refused if this threshold does not keep delta, which happens for units with several trips.
     """
+
+    threshold: str = "least"
 
     name: ClassVar[str] = "stability_histogram"
     measures: ClassVar[Measures] = "present_leaves"
+
+    def __post_init__(self) -> None:
+        step = f"choose {' or '.join(THRESHOLDS)}"
+        refuse_unknown("threshold", self.threshold, THRESHOLDS, code="OD-MECHANISM-OPTION", next_step=step)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options by name, as public text; empty for the default, as in earlier versions."""
+        return {} if self.threshold == "least" else {"threshold": self.threshold}
 
 
 MECHANISMS: Registry[Mechanism] = Registry(

@@ -42,7 +42,7 @@ from od_core.geography.flow_tree import FlowTree, Nodes, TreeOrder
 from od_core.geography.geography import Geography
 from od_core.privacy.accounting import Number, float_above
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours
+from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance, Neighbours, NodeSizes, nodes_that_hold
 from od_core.privacy.plan import (
     EARLIER,
     GaussianStep,
@@ -193,7 +193,7 @@ class ReleasePlan(Plan):
     def _of_table(self) -> tuple[GaussianStep, ...]:
         """Return the steps that measure the table: all but that of the number of uncounted trips."""
         if self.has_threshold:
-            return (threshold_step(self.unit, self.budget, self.tree.depth),)
+            return (threshold_step(self.unit, self.budget, self.tree.depth, self.mechanism.threshold),)
         options = self.segments, self.area_totals, share_of_table(self.uncounted)
         return planned_steps(self.tree, self.neighbours, self.mechanism, self.budget, *options)
 
@@ -239,9 +239,9 @@ class ReleasePlan(Plan):
         """The breakdowns by which trips are also counted; empty if there are none."""
         return () if self.segments is None else self.segments.breakdowns
 
-    @property
+    @cached_property
     def neighbours(self) -> Neighbours:
-        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
+        """See :attr:`od_core.privacy.plan.Plan.neighbours`."""
         return _neighbours(self.unit, self.acceptance, self.tree, self.segments)
 
     @property
@@ -476,10 +476,12 @@ class ReleasePlan(Plan):
 
     def _own_facts(self) -> dict[str, Any]:
         """Return the facts that only plans of flows have. What is not declared is left out, as in earlier versions."""
+        cap = self.unit.max_trips_pair
         return {
             "contribution_bound": self.unit.contribution_bound,
             **({} if self.unit.max_weight is None else {"max_weight": self.unit.max_weight}),
             **self.unit.year_facts(),
+            **({} if cap is None else {"max_trips_pair": cap}),
             "user_column": self.unit.column,
             "tree": self.tree.order,
             "epsilon": None if self.budget.epsilon is None else str(self.budget.epsilon),
@@ -524,7 +526,9 @@ def plan_release(
             ``minimise``.
         mechanism: name or object. Its defaults apply where the budget names no conversion or no shares.
         tree: side that the flow tree refines first.
-        destination_geography: geography of the destinations, if it differs from that of the origins.
+        destination_geography: geography of the destinations, if it differs from that of the origins. If one has fewer
+            levels, its first level is repeated (:func:`od_core.geography.flow_tree.equally_deep`), which
+            ``plan.tree.repeated_levels`` states.
         bands: cuts of the flow tree, for a release that is processed in parts.
         acceptance: rules that determine which records are counted and which inputs are refused. If a record may be left
             out under these rules, the total number of trips is measured with noise; see
@@ -539,9 +543,9 @@ def plan_release(
             by default, they are sums of the flows.
 
     Raises:
-        OdError: If the geographies have unequal depth, a name is unknown, delta is 0, the number of shares is wrong,
-            there are more pairs of zones than the mechanism allows, the mechanism has a threshold and the unit is
-            ``user_year`` or bounds weights, or the segments are not valid.
+        OdError: If a name is unknown, delta is 0, the number of shares is wrong, there are more pairs of zones than the
+            mechanism allows, the mechanism has a threshold and the unit is ``user_year`` or bounds weights, or the
+            segments are not valid.
     """
     flow_tree = FlowTree(geography, destination_geography or geography, tree)
     chosen = MECHANISMS.make(mechanism)
@@ -569,4 +573,13 @@ def _half_widths(variances: Sequence[float]) -> list[float]:
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    return Neighbours(unit, acceptance, areas, segments is None or counts_unlisted(segments.breakdowns))
+    nodes = () if unit.max_trips_pair is None else _node_sizes(unit, tree)
+    return Neighbours(unit, acceptance, areas, segments is None or counts_unlisted(segments.breakdowns), nodes)
+
+
+def _node_sizes(unit: PrivacyUnit, tree: FlowTree) -> tuple[NodeSizes, ...]:
+    """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them."""
+    zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
+    of_areas = [[(zones[1 - side], zones[side])] for side in AreaTotals.sides(tree)]
+    levels = [*map(tree.node_sizes, range(tree.depth + 1)), *of_areas]
+    return tuple(nodes_that_hold(unit.contribution_bound, unit.max_trips_pair or 1, nodes) for nodes in levels)

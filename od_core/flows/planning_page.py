@@ -80,8 +80,11 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
     """
     if not isinstance(plan, ReleasePlan):
         raise _refused(f"{name} does not release flows")
+    if plan.tree.has_one_side:
+        raise _refused(f"{name} releases counts by one hierarchy")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
+    plan.unit.refuse_pair_cap("planning pages")
     if plan.uncounted is not None:
         raise OdError(
             "OD-UNCOUNTED",

@@ -101,11 +101,15 @@ class Release(ReleasedFlows, PlannedRelease):
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree
-        pair = f'"{tree.origin.levels[-1]}", "{tree.destination.levels[-1]}"'
+        pair = ", ".join(f'"{level}"' for level in tree.level_names[-1])
         interval = "" if self.plan.has_threshold else ", interval=True"
         sums = "" if self.plan.has_threshold else " .trips_between(...);"
         origins, destinations = (", ".join(geography.levels) for geography in (tree.origin, tree.destination))
         levels = origins if origins == destinations else f"{origins} (origins); {destinations} (destinations)"
+        if tree.has_one_side:
+            what = f"counts by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} records"
+            reading = f'.counts; .counts_at("{tree.origin.levels[-1]}"{interval}); .measurements'
+            return f"{what}, {len(self.leaves.trips):,} areas with records", origins, reading
         return (
             f"flows by {self.plan.mechanism.name}: {self.leaves.trips.sum():,} trips,"
             f" {len(self.leaves.trips):,} pairs of zones with trips",
@@ -310,6 +314,67 @@ def release_flows(
             counters=counters,
         )
         return draw_release(run_plan, charged, plan, trips, source, counters)
+
+
+def release_counts(
+    table: TableOrFile,
+    hierarchy: Geography,
+    *,
+    unit: PrivacyUnit,
+    budget: Budget,
+    mechanism: str | Mechanism = "inftda_refined",
+    ledger: Ledger | None = None,
+    release_id: str | None = None,
+    noise: str | NoiseSource = "opendp",
+    fault_threshold: Number = FAULT_THRESHOLD,
+    one_row_a_trip: bool = False,
+    columns: Mapping[str, str] | None = None,
+    segments: Mapping[str, Sequence[str]] | None = None,
+    segment_unknown: Mapping[str, str] | None = None,
+    segment_share: Number | None = None,
+    uncounted: Uncounted | None = None,
+    previous: Release | None = None,
+) -> Release:
+    """Release the counts of a table by one hierarchy with a differential privacy guarantee.
+
+    Examples are people by region, province and municipality, and patients by chapter, block and diagnosis. The table is
+    one of flows to a single area, the whole space, and the flow tree is the hierarchy itself [boninsegna2025inftda,
+    section 2.2]. A record of the table is a trip in the words of other functions.
+
+    Args:
+        table: confidential, as in :func:`release_flows`, but with the single text column ``area``, a code of the last
+            level, and either a column ``count`` with the number of records of each row, or one row a record.
+        hierarchy: public, coarse to fine; see :meth:`Geography.from_frame` and :meth:`Geography.from_parents`.
+        columns: your names of the columns ``area``, ``count``, ``weight`` and of the breakdowns, if they differ.
+        unit, budget, mechanism, ledger, release_id, noise, fault_threshold, one_row_a_trip: see :func:`release_flows`.
+        segments, segment_unknown, segment_share, uncounted, previous: see :func:`release_flows`.
+
+    Returns:
+        The release. Its counts are :attr:`Release.counts` and :meth:`Release.counts_at`. ``destination`` is ``all``
+        wherever a table of flows has that column.
+
+    Raises:
+        OdError: as :func:`release_flows` does.
+    """
+    return release_flows(
+        table,
+        hierarchy,
+        destination_geography=Geography.whole(),
+        unit=unit,
+        budget=budget,
+        mechanism=mechanism,
+        ledger=ledger,
+        release_id=release_id,
+        noise=noise,
+        fault_threshold=fault_threshold,
+        one_row_a_trip=one_row_a_trip,
+        columns=columns,
+        segments=segments,
+        segment_unknown=segment_unknown,
+        segment_share=segment_share,
+        uncounted=uncounted,
+        previous=previous,
+    )
 
 
 def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measurements: Measurements) -> Release:

@@ -28,7 +28,7 @@ from od_core.flows.estimation.intervals import (
     every_pair,
     fieller,
 )
-from od_core.geography.codes import positions
+from od_core.geography.codes import WHOLE_SPACE, positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
 from od_core.records.segments import Breakdown, find
@@ -262,7 +262,7 @@ class ReleasedFlows(ABC):
 
         Trips are at least 1, except for ``vanilla_gauss``. Pairs of zones with 0 trips are left out.
         """
-        return self.flows_at(self.tree.origin.levels[-1], self.tree.destination.levels[-1])
+        return self.flows_at(*self.tree.level_names[-1])
 
     def flows_at(
         self,
@@ -316,6 +316,20 @@ class ReleasedFlows(ABC):
             columns["distance_km"] = distances_at(tree, levels, origin, destination)
         flows = pd.DataFrame(columns)
         return flows if interval or segment is None else flows[flows["trips"] > 0].reset_index(drop=True)
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """Counts of the zones, in columns ``area`` and ``count`` (int64); see :meth:`counts_at`."""
+        return self.counts_at(self.tree.origin.levels[-1])
+
+    def counts_at(self, level: str, *, segment: str | None = None, interval: bool = False) -> pd.DataFrame:
+        """Return the counts of the areas of a level: the trips that begin in each, wherever they end.
+
+        Columns, options and errors are those of :meth:`flows_at`, with ``area`` and ``count`` in place of ``origin``
+        and ``trips``, and without ``destination``.
+        """
+        flows = self.flows_at(level, WHOLE_SPACE, segment=segment, interval=interval)
+        return flows.drop(columns="destination").rename(columns={"origin": "area", "trips": "count"})
 
     def _levels(self, origin_level: str, destination_level: str) -> tuple[int, int]:
         """Return the numbers of two levels. Raises OdError if there is no level of this name."""

@@ -42,7 +42,7 @@ class SegmentStep(GaussianStep):
     by_segment = True
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """The facts of a Gaussian step, with the name of the breakdown."""
         return {"breakdown": self.breakdown, **super().noise_facts}
 
@@ -97,7 +97,7 @@ class AreaTotalStep(GaussianStep):
         return self.own_number
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """Facts of a Gaussian step, and the side whose zones have the totals."""
         return {"area_totals": ("origin", "destination")[self.side], **super().noise_facts}
 
@@ -130,7 +130,8 @@ class AreaTotals:
         if mechanism.leaf_dial is not None and not mechanism.shrinks:
             raise _no_area_totals("leaves: empirical_bayes needs estimate: shrunk to use them")
 
-    def sides(self, tree: FlowTree) -> tuple[int, ...]:
+    @staticmethod
+    def sides(tree: FlowTree) -> tuple[int, ...]:
         """Return the sides whose totals are not nodes of the tree: 0 for the origins, 1 for the destinations."""
         pairs = [*map(tree.level_pair, range(tree.depth + 1))]
         sides = []
@@ -185,7 +186,7 @@ class ThresholdStep(GaussianStep):
         return 2 * self.scale**2
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """L1 sensitivity, noise scale and threshold, ready for JSON; the scale is exact text."""
         return {"sensitivity": self.sensitivity, "scale": str(self.scale), "threshold": self.threshold}
 
@@ -326,16 +327,18 @@ def planned_steps(
     for (level, breakdown, _), share in zip(queries, shares[: len(queries)], strict=True):
         sensitivity = neighbours.sensitivity_squared(level, by_segment=breakdown is not None)
         noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
+        sizes = neighbours.sizes_at(level)
         if segments is None or breakdown is None:
-            steps.append(GaussianStep(*noise))
+            steps.append(GaussianStep(*noise, node_sizes=sizes))
         else:
             position = 1 + segments.breakdowns.index(breakdown)
-            steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1)))
+            steps.append(SegmentStep(*noise, breakdown.name, position * (tree.depth + 1), node_sizes=sizes))
     tables = 1 if segments is None else 1 + len(segments.breakdowns)
     for place, (side, share) in enumerate(zip(sides, shares[len(queries) :], strict=True), start=1):
-        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth)
+        level, sensitivity = tree.depth + place, neighbours.sensitivity_squared(tree.depth + place)
         number = tables * (tree.depth + 1) + place  # the number before is that of uncounted trips
-        steps.append(AreaTotalStep(level, sensitivity, Fraction(sensitivity) / (2 * rho * share), side, number))
+        noise = level, sensitivity, Fraction(sensitivity) / (2 * rho * share)
+        steps.append(AreaTotalStep(*noise, side, number, node_sizes=neighbours.sizes_at(level)))
     return tuple(steps)
 
 
@@ -348,13 +351,15 @@ def shifted_cells(neighbours: Neighbours, queries: Sequence[tuple[int, bool]]) -
     return None if None in cells else tuple(number for number in cells if number is not None)
 
 
-def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdStep:
-    """Return the single step of a mechanism with a threshold.
+def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> ThresholdStep:
+    """Return the single step of a mechanism with a threshold; ``rule`` is that of :func:`stability_threshold`.
 
-    Raises OdError if the budget has no epsilon, or if the unit bounds weights or is ``user_year``.
+    Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights, is ``user_year``
+    or has a pair cap.
     """
     unit.refuse_weights("stability histograms")
     unit.refuse_year("stability histograms")
+    unit.refuse_pair_cap("stability histograms")
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",
@@ -362,7 +367,7 @@ def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int) -> ThresholdSt
             next_step="give the budget as epsilon and delta",
         )
     scale = laplace_scale(unit, budget.epsilon)
-    threshold = stability_threshold(unit, budget.epsilon, budget.delta)
+    threshold = stability_threshold(unit, budget.epsilon, budget.delta, rule)
     return ThresholdStep(
         depth,
         sensitivity_squared(unit),

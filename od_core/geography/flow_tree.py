@@ -2,14 +2,17 @@
 
 In the tree order ``destination``, its levels are (0,0), (0,1), (1,1), (1,2), ..., (g,g) as (origin level, destination
 level), where g is the number of levels of each geography. In the tree order ``origin``, the origin is refined first
-[boninsegna2025inftda, section 3]. The nodes of a level are sorted so that the children of a node are consecutive nodes
-of the next level, and the leaf pairs below a node have consecutive *ranks* (positions among all): this is *tree order*.
+[boninsegna2025inftda, section 3]. A table of counts by one hierarchy has destinations without levels, so its tree is
+the hierarchy: (0,0), (1,0), ..., (g,0) [boninsegna2025inftda, section 2.2]. The nodes of a level are sorted so that the
+children of a node are consecutive nodes of the next level, and the leaf pairs below a node have consecutive *ranks*
+(positions among all): this is *tree order*.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -197,10 +200,11 @@ class Expansion:
 
 @dataclass(frozen=True, eq=False)
 class FlowTree:
-    """A public flow tree over an origin geography and a destination geography of equal depth.
+    """A public flow tree over an origin geography and a destination geography.
 
     Attributes:
-        origin, destination: the two geographies.
+        origin, destination: the two geographies, as :func:`equally_deep` returns them: of the one with fewer levels,
+            the first level is repeated.
         order: the side that is refined first.
     """
 
@@ -212,11 +216,13 @@ class FlowTree:
     def __post_init__(self) -> None:
         step = "choose 'destination' or 'origin'"
         refuse_unknown("tree", self.order, ("destination", "origin"), code="OD-TREE-UNKNOWN", next_step=step)
-        if self.origin.depth != self.destination.depth:
+        for side, geography in zip(("origin", "destination"), equally_deep(self.origin, self.destination), strict=True):
+            object.__setattr__(self, side, geography)
+        if not self.origin.levels:
             raise OdError(
-                "OD-TREE-DEPTH",
-                f"the geographies have {self.origin.depth} (origin) and {self.destination.depth} (destination) levels",
-                next_step="give them the same number of levels: equally_deep repeats a coarse level",
+                "OD-GEOGRAPHY-LEVELS",
+                "the geography of the origins has no levels",
+                next_step="give the hierarchy as the geography of the origins",
             )
         if len(self.origin.zones) * len(self.destination.zones) >= 1 << 62:
             raise OdError(
@@ -227,8 +233,18 @@ class FlowTree:
 
     @property
     def depth(self) -> int:
-        """Number of levels below the root: twice the number of levels of each geography."""
-        return 2 * self.origin.depth
+        """Number of levels below the root: the sum of the numbers of levels of both geographies."""
+        return self.origin.depth + self.destination.depth
+
+    @property
+    def has_one_side(self) -> bool:
+        """Whether the destinations have no levels, so that the tree is the hierarchy of a table of counts."""
+        return not self.destination.levels
+
+    @property
+    def listed_sides(self) -> tuple[Geography, ...]:
+        """The geographies with areas below the whole space: of origins and, unless there is one side, destinations."""
+        return (self.origin,) if self.has_one_side else (self.origin, self.destination)
 
     @property
     def same_geography(self) -> bool:
@@ -237,8 +253,15 @@ class FlowTree:
 
     def level_pair(self, level: int) -> tuple[int, int]:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
+        if self.has_one_side:
+            return level, 0
         first, second = (level + 1) // 2, level // 2
         return (second, first) if self.order == "destination" else (first, second)
+
+    @property
+    def repeated_levels(self) -> dict[str, list[str]]:
+        """Names of the levels of each side, ``origin`` and ``destination``, that repeat the level above."""
+        return {"origin": repeated_levels(self.origin), "destination": repeated_levels(self.destination)}
 
     @property
     def level_names(self) -> list[tuple[str, str]]:
@@ -254,6 +277,16 @@ class FlowTree:
         """Return the number of public nodes of a level."""
         origin_level, destination_level = self.level_pair(level)
         return self.origin.size(origin_level) * self.destination.size(destination_level)
+
+    def node_sizes(self, level: int) -> list[tuple[int, int]]:
+        """Return the numbers of leaf pairs below nodes of a level, largest first, each with how many nodes have it."""
+        sides = zip((self.origin, self.destination), self.level_pair(level), strict=True)
+        zones = [np.unique(np.bincount(own.ancestors_at(own.depth, at)), return_counts=True) for own, at in sides]
+        pairs, nodes = (np.multiply.outer(*each).ravel() for each in zip(*zones, strict=True))
+        sizes, place = np.unique(pairs, return_inverse=True)
+        numbers = np.zeros(len(sizes), dtype=np.int64)
+        np.add.at(numbers, place, nodes)
+        return [(int(size), int(number)) for size, number in zip(sizes[::-1], numbers[::-1], strict=True)]
 
     def largest_fan_out(self, level: int) -> int:
         """Return the largest number of children of a node of a level; 0 at the leaves."""
@@ -434,14 +467,17 @@ class FlowTree:
         return (self.origin, origin_level), (self.destination, destination_level)
 
 
+@lru_cache(maxsize=8)  # a large geography takes time to be made
 def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, Geography]:
-    """Return both geographies with as many levels as the deeper of the two.
+    """Return both geographies with as many levels as the deeper of the two; unchanged if one has none.
 
     Copies of the first level are inserted below it, as ``<level>_2``, ``<level>_3`` and so on; each area of a copy is
     the only child of the same area in the level above. Copies cost no budget under the rule of shares ``geography``.
     The coarsest level is copied, because a copied fine level would cause small cells high in the flow tree. Raises
     OdError if a level with the name of a copy exists already.
     """
+    if not (origin.levels and destination.levels):
+        return origin, destination
     depth = max(origin.depth, destination.depth)
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
 
@@ -455,12 +491,16 @@ def repeated_levels(geography: Geography) -> list[str]:
     ]
 
 
-def repetition_sentence(tree: FlowTree) -> str | None:
-    """Return a sentence that names the repeated levels of a flow tree, or None if there are none."""
-    sides = {"origins": repeated_levels(tree.origin), "destinations": repeated_levels(tree.destination)}
-    if not any(sides.values()):
+def levels_sentence(tree: FlowTree) -> str | None:
+    """Return a sentence that says that a tree has one side, or names its repeated levels; None if it has neither."""
+    if tree.has_one_side:
+        return (
+            "These are counts by one hierarchy. A trip is a record of the table, which is counted in the areas that"
+            " contain its code and, as a flow, ends in the whole space."
+        )
+    repetitions = [f"of the {side}s {' and '.join(levels)}" for side, levels in tree.repeated_levels.items() if levels]
+    if not repetitions:
         return None
-    repetitions = [f"of the {side} {' and '.join(levels)}" for side, levels in sides.items() if levels]
     return (
         "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
         f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."

@@ -305,7 +305,8 @@ class Geography:
     def __post_init__(self) -> None:
         if len(self.codes) != len(self.levels) + 1 or len(self.parents) != len(self.codes):
             raise _misshapen("codes and parents must have one entry per level, including the whole space")
-        check_level_names(self.levels)
+        if self.levels:
+            check_level_names(self.levels)
         if self.codes[0] != (WHOLE_SPACE,) or len(self.parents[0]):
             raise _misshapen(f"level 0 is not the single area {WHOLE_SPACE!r}")
         for level, name in enumerate(self.levels, start=1):
@@ -413,6 +414,14 @@ class Geography:
         if coordinates is not None:
             places = np.column_stack([degrees(zones[name], name) for name in coordinates])[row]
         return replace(geography, coordinates=places, boundaries=shapes)
+
+    @classmethod
+    def whole(cls) -> Geography:
+        """Return the geography without levels: the whole space alone, where every record lies.
+
+        It is the other side of a table with one hierarchy; see :func:`od_core.flows.release.release_counts`.
+        """
+        return cls((), ((WHOLE_SPACE,),), (np.empty(0, dtype=np.int32),), WHOLE_SPACE)
 
     @classmethod
     def from_parents(
@@ -612,9 +621,9 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
 
 
 def level_up_to(geography: Geography, most: int) -> int:
-    """Return the number of the finest level with at most ``most`` areas; 1 if every level has more."""
+    """Return the number of the finest level with at most ``most`` areas; 1 if every level below the space has more."""
     fitting = [level for level in range(1, geography.depth + 1) if geography.size(level) <= most]
-    return max(fitting, default=1)
+    return max(fitting, default=min(1, geography.depth))
 
 
 def _misshapen(message: str, detail: str | None = None) -> OdError:

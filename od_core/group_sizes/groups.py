@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Literal
 
@@ -22,7 +23,7 @@ from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import read_table, whole_numbers
 from od_core.records.counting import sound_records
-from od_core.records.faults import MISSING, NOT_NUMBERS
+from od_core.records.faults import MAX_COUNT, MISSING, NOT_NUMBERS, refuse_too_many_faults
 from od_core.records.zone_lists import read_zones
 
 Counts = NDArray[np.int64]
@@ -103,25 +104,33 @@ def _frame_fault(message: str) -> OdError:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GroupSizes:
-    """The groups with their areas and sizes, ordered by area and, within an area, by size.
+    """The groups with their areas and sizes, in rows ordered by area and, within an area, by size.
 
-    Which groups exist, and in which areas, is public. Groups without members have size 0. The sizes are confidential.
+    A row is one group, or several groups of one area and size. All that is made of the groups is the same in both
+    cases. Which groups exist, and in which areas, is public. Groups without members have size 0. The sizes are
+    confidential.
 
     Attributes:
-        area: leaf area number of each group, ascending; shape (groups,).
-        size: number of members of each group, ascending within an area; shape (groups,).
+        area: leaf area number of each row, ascending; shape (rows,).
+        size: number of members of each group of a row, ascending within an area; shape (rows,).
+        groups: number of groups of each row, at least 1; shape (rows,). By default, each row is one group.
 
     Raises:
-        OdError: the arrays have different lengths or are not in this order, or a size is negative.
+        OdError: the arrays have different lengths or are not in this order, or a number is out of range.
     """
 
     area: Numbers
     size: Counts
+    groups: Counts = None  # type: ignore[assignment]  # filled in below
 
     def __post_init__(self) -> None:
-        matching = len(self.area) == len(self.size) and not (self.size < 0).any()
-        if not matching or np.any((np.diff(self.area) < 0) | ((np.diff(self.area) == 0) & (np.diff(self.size) < 0))):
-            raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
+        if self.groups is None:
+            object.__setattr__(self, "groups", np.broadcast_to(np.int64(1), self.size.shape))  # takes no memory
+        matching = len(self.area) == len(self.size) == len(self.groups)
+        if not matching or (self.size < 0).any() or (self.groups < 1).any():
+            raise _disordered()
+        if np.any((np.diff(self.area) < 0) | ((np.diff(self.area) == 0) & (np.diff(self.size) < 0))):
+            raise _disordered()
 
     def __repr__(self) -> str:
         return "GroupSizes(confidential)"
@@ -129,65 +138,121 @@ class GroupSizes:
     @property
     def total(self) -> int:
         """Total number of members of all groups, which is confidential."""
-        return int(self.size.sum())
+        return int(self.size @ self.groups)
 
     def column_pieces(self) -> Iterator[tuple[Counts, Counts]]:
-        """Yield the areas and the sizes of all groups, for the fingerprint; see ``ledger.staged_files.Counted``."""
-        yield self.area.astype(np.int64), self.size
+        """Yield the area and the size of each group, for the fingerprint; see ``ledger.staged_files.Counted``."""
+        ends = np.cumsum(self.groups)
+        for first in range(0, int(ends[-1]) if len(ends) else 0, PIECE):
+            rows = np.searchsorted(ends, np.arange(first, min(first + PIECE, int(ends[-1]))), side="right")
+            yield self.area[rows].astype(np.int64), self.size[rows]
 
     @classmethod
     def from_frame(
         cls, groups: TableOrFile, geography: Geography, *, columns: Mapping[str, str] | None = None
     ) -> GroupSizes:
-        """Create the groups from a table with one row per group.
+        """Create the groups from a table with one row per group, or with one row per area and size.
 
-        Its columns are ``group`` (a unique name), ``area`` (text code of a leaf area) and ``size`` (number of members,
-        an integer of at least 0), or have the names that ``columns`` gives by these. A file is read as in
+        Its columns are ``area`` (text code of a leaf area), ``size`` (number of members, an integer of at least 0) and
+        either ``group`` (a unique name) or ``groups`` (number of groups of this size in the area, an integer of at
+        least 0), or have the names that ``columns`` gives by these. A file is read as in
         :func:`od_core.records.callers_table.read_table`.
 
-        Raises OdError if a column is missing, a group is listed twice or has no name, an area is not a leaf area of the
-        geography, or a size is not an integer from 0 to 2^53. No message quotes a size.
+        Raises OdError if a column is missing, both ``group`` and ``groups`` are there, a group is listed twice or has
+        no name, a size of an area is listed twice, an area is not a leaf area of the geography, or a size or a number
+        of groups (or their sum) is not an integer from 0 to 2^53. No message quotes a size or a number of groups.
         """
-        columns_of_sizes = column_names(columns, ("group", "area", "size"))
-        needed, numbers = list(columns_of_sizes.values()), [columns_of_sizes["size"]]
-        frame = read_table(groups, needed, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN").frame
-        names, areas, sizes = (frame[column] for column in needed)
+        name_of = column_names(columns, ("group", "area", "size", "groups"))
+        by_count, one_by_one = ([name_of[role], name_of["area"], name_of["size"]] for role in ("groups", "group"))
+        numbers = [name_of["size"], name_of["groups"]]
+        read = partial(read_table, groups, numbers=numbers, named="the groups", code="OD-GROUPS-COLUMN")
+        frame, present, _ = read(by_count[1:], [name_of["groups"], name_of["group"]])
+        if {name_of["group"], name_of["groups"]} <= set(present):
+            both = f"both column {name_of['group']!r}, of single groups, and column {name_of['groups']!r}, of numbers"
+            raise _fault("OD-GROUPS-COLUMN", f"the groups have {both}")
+        if name_of["groups"] in present:
+            number, areas, sizes = (frame[column] for column in by_count)
+            size = _whole(sizes, *_SIZE)
+            return cls.of_counts(_leaf_areas(areas, geography), size, _whole(number, *_NUMBER))
+        if name_of["group"] not in present:
+            read(one_by_one)  # raises the error of a missing column
+        names, areas, sizes = (frame[column] for column in one_by_one)
         if names.isna().any():
             raise _fault("OD-GROUPS-NAME", f"a group has no name in column {names.name!r}")
         twice = names.duplicated()
         if twice.any():
             listed = f"group {names[twice].iloc[0]!r}"
             raise _fault("OD-GROUPS-TWICE", f"column {names.name!r} lists a group twice", listed)
-        if not (pd.api.types.is_string_dtype(areas.dtype) or areas.dtype == object):
-            numbers_fault = (
-                f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros"
-            )
-            raise _fault("OD-GROUPS-AREA", numbers_fault)
-        area = geography.zone_numbers(areas)
-        if (area < 0).any():
-            unlisted = areas[area < 0].iloc[0]
-            message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
-            raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", lost_to_pandas(geography.zones))
-        return cls.of(area, _whole_sizes(sizes))
+        return cls.of(_leaf_areas(areas, geography), _whole(sizes, *_SIZE))
+
+    @classmethod
+    def of_counts(cls, area: Numbers, size: Counts, groups: Counts) -> GroupSizes:
+        """Create the groups from the number of groups of each leaf area and size, in any order; shape (rows,) each.
+
+        Raises OdError if a size of an area is listed twice, or the numbers, which are not negative, sum to above 2^53.
+        """
+        order = np.lexsort((size, area))
+        if np.any((np.diff(area[order]) == 0) & (np.diff(size[order]) == 0)):
+            raise _fault("OD-GROUPS-TWICE", "the number of groups of an area and size is given twice")
+        if groups.sum(dtype=np.float64) > MAX_COUNT:
+            raise _fault("OD-GROUPS-COUNT", "the numbers of groups sum to more than 2^53")
+        there = order[groups[order] > 0]
+        return cls(area[there], size[there], groups[there])
 
     @classmethod
     def of(cls, area: Numbers, size: Counts) -> GroupSizes:
-        """Create the groups from their leaf area numbers and sizes, in any order; shape (groups,) each."""
+        """Create the groups from the leaf area number and size of each, in any order; shape (groups,) each."""
         order = np.lexsort((size, area))
         return cls(area[order], size[order])
 
+    def with_empty(self, groups: Counts) -> GroupSizes:
+        """Return these groups and, for each leaf area, some more that have no members; shape (leaf areas,)."""
+        size = np.concatenate([np.zeros_like(groups), self.size])
+        area = np.concatenate([np.arange(len(groups), dtype=np.int32), self.area])
+        number = np.concatenate([groups, self.groups])
+        order = np.lexsort((size, area))
+        order = order[number[order] > 0]
+        return GroupSizes(area[order], size[order], number[order])
+
     def per_area(self, geography: Geography) -> Counts:
         """Return the public number of groups in every leaf area; shape (leaf areas,)."""
-        return np.bincount(self.area, minlength=len(geography.zones)).astype(np.int64)
+        per_area = np.zeros(len(geography.zones), dtype=np.int64)
+        np.add.at(per_area, self.area, self.groups)
+        return per_area
 
 
-def _whole_sizes(column: pd.Series) -> Counts:
-    """Return the sizes as integers. Raises OdError if one is not a whole number from 0 to 2^53."""
+PIECE = 1 << 20
+"""Number of groups of which a piece of the columns consists."""
+
+
+_SIZE = "OD-GROUPS-SIZE", "a size"
+_NUMBER = "OD-GROUPS-COUNT", "a number of groups"
+
+
+def _disordered() -> OdError:
+    return OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
+
+
+def _leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:
+    """Return the leaf area number of each code. Raises OdError if one is not that of a leaf area, or not text."""
+    if not (pd.api.types.is_string_dtype(areas.dtype) or areas.dtype == object):
+        numbers_fault = f"column {areas.name!r} holds numbers; codes must be text, because numbers lose leading zeros"
+        raise _fault("OD-GROUPS-AREA", numbers_fault)
+    area = geography.zone_numbers(areas)
+    if (area < 0).any():
+        unlisted = areas[area < 0].iloc[0]
+        message = f"column {areas.name!r} has an area that is not a leaf area of the geography"
+        raise _fault("OD-GROUPS-AREA", message, f"area {unlisted!r}", lost_to_pandas(geography.zones))
+    return area
+
+
+def _whole(column: pd.Series, code: str, named: str) -> Counts:
+    """Return a column of sizes or numbers. Raises OdError if one is not an integer from 0 to 2^53."""
 
     def fault(what: str, _: int | None) -> OdError:
         no_number = what in (MISSING, NOT_NUMBERS)
         says = "is missing or is not a number" if no_number else "is not a whole number from 0 to 2^53"
-        return _fault("OD-GROUPS-SIZE", f"a size in column {column.name!r} {says}")
+        return _fault(code, f"{named} in column {column.name!r} {says}")
 
     return whole_numbers(column, fault)
 
@@ -290,17 +355,75 @@ class ListedGroups(Grouping):
         Raises:
             OdError: the list is invalid or does not match the geography. The error names the fault and the file.
         """
-        table = read_zones(self.file)
-        missing = [name for name in (self.group, self.area) if name not in table.columns]
-        if missing:
-            step = "correct the list of groups, or the columns named in the configuration"
-            raise OdError("OD-GROUPS-COLUMN", f"{self.file.name} has no column {missing[0]!r}", next_step=step)
-        try:
-            columns = {"group": self.group, "area": self.area}
-            codes = {name: text_codes(table[own_name], own_name) for name, own_name in columns.items()}
-            groups = pd.DataFrame(codes, dtype="str")
-            check_case(list(groups["group"]), self.group)
-            GroupSizes.from_frame(groups.assign(size=0), geography)
-        except OdError as error:
-            raise error.in_file(self.file.name) from None
+        groups, _ = _public_list(self.file, {"group": self.group, "area": self.area}, geography)
         return list(groups["group"]), geography.zone_numbers(groups["area"])
+
+
+def _public_list(file: Path, columns: Mapping[str, str], geography: Geography) -> tuple[pd.DataFrame, GroupSizes]:
+    """Return a public list of groups or of numbers of groups as text, and its groups, without members.
+
+    ``columns`` has the names of its columns. Raises OdError, which names the file, if the list is not valid.
+    """
+    table = read_zones(file)
+    missing = [name for name in columns.values() if name not in table.columns]
+    if missing:
+        step = "correct the list of groups, or the columns named in the configuration"
+        raise OdError("OD-GROUPS-COLUMN", f"{file.name} has no column {missing[0]!r}", next_step=step)
+    try:
+        codes = {name: text_codes(table[own_name], own_name) for name, own_name in columns.items()}
+        groups = pd.DataFrame(codes, dtype="str")
+        if "group" in columns:
+            check_case(list(groups["group"]), columns["group"])
+        return groups, GroupSizes.from_frame(groups.assign(size=0), geography)
+    except OdError as error:
+        raise error.in_file(file.name) from None
+
+
+@dataclass(frozen=True)
+class NumberedGroups(Grouping):
+    """A grouping by a public list of the number of groups of each area, where records are numbers of groups by size.
+
+    A record has the code of its area, a size, and how many groups of the area have this size. The groups of an area of
+    which no record tells have size 0.
+
+    Attributes:
+        file: CSV or Parquet file with one row per area; areas that are not listed have no groups. All columns are text.
+        area: name of the column with the code of the leaf area.
+        groups: name of the column with the number of its groups, including those without members.
+    """
+
+    file: Path
+    area: str = "area"
+    groups: str = "groups"
+
+    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
+        """Return the codes of the leaf areas, and their numbers."""
+        return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
+
+    def per_area(self, geography: Geography, days: int) -> Counts:
+        """Return the public number of groups of every leaf area, the same for any days; see the base class."""
+        return _public_list(self.file, {"area": self.area, "groups": self.groups}, geography)[1].per_area(geography)
+
+    def count(
+        self, records: Path, geography: Geography, period: str, fault_threshold: Fraction = FAULT_THRESHOLD
+    ) -> GroupSizes:
+        """Return the groups of a period; see :meth:`Grouping.count`. Records have their size and number (as trips).
+
+        Raises OdError also if sizes or numbers are not whole, a size of an area occurs twice, or an area has more
+        groups than the list says. The share of faults is that of the groups.
+        """
+        codes = pa.table({"code": pa.array(geography.zones, pa.string()), "number": np.arange(len(geography.zones))})
+        placed = "SELECT number, size, trips, in_period FROM records LEFT JOIN codes ON records.origin = codes.code"
+        wanted = "SELECT coalesce(number, -1) AS area, size, trips, coalesce(in_period, false) AS inside FROM placed"
+        rows = sound_records(records, {"codes": codes}, placed, "false", wanted, fault_threshold).to_pandas()
+        size = _whole(rows["size"], *_SIZE)
+        groups = _whole(rows["trips"], *_NUMBER)
+        area = rows["area"].to_numpy(dtype=np.int32)
+        sound = rows["inside"].to_numpy(dtype=np.bool_) & (area >= 0)
+        faulty, total = (int(some.sum(dtype=np.float64)) for some in (groups[~sound], groups))
+        refuse_too_many_faults(faulty, total, fault_threshold)
+        counted = GroupSizes.of_counts(area[sound], size[sound], groups[sound])
+        empty = self.per_area(geography, Period(period).days) - counted.per_area(geography)
+        if (empty < 0).any():
+            raise _fault("OD-GROUPS-COUNT", "the records have more groups of an area than the list of groups")
+        return counted.with_empty(empty)

@@ -49,6 +49,14 @@ class GroupSizeMechanism(Mechanism, Protocol):
         """True if the leaf areas get the whole budget and no other level is measured. By default, all levels are."""
         return False
 
+    def level_queries(self, depth: int) -> tuple[Query, ...]:
+        """Return the query of each measured level, top first, of a geography with ``depth`` levels.
+
+        The noise on their values must have the same scale. By default, all levels have the same query. Raises OdError
+        if the mechanism does not fit the number of levels.
+        """
+        return (self.query,) * (1 if self.leaves_alone else depth)
+
     @property
     def adds_up(self) -> bool:
         """True if the mechanism guarantees that every area's histogram is the sum of its children's."""
@@ -111,8 +119,9 @@ class MergedLevels(GroupSizeMechanism):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`."""
-        levels = frame.levels[-1:] if self.leaves_alone else frame.levels
-        check_noisy(frame, self.query, levels, noisy)
+        queries = self.level_queries(frame.geography.depth)
+        levels = frame.levels[-len(queries) :]
+        check_noisy(frame, queries, levels, noisy)
         measured = zip(levels, noisy, strict=True)
         return tables(frame, merge(frame, [self.estimate_level(frame, *level, scale) for level in measured]))
 
@@ -174,6 +183,58 @@ class Cumulative(MergedLevels):
     def __post_init__(self) -> None:
         regressions, step = get_args(Regression), "choose least_absolute or least_squares"
         refuse_unknown("regression", self.regression, regressions, code="OD-GROUPS-REGRESSION", next_step=step)
+
+
+@dataclass(frozen=True)
+class MixedQueries(MergedLevels):
+    """A mechanism that measures cumulative counts at some levels and sorted sizes at others, and merges the levels.
+
+    Each level is estimated as in ``cumulative`` or ``sizes``. A size has half the variance by sizes: 2 / (S eps^2) for
+    a run of S groups, and by cumulative counts 4 / (n eps^2) for n groups [kuo2018countofcounts, section 5.1].
+
+    Attributes:
+        queries: ``cumulative`` or ``sizes`` for each level, top first, as a sequence or a text with commas. H_c x H_g
+            of the source is the default.
+
+    References:
+        [kuo2018countofcounts, section 6.2]
+    """
+
+    queries: Sequence[Leaf] | str = ("cumulative", "sizes")
+
+    name: ClassVar[str] = "mixed"
+
+    def __post_init__(self) -> None:
+        given = self.queries.split(",") if isinstance(self.queries, str) else self.queries
+        queries = tuple(query.strip() if isinstance(query, str) else query for query in given)
+        for query in queries:
+            step = "choose cumulative or sizes for each level"
+            refuse_unknown("query of mixed", query, get_args(Leaf), code="OD-GROUPS-QUERIES", next_step=step)
+        object.__setattr__(self, "queries", queries)
+
+    @property
+    def options(self) -> dict[str, str]:
+        """See :attr:`Mechanism.options`."""
+        return {"queries": ", ".join(self.queries)}
+
+    @property
+    def query(self) -> Query:
+        """Query of the leaf areas."""
+        return self.level_queries(len(self.queries))[-1]
+
+    def level_queries(self, depth: int) -> tuple[Query, ...]:
+        """Return the queries; see :meth:`GroupSizeMechanism.level_queries`."""
+        if len(self.queries) != depth:
+            message = f"{len(self.queries)} queries are given for a geography of {depth} levels"
+            raise OdError("OD-GROUPS-QUERIES", message, next_step="give cumulative or sizes for each level, top first")
+        return tuple(self.queries)  # type: ignore[arg-type]  # checked
+
+    def estimate_level(self, frame: Frame, level: int, noisy: Counts, scale: Fraction) -> Runs:
+        """Return the sizes of the groups of a level, with weights that compare; see the base class."""
+        if self.queries[level - 1] == "cumulative":
+            return Cumulative().estimate_level(frame, level, noisy, scale)
+        runs = Sizes().estimate_level(frame, level, noisy, scale)
+        return Runs(runs.first, runs.groups, 2 * runs.totals, 2 * runs.weights)
 
 
 def fitted_histograms(totals: Counts, noisy: Counts, regression: Regression) -> Counts:
@@ -378,7 +439,7 @@ class CumulativeNearest(GroupSizeMechanism):
 
     def estimate(self, frame: Frame, noisy: Sequence[Counts], scale: Fraction) -> list[Counts]:
         """Return the histograms of all levels; see :meth:`GroupSizeMechanism.estimate`. ``scale`` is not read."""
-        check_noisy(frame, self.query, frame.levels, noisy)
+        check_noisy(frame, self.level_queries(frame.geography.depth), frame.levels, noisy)
         levels = zip(self.curves(frame, noisy), map(frame.totals, frame.levels), strict=True)
         return [np.diff(counts, prepend=0, append=totals[:, np.newaxis]) for counts, totals in levels]
 
@@ -402,7 +463,7 @@ class CumulativeRelaxed(CumulativeNearest):
 
 
 _MAKERS = (
-    *(Naive, Sizes, SizesPosterior, Cumulative, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
+    *(Naive, Sizes, SizesPosterior, Cumulative, MixedQueries, BottomUp, BottomUpPosterior),  # [kuo2018countofcounts]
     *(Histogram, HistogramRelaxed, CumulativeDP, TopDown),  # [fioretto2019hierarchical]
     *(CumulativeNearest, CumulativeRelaxed),
 )

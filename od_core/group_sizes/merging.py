@@ -33,7 +33,7 @@ class Runs:
     A size is a fraction, ``totals / weights``. The weight of a size is the number of groups that it was estimated from,
     summed over merged estimates. It is proportional to the inverse variance (2 / (S eps^2) for S groups by ``sizes``,
     4 / (n eps^2) for n by ``cumulative`` [kuo2018countofcounts, section 5.1], 16 / (n eps^2) by ``naive``), because all
-    levels have the same query and epsilon.
+    levels have the same epsilon and query; where queries are mixed, weights by ``sizes`` are doubled.
 
     Attributes:
         first: runs ``first[a]:first[a + 1]`` belong to area a; shape (areas + 1,).
@@ -207,19 +207,30 @@ def _shares(matched, left, total):  # type: ignore[no-untyped-def]  # compiled
     return shares
 
 
-def check_noisy(frame: Frame, query: Query, levels: Sequence[int], noisy: Sequence[Counts]) -> None:
-    """Raise OdError if a table is too large, or if noisy values do not fit a query of the ``levels``, top first.
+def refuse_too_many(frame: Frame, levels: Sequence[int]) -> None:
+    """Raise OdError if a table with some measured levels has too many groups or sizes for 64-bit sums.
+
+    A weight is at most twice the number of groups times that of levels, and a total at most that times the top code.
+    """
+    if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 30:
+        raise OdError(
+            "OD-GROUPS-SIZE",
+            "the number of groups times the number of levels must be below 2^31, and the top code below 2^30",
+            next_step="release parts of the geography separately, or choose a smaller top code",
+        )
+
+
+def check_noisy(frame: Frame, queries: Sequence[Query], levels: Sequence[int], noisy: Sequence[Counts]) -> None:
+    """Raise OdError if a table is too large, or if noisy values do not fit the query of each level, top first.
 
     Noisy values do not fit if they have another shape or type, or if their sums may exceed 64 bits.
     """
-    if len(levels) * (int(frame.groups.sum()) + 1) >= 1 << 31 or frame.top_code >= 1 << 31:
-        raise OdError(
-            "OD-GROUPS-SIZE",
-            "the number of groups times the number of levels, and the top code, must each be below 2^31",
-            next_step="release parts of the geography separately, or choose a smaller top code",
-        )
-    widths = [frame.widths(query, level) for level in levels]
-    expected = [(int(width.sum()),) if query == "sizes" else (len(width), int(width[0])) for width in widths]
+    refuse_too_many(frame, levels)
+    widths = [frame.widths(query, level) for query, level in zip(queries, levels, strict=True)]
+    expected = [
+        (int(width.sum()),) if query == "sizes" else (len(width), int(width[0]))
+        for query, width in zip(queries, widths, strict=True)
+    ]
     if [values.shape for values in noisy] != expected or any(values.dtype != np.int64 for values in noisy):
         raise OdError(
             "OD-GROUPS-SHAPE",

@@ -18,10 +18,11 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Counts, Frame, Query
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism, default_mechanism
+from od_core.group_sizes.merging import refuse_too_many
 from od_core.privacy.accounting import exact_fraction, float_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import DEFAULT_ACCEPTANCE, Acceptance
-from od_core.privacy.plan import LaplaceStep, Plan, plan_defect
+from od_core.privacy.plan import LaplaceStep, Plan, Step, plan_defect
 from od_core.privacy.stability import laplace_reach, least_reach
 from od_core.privacy.unit import PrivacyUnit
 
@@ -143,9 +144,19 @@ class GroupSizePlan(Plan):
             share = self.top_code_estimate.share * epsilon_left
             epsilon_left -= share
             drawn_first.append(_step(TOP_CODE_LEVEL, SENSITIVITY_OF_LARGEST, share))
-        sensitivity = SENSITIVITY[self.mechanism.query] * self.unit.differing_units
-        levels = self.frame.levels[-1:] if self.mechanism.leaves_alone else self.frame.levels
-        return (*drawn_first, *(_step(level, sensitivity, epsilon_left / len(levels)) for level in levels))
+        epsilon = epsilon_left / len(self.queries)
+        sensitivities = {level: SENSITIVITY[query] * self.unit.differing_units for level, query in self.queries.items()}
+        return (*drawn_first, *(_step(level, sensitivity, epsilon) for level, sensitivity in sensitivities.items()))
+
+    @cached_property
+    def queries(self) -> dict[int, Query]:
+        """Query of each measured level, by the number of the level, top first."""
+        queries = self.mechanism.level_queries(self.frame.geography.depth)
+        return dict(zip(self.frame.levels[-len(queries) :], queries, strict=True))
+
+    def query_of(self, step: Step) -> Query:
+        """Return the query of a step. The largest size of all groups is taken as a sorted size."""
+        return self.queries.get(step.level, "sizes")
 
     @property
     def level_steps(self) -> tuple[LaplaceStep, ...]:
@@ -171,17 +182,22 @@ class GroupSizePlan(Plan):
 
     def verdicts(self) -> list[str]:
         """Return a sentence for each step on the noise of one measured number."""
-        names, measured = self.frame.geography.level_names, MEASURED[self.mechanism.query]
+        measured = {
+            level: f"{self.frame.geography.level_names[level]}, {MEASURED[query]}"
+            for level, query in self.queries.items()
+        }
         return [
-            f"{'largest group' if step.level == TOP_CODE_LEVEL else f'{names[step.level]}, {measured}'}: the noise of"
-            f" one measured number is at most {laplace_reach(step.scale):,}, 9 times in 10."
+            f"{measured.get(step.level, 'largest group')}: the noise of one measured number is at most"
+            f" {laplace_reach(step.scale):,}, 9 times in 10."
             for step in self.steps
         ]
 
     def _own_facts(self) -> dict[str, Any]:
         """Return the facts that only plans of group sizes have."""
         return {
-            "query": self.mechanism.query,
+            "query": ", ".join(
+                self.queries.values() if len(set(self.queries.values())) > 1 else [self.mechanism.query]
+            ),
             "epsilon": str(self.budget.epsilon),
             "delta": "0",
             "top_code": self.frame.top_code if self.top_code_estimate is None else self.top_code_estimate.facts,
@@ -215,7 +231,7 @@ def plan_group_sizes(
     Raises:
         OdError: the unit is a user or has weights, the budget is not a pure epsilon, the top code is missing or
             invalid, the top code is estimated but no mechanism is named, the mechanism is unknown, there are no groups,
-            or there are too many cells.
+            or there are too many groups or cells.
     """
     unit.refuse_users(
         "OD-GROUPS-UNIT",
@@ -246,6 +262,7 @@ def plan_group_sizes(
         message = f"areas of all levels times sizes are {cells:,} cells, and {MOST_CELLS:,} is the most"
         raise OdError("OD-GROUPS-CELLS", message, next_step="use a smaller top code or fewer areas")
     used = default_mechanism(frame, unit, epsilon) if mechanism is None else MECHANISMS.make(mechanism)
+    refuse_too_many(frame, frame.levels[-len(used.level_queries(geography.depth)) :])
     return GroupSizePlan(frame, unit, budget, used, estimate, acceptance)
 
 

@@ -51,11 +51,11 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
     def counted(self, _plan: GroupSizePlan) -> GroupSizes:
         """Read the true sizes of all groups; see :meth:`StagedTable.counted`."""
         table = pq.read_table(self.path(self.counted_name))
-        return GroupSizes(np.array(table["area"]), np.array(table["size"]))
+        return GroupSizes(*(np.array(column) for column in table.columns))  # two columns in an earlier version
 
     def counted_table(self, counted: GroupSizes) -> pa.Table:
-        """Return a table with the area and size of each group; see :meth:`StagedTable.counted_table`."""
-        return pa.table({"area": counted.area, "size": counted.size})
+        """Return a table with the area, size and number of groups of each row; see the base class."""
+        return pa.table({"area": counted.area, "size": counted.size, "groups": counted.groups})
 
     def table_of(self, release: GroupSizeRelease) -> pa.Table:
         """Return a table of the histogram entries above 0, top level first; see :meth:`StagedTable.table_of`."""
@@ -89,7 +89,7 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:
         noisy = measurements.loc[measurements["level"] == level_names[step.level], "noisy"].to_numpy(dtype=np.int64)
-        if len(noisy) != frame_of(plan, measured).widths(plan.mechanism.query, step.level).sum():
+        if len(noisy) != frame_of(plan, measured).widths(plan.query_of(step), step.level).sum():
             raise changed("noisy measurements")
         measured.append((step, NoisyVector.in_memory([noisy])))
     release = estimated(plan, measured, spent=stated_spent(plan, certificate), noise=certificate["noise"])
@@ -167,6 +167,14 @@ def _classes(histograms: Counts) -> tuple[list[str], list[int], Counts]:
     ends = [high for _, high in classes]
     groups = np.diff(np.cumsum(histograms, axis=1)[:, ends], prepend=0, axis=1)
     return [class_text(low, high) for low, high in classes], ends, groups
+
+
+def _measured(plan: GroupSizePlan) -> str:
+    """Return what a release measures, in words, with the levels if they differ."""
+    names, queries = plan.frame.geography.level_names, plan.queries
+    if len(set(queries.values())) == 1:
+        return MEASURED[plan.mechanism.query]
+    return "; ".join(f"{MEASURED[query]} (level {names[level]})" for level, query in queries.items())
 
 
 def _up_to(release: GroupSizeRelease, sizes: list[int]) -> list[tuple[int, int, int]]:
@@ -309,7 +317,7 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
             band=None if interval is None else _band(release),
             band_title=BAND,
             areas=_by_area(release),
-            measured=MEASURED[release.plan.mechanism.query],
+            measured=_measured(release.plan),
             geography=release.frame.geography,
             errors=[(step, laplace_reach(step.scale)) for step in release.plan.level_steps],
             context=context,

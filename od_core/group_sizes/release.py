@@ -124,12 +124,9 @@ class GroupSizeRelease(PlannedRelease):
 
     def noisy_groups(self, level: int) -> NoisyGroups:
         """Return the measurements from which the intervals of the areas of a level are computed; level 0 is allowed."""
-        query, scale = self.plan.mechanism.query, self.plan.level_steps[0].scale
-        measured = [
-            (step.level, self.frame.rows(query, noisy.values()))
-            for step, noisy in self.measured
-            if step.level != TOP_CODE_LEVEL
-        ]
+        scale, levels = self.plan.level_steps[0].scale, _by_level(self.plan, self.frame, self.measured)
+        measured = list(zip(self.plan.queries, levels, strict=True))
+        query = next(query for source, query in self.plan.queries.items() if source >= level)
         return NoisyGroups.of(self.frame, query, scale, measured, level)
 
     @property
@@ -152,8 +149,9 @@ class GroupSizeRelease(PlannedRelease):
         code was estimated, the first row is the noisy largest size of all groups. The area of this row is the whole
         space, and its position is 0.
         """
-        query, rows = self.plan.mechanism.query, []
+        rows = []
         for step, noisy in self.measured:
+            query = self.plan.query_of(step)
             width = self.frame.widths(query, step.level)
             area = np.repeat(np.arange(len(width)), width)
             first = int(query == "sizes" and step.level != TOP_CODE_LEVEL)
@@ -233,8 +231,9 @@ def release_group_sizes(
 
     Args:
         groups: table of pandas, Arrow, Polars or DuckDB, or the path of a Parquet or CSV file (also .csv.gz), with
-            columns ``group``, ``area`` and ``size``, and one row per group. The groups and their areas are public. The
-            sizes are confidential. List every group; a group without members has size 0.
+            columns ``group``, ``area`` and ``size``, and one row per group; or with columns ``area``, ``size`` and
+            ``groups`` (how many groups of this size the area has). The groups and their areas are public. The sizes
+            are confidential. List every group; a group without members has size 0.
         geography: the public geography.
         unit: ``PrivacyUnit("trip")``. One member is added or removed (unbounded neighbours) or replaced (bounded
             neighbours).
@@ -245,7 +244,7 @@ def release_group_sizes(
             :class:`od_core.TopCodeEstimate` estimates K from the data instead. The estimate is charged to
             the budget, and requires that a mechanism is named.
         ledger, release_id, noise: see :func:`od_core.release_flows`.
-        columns: your names of the columns ``group``, ``area`` and ``size`` in ``groups``, by these, if they differ.
+        columns: your names of the columns ``group`` or ``groups``, ``area`` and ``size``, by these, if they differ.
 
     Raises:
         OdError: the groups or the plan are invalid (see :meth:`GroupSizes.from_frame` and :func:`plan_group_sizes`),
@@ -275,7 +274,7 @@ def measure_plan(
     """
     measured: list[tuple[LaplaceStep, NoisyVector]] = []
     for step in plan.steps:  # in this order: an estimated top code determines what the later levels measure
-        draw = partial(measure, frame_of(plan, measured), plan.mechanism.query, step, counted, noise)
+        draw = partial(measure, frame_of(plan, measured), plan.query_of(step), step, counted, noise)
         measured.append((step, measurements.once(step, draw)))
     return measured
 
@@ -284,10 +283,15 @@ def estimated(
     plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
 ) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
-    frame, query = frame_of(plan, measured), plan.mechanism.query
-    noisy = [frame.rows(query, values.values()) for step, values in measured if step.level != TOP_CODE_LEVEL]
-    histograms = plan.mechanism.estimate(frame, noisy, plan.level_steps[0].scale)
+    frame = frame_of(plan, measured)
+    histograms = plan.mechanism.estimate(frame, _by_level(plan, frame, measured), plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
+
+
+def _by_level(plan: GroupSizePlan, frame: Frame, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> list[Counts]:
+    """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
+    levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
+    return [frame.rows(plan.query_of(step), noisy.values()) for step, noisy in levels]
 
 
 def frame_of(plan: GroupSizePlan, measured: Sequence[tuple[Step, NoisyVector]]) -> Frame:
@@ -327,21 +331,24 @@ def measure(frame: Frame, query: Query, step: LaplaceStep, groups: GroupSizes, n
 
 def true_values(frame: Frame, query: Query, level: int, groups: GroupSizes) -> Iterator[Counts]:
     """Yield the confidential true query values of a level's areas, in order, as flat arrays of one or more areas."""
-    sizes, width = np.minimum(groups.size, frame.top_code), frame.top_code + 1
+    sizes, number, width = np.minimum(groups.size, frame.top_code), groups.groups, frame.top_code + 1
     if level == TOP_CODE_LEVEL:
         yield np.array([sizes.max(initial=0)], dtype=np.int64)
         return
-    ends = np.concatenate(([0], np.cumsum(frame.totals(level))))  # the groups of an area are contiguous
+    ends = np.searchsorted(groups.area, frame.geography.first_zone[level])  # the rows of an area are contiguous
     cells = np.cumsum(frame.widths(query, level))
     starts = np.unique(np.searchsorted(cells, np.arange(0, cells[-1], CELLS)))  # area 0 and those that fill a piece
     for first, last in pairwise([*starts.tolist(), len(cells)]):
-        members = sizes[ends[first] : ends[last]]
+        rows = slice(ends[first], ends[last])
         area = np.repeat(np.arange(last - first), np.diff(ends[first : last + 1]))
         if query == "sizes":
-            yield members[np.lexsort((members, area))]
+            order = np.lexsort((sizes[rows], area))
+            yield np.repeat(sizes[rows][order], number[rows][order])
             continue
-        histogram = np.bincount(area * width + members, minlength=(last - first) * width).reshape(-1, width)
-        yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).astype(np.int64).ravel()
+        histogram = np.zeros((last - first) * width, dtype=np.int64)
+        np.add.at(histogram, area * width + sizes[rows], number[rows])
+        histogram = histogram.reshape(-1, width)
+        yield (histogram if query == "histogram" else np.cumsum(histogram, axis=1)[:, :-1]).ravel()
 
 
 def evaluate_group_sizes(

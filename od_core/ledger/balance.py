@@ -14,7 +14,17 @@ from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import ALL_PERIODS, charged_periods, largest_rho, year_of, year_text
+from od_core.privacy.domain import (
+    ALL_PERIODS,
+    Costs,
+    added,
+    charged_periods,
+    costs_of,
+    largest_rho,
+    largest_rho_by_trips,
+    year_of,
+    year_text,
+)
 from od_core.privacy.plan import is_of_uncounted
 from od_core.privacy.unit import UnitKind
 
@@ -30,12 +40,14 @@ class _Charges:
 
     Attributes:
         in_full: the part of each charge that is for uncounted trips, as rho.
+        costs: what each charge costs by the number of trips, in a year of a user with a pair cap.
         release: key of the release, as text; None if the releases are not read.
         redrawn: whether they were made because an earlier draw was lost.
     """
 
     charge: Charge
     in_full: Fraction
+    costs: Costs
     number: int
     release: str | None
     redrawn: bool
@@ -98,6 +110,13 @@ def in_full_of(row: dict[str, Any]) -> Fraction:
     return charge_of(row).as_rho if is_of_uncounted(row["content"]) else Fraction(0)
 
 
+def costs_in_year(declared: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rho: Sequence[Fraction]) -> Costs:
+    """Return what charges cost by the number of trips; empty unless the domain has years and a pair cap."""
+    if "max_trips_pair" not in declared:
+        return ()
+    return costs_of(steps, rho, declared["max_trips"], declared["max_trips_pair"])
+
+
 def balances(
     entries: Entries,
     domain: str,
@@ -105,6 +124,7 @@ def balances(
     asked: Charge | None = None,
     until: int = NEWEST,
     asked_in_full: Fraction = Fraction(0),
+    asked_costs: Costs = (),
     *,
     by_release: bool = True,
 ) -> list[Balance]:
@@ -114,7 +134,8 @@ def balances(
         entries, domain: entries of the ledger, and the name of the data set, which is declared.
         periods: the elementary periods; by default all that were charged, sorted.
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
-            like the delta of a reservation.
+            like the delta of a reservation. ``asked_in_full`` is its part for uncounted trips, and ``asked_costs`` what
+            it costs by the number of trips; see :func:`costs_in_year`.
         until: number of the last entry to include.
         asked_in_full: the part of ``asked`` that is for uncounted trips, as rho.
         by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
@@ -129,7 +150,9 @@ def balances(
         for part in charges.periods:
             by_part.setdefault(part, []).append(place)
     periods = sorted(by_part) if periods is None else periods
-    requested = [] if asked is None else [_Charges(asked, asked_in_full, 1, None, redrawn=False, periods=periods)]
+    requested = []
+    if asked is not None:
+        requested = [_Charges(asked, asked_in_full, asked_costs, 1, None, redrawn=False, periods=periods)]
     result = []
     for name, parts in _capped(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
@@ -191,9 +214,12 @@ def _charging(
     charges = []
     for group in entries.groups(", ".join(columns), where, *values):
         periods = (ALL_PERIODS,) if unit == "user" else charged_by(declared, group["period"])
-        in_full = in_full_of({**group, "content": json.loads(group["content"])}) if "year" in declared else _NONE
-        charge, is_redrawn = charge_of(group), group["draw"] > 1
-        charges.append(_Charges(charge, in_full, group["count"], group.get("release"), is_redrawn, periods))
+        charge, is_redrawn, in_full, costs = charge_of(group), group["draw"] > 1, _NONE, tuple[Fraction, ...]()
+        if "year" in declared:
+            content = json.loads(group["content"])
+            in_full = in_full_of({**group, "content": content})
+            costs = tuple(costs_in_year(declared, [content], [charge.as_rho]))
+        charges.append(_Charges(charge, in_full, costs, group["count"], group.get("release"), is_redrawn, periods))
     return charges
 
 
@@ -235,7 +261,18 @@ def _added_up(
     of_part = {part: rho for part, rho in charged.items() if rho}
     if "year" not in declared:
         return sum(charged.values(), start=_NONE), of_part
-    return in_full + largest_rho(limited.values(), declared["max_trips"], declared["max_trips_year"]), of_part
+    m, most = declared["max_trips"], declared["max_trips_year"]
+    if "max_trips_pair" not in declared:
+        return in_full + largest_rho(limited.values(), m, most), of_part
+    of_periods = (
+        [
+            [charge.number * cost for cost in charge.costs]
+            for charge in charges
+            if part in charge.periods and charge.costs
+        ]
+        for part in limited
+    )
+    return in_full + largest_rho_by_trips((added(costs, m) for costs in of_periods), most), of_part
 
 
 def check_cap(
@@ -245,15 +282,16 @@ def check_cap(
     asked: Charge,
     *,
     in_full: Fraction = Fraction(0),
+    costs: Costs = (),
     lost_draw: bool = False,
 ) -> None:
     """Raise OdError if the cap does not allow a charge in each of the elementary periods.
 
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
-    ``in_full`` is the part of the charge that is for uncounted trips, as rho. ``lost_draw`` states whether the charge
+    For ``in_full`` and ``costs``, see :func:`balances`. ``lost_draw`` states whether the charge
     is for drawing a lost level again; it only changes the message.
     """
-    of_periods = balances(entries, domain, periods, asked, asked_in_full=in_full, by_release=False)
+    of_periods = balances(entries, domain, periods, asked, asked_in_full=in_full, asked_costs=costs, by_release=False)
     balance = min(of_periods, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"

@@ -394,8 +394,13 @@ class NoisyVector:
         return cls(sink.getvalue())
 
     def values(self) -> NDArray[np.int64]:
-        """Return all values in one array of shape (len(self),)."""
-        return next(self.pieces([len(self)]))
+        """Return all values in one read-only array of shape (len(self),). One row group is read at a time."""
+        values, end = np.empty(len(self), dtype=np.int64), 0
+        for group in self._groups():
+            values[end : end + len(group)] = group
+            end += len(group)
+        values.flags.writeable = False
+        return values
 
     def pieces(self, sizes: Iterable[int]) -> Iterator[NDArray[np.int64]]:
         """Yield the values in consecutive read-only arrays of the given lengths. One row group is read at a time."""

@@ -2,20 +2,25 @@
 
 Under unit ``user_year``, a user may have m counted trips in each elementary period, and M in the year. The loss of a
 release grows with the square of the user's counted trips in its period. So a user loses most with m trips in the
-periods that cost most, until the M trips are used up. ``docs/explanation/person-year.md`` has the proof.
+periods that cost most, until the M trips are used up. ``docs/explanation/person-year.md`` has the proof. Under a pair
+cap, the loss grows otherwise, and :func:`largest_rho_by_trips` bounds it.
 """
 
 from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
 
 from od_core.errors import OdError
 from od_core.periods import LENGTHS, Length, Period, check_time_zone, number_of, numbered
-from od_core.privacy.budget import Cap, Spent
+from od_core.privacy.budget import Cap
+from od_core.privacy.neighbours import NodeSizes, largest_squares
 from od_core.privacy.unit import PrivacyUnit, UnitKind
 from od_core.registry import refuse_unknown
 
@@ -96,11 +101,13 @@ class PrivacyDomain:
 def unit_facts(unit: PrivacyUnit) -> dict[str, str | int | None]:
     """Return the facts of a unit that all releases of a domain share.
 
-    ``max_trips`` and ``max_weight`` may differ, except under unit ``user_year``: a user's trips of a period are bounded
-    once for all releases that count them.
+    ``max_trips``, ``max_trips_pair`` and ``max_weight`` may differ, except under unit ``user_year``: a user's trips of
+    a period are bounded once for all releases that count them.
     """
     facts = {"unit": unit.kind, "neighbours": unit.neighbours, "column": unit.column}
     bound = {"max_trips": unit.max_trips} if unit.kind == "user_year" else {}
+    if unit.kind == "user_year" and unit.max_trips_pair is not None:
+        bound["max_trips_pair"] = unit.max_trips_pair
     return {**facts, **bound, **unit.year_facts()}
 
 
@@ -139,8 +146,71 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 # What the releases of a year cost a user, for unit `user_year`.
 
 
+Costs = Sequence[Fraction]
+"""The rho that releases cost a user with 1, 2, and up to m counted trips, under a pair cap; shape (m,)."""
+
+
+def costs_of(steps: Iterable[Mapping[str, Any]], rho: Iterable[Fraction], max_trips: int, max_trips_pair: int) -> Costs:
+    """Return what steps cost a user by the number of counted trips, under a pair cap.
+
+    Args:
+        steps: :attr:`od_core.privacy.plan.Step.noise_facts` of each. Steps without sizes of nodes, which count
+            something else than the trips of nodes, are left out.
+        rho: what each step costs a user with m trips, for any number of draws.
+        max_trips: contribution bound m.
+        max_trips_pair: pair cap c.
+    """
+    of_steps = (
+        [cost * share for share in _shares(tuple((k, n) for k, n in facts["node_sizes"]), max_trips, max_trips_pair)]
+        for facts, cost in zip(steps, rho, strict=True)
+        if "node_sizes" in facts
+    )
+    return added(of_steps, max_trips)
+
+
+@lru_cache(maxsize=256)
+def _shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
+    squares = [largest_squares(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
+    return [Fraction(each, squares[-1]) for each in squares]
+
+
+def added(costs: Iterable[Costs], max_trips: int) -> Costs:
+    """Return what several things cost together, for each number of trips up to ``max_trips``."""
+    return [sum(each, start=Fraction(0)) for each in zip([Fraction(0)] * max_trips, *costs, strict=True)]
+
+
+def largest_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:
+    """Return a bound of the rho that the releases of a year can cost one user, under a pair cap.
+
+    The bound is the largest cost of M trips, divided among the periods in any way, if the cost of each period is
+    replaced by its concave majorant, the least concave function that is never below it. Each further trip is then in
+    the period where it costs most.
+
+    Args:
+        spent: for each elementary period, what its releases cost.
+        max_trips_year: M, the largest number of a user's counted trips in the year.
+    """
+    slopes = sorted((slope for costs in spent for slope in _majorant(costs)), reverse=True)
+    return sum(slopes[:max_trips_year], start=Fraction(0))
+
+
+def _majorant(costs: Costs) -> Iterator[Fraction]:
+    """Yield by how much each trip raises the concave majorant of the costs of 0, 1, and up to m trips."""
+    corners: list[tuple[int, Fraction]] = [(0, Fraction(0))]
+    for corner in enumerate(costs, start=1):
+        while len(corners) > 1 and _slope(corners[-2], corners[-1]) <= _slope(corners[-1], corner):
+            corners.pop()
+        corners.append(corner)
+    for left, right in pairwise(corners):
+        yield from [_slope(left, right)] * (right[0] - left[0])
+
+
+def _slope(left: tuple[int, Fraction], right: tuple[int, Fraction]) -> Fraction:
+    return (right[1] - left[1]) / (right[0] - left[0])
+
+
 def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) -> Fraction:
-    """Return the largest rho that the releases of a year can cost one user.
+    """Return the largest rho that the releases of a year can cost one user, without a pair cap.
 
     Args:
         spent: for each elementary period, the rho that its releases cost a user with ``max_trips`` counted trips.
@@ -160,11 +230,6 @@ def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
     """
     m, most = unit.contribution_bound, unit.max_trips_year or 0
     return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
-
-
-def alike(unit: PrivacyUnit, spent: Spent, periods: int) -> Fraction:
-    """Return the rho of a year of releases that all spend the same, one in each period."""
-    return equal_periods(unit, periods) * (spent.rho - spent.every_period) + periods * spent.every_period
 
 
 def most_in_a_year(period: Period) -> int:

@@ -8,7 +8,7 @@ plan, the sensitivities, the certificate and the tests use it. ``docs/explanatio
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from enum import Enum
 from fractions import Fraction
@@ -27,6 +27,44 @@ def sensitivity_squared(unit: PrivacyUnit) -> int:
     that cell by m, and replacing the unit changes two cells by m each.
     """
     return unit.differing_units * unit.contribution_bound**2
+
+
+NodeSizes = tuple[tuple[int, int], ...]
+"""Numbers of leaf pairs below nodes of a level, the largest first, each with how many nodes have it."""
+
+
+def largest_squares(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> int:
+    """Return the largest sum of squares of the counts of one user at a level, under a pair cap.
+
+    A user has at most c trips of each leaf pair, so at most min(m, c k) in a node with k leaf pairs, and m in all. A
+    sum of convex functions is largest at a vertex of these constraints, where the nodes with the largest bounds are
+    filled one after the other.
+
+    Args:
+        max_trips: contribution bound m.
+        max_trips_pair: pair cap c.
+        nodes: sizes of the nodes of the level. Small ones may be left out if the others hold m trips.
+    """
+    left, squares = max_trips, 0
+    for pairs, number in nodes:
+        most = min(max_trips, max_trips_pair * pairs)
+        filled = min(number, left // most)
+        squares, left = squares + filled * most**2, left - filled * most
+        if filled < number:
+            return squares + left**2
+    return squares
+
+
+def nodes_that_hold(max_trips: int, max_trips_pair: int, nodes: Iterable[tuple[int, int]]) -> NodeSizes:
+    """Return the first sizes of nodes that hold all m trips of a user under a pair cap; see :func:`largest_squares`."""
+    held, needed = 0, list[tuple[int, int]]()
+    for pairs, number in nodes:
+        if held >= max_trips:
+            break
+        number = min(number, -(-(max_trips - held) // (max_trips_pair * pairs)))
+        needed.append((pairs, number))
+        held += number * max_trips_pair * pairs
+    return tuple(needed)
 
 
 def sensitivity_of_leaves(unit: PrivacyUnit) -> int:
@@ -127,12 +165,14 @@ class Neighbours:
             such a record is counted.
         has_unknown_categories: True if every breakdown has a category for records whose category is missing or not
             listed, so that such a record is counted; also if there is no breakdown.
+        nodes: sizes of the nodes of each level that is counted, root first, which a pair cap needs.
     """
 
     unit: PrivacyUnit
     acceptance: Acceptance = DEFAULT_ACCEPTANCE
     has_unknown_areas: bool = False
     has_unknown_categories: bool = True
+    nodes: Sequence[NodeSizes] = ()
 
     def may_have(self, standing: Standing) -> bool:
         """Return whether a record that differs between neighbours may have the given standing in an accepted input.
@@ -183,11 +223,20 @@ class Neighbours:
         Below the root, a replaced record changes one cell or, if its replacement is counted, up to two. The root
         changes by at most the contribution bound. Counts ``by_segment`` have several cells at the root, too, so the
         root is like any other level. So it is under unit ``user_year``: two users may have their trips in different
-        periods, and then the totals of both periods change.
+        periods, and then the totals of both periods change. A user's trips of one category are trips of this user, so a
+        pair cap bounds counts ``by_segment`` as it bounds the totals.
         """
-        if level > 0 or by_segment or self.unit.kind == "user_year":
-            return sensitivity_squared(self.unit)
-        return 0 if self.have_equal_totals else self.unit.contribution_bound**2
+        cap, is_root = self.unit.max_trips_pair, level == 0 and not by_segment and self.unit.kind != "user_year"
+        if is_root and self.have_equal_totals:
+            return 0
+        squares = self.unit.contribution_bound**2
+        if cap is not None:
+            squares = largest_squares(self.unit.contribution_bound, cap, self.sizes_at(level))
+        return squares if is_root else self.unit.differing_units * squares
+
+    def sizes_at(self, level: int) -> NodeSizes:
+        """Return the sizes of the nodes of a level; none without a pair cap."""
+        return () if self.unit.max_trips_pair is None else self.nodes[level]
 
     def shifted_cells(self, level: int, *, by_segment: bool = False) -> int | None:
         """Return the largest number of cells of a level that differ between neighbours, if each differs by one.

@@ -23,7 +23,8 @@ from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.accounting import Number, exact_fraction, promise_text
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
-from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.domain import Costs, costs_of, equal_periods, largest_rho_by_trips
+from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
 from od_core.privacy.unit import PrivacyUnit
 
 if TYPE_CHECKING:
@@ -66,10 +67,10 @@ class Step(ABC):
 
     @property
     @abstractmethod
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """Sensitivity, and variance or scales of the noise, as JSON-ready public facts; fractions are exact text."""
 
-    def facts(self) -> dict[str, int | str]:
+    def facts(self) -> dict[str, Any]:
         """Return the step as JSON-ready public facts; fractions are exact text."""
         return {"level": self.level, **self.noise_facts, **self.charge.facts()}
 
@@ -82,6 +83,7 @@ class GaussianStep(Step):
         level: level of the flow tree; 0 is the root.
         sensitivity_squared: the squared L2 sensitivity of the whole query.
         variance: variance of the noise, exact.
+        node_sizes: under a pair cap, sizes of the nodes of the level, from which the sensitivity follows.
 
     Raises:
         OdError: The variance is not above 0, or the noise is too wide for 64 bits.
@@ -89,6 +91,7 @@ class GaussianStep(Step):
 
     sensitivity_squared: int
     variance: Fraction
+    node_sizes: NodeSizes = field(default=(), kw_only=True)
 
     def __post_init__(self) -> None:
         if self.variance <= 0:
@@ -114,9 +117,10 @@ class GaussianStep(Step):
         return self.variance
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
-        """Squared L2 sensitivity and noise variance, ready for JSON; the variance is exact text."""
-        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance)}
+    def noise_facts(self) -> dict[str, Any]:
+        """Squared L2 sensitivity, noise variance and node sizes, ready for JSON; the variance is exact text."""
+        sizes = {"node_sizes": [[*each] for each in self.node_sizes]} if self.node_sizes else {}
+        return {"sensitivity_squared": self.sensitivity_squared, "variance": str(self.variance), **sizes}
 
 
 @dataclass(frozen=True)
@@ -150,7 +154,7 @@ class LaplaceStep(Step):
         return 2 * max(scale for _, scale in self.scales) ** 2
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """Sensitivity and exact scales of the noise by name, ready for JSON."""
         scales = {f"scale_of_{name}" if name else "scale": str(scale) for name, scale in self.scales}
         return {"sensitivity": self.sensitivity, **scales}
@@ -166,9 +170,10 @@ class Mechanism(Protocol):
 
     @property
     def options(self) -> dict[str, str]:
-        """Options by name, as public text for plan and certificate: by default, the fields of the dataclass."""
+        """Options by name, as public text for plan and certificate: by default, the fields that are not None."""
         values = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
-        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in values.items()}
+        given = {name: value for name, value in values.items() if value is not None}
+        return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
 class Plan(ABC):
@@ -186,6 +191,11 @@ class Plan(ABC):
     def __repr__(self) -> str:
         charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
+
+    @property
+    def neighbours(self) -> Neighbours:
+        """Definition of the neighbouring inputs, which the guarantee makes hard to distinguish."""
+        return Neighbours(self.unit, self.acceptance)
 
     @property
     @abstractmethod
@@ -230,6 +240,19 @@ class Plan(ABC):
             delta=sum((number * charge.delta for number, charge in charges), start=Fraction(0)),
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
+
+    def costs(self, spent: Spent) -> Costs:
+        """Return what a release costs a user by the number of counted trips; empty without a pair cap."""
+        m, c = self.unit.bounds
+        return () if c is None else costs_of((step.noise_facts for step in self.charged_steps), spent.levels, m, c)
+
+    def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
+        """Return the rho of a year of releases under unit ``user_year`` that spend ``spent`` in each of its periods."""
+        if self.unit.max_trips_pair is None:
+            limited = equal_periods(self.unit, periods) * (spent.rho - spent.every_period)
+        else:
+            limited = largest_rho_by_trips([self.costs(spent)] * periods, self.unit.max_trips_year or 0)
+        return limited + periods * spent.every_period
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -338,7 +361,7 @@ def check_charges(plan: Plan) -> None:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
             the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
     """
-    neighbours = Neighbours(plan.unit, plan.acceptance)
+    neighbours = plan.neighbours
     for step in plan.charged_steps:
         refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.charged_steps:
@@ -442,7 +465,7 @@ class UncountedStep(GaussianStep):
         return self.own_number
 
     @property
-    def noise_facts(self) -> dict[str, int | str]:
+    def noise_facts(self) -> dict[str, Any]:
         """The facts of a Gaussian step, with the sensitivity K."""
         return {"max_uncounted": self.max_trips, **super().noise_facts}
 

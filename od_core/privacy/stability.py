@@ -9,10 +9,12 @@ References:
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from fractions import Fraction
 
 from flint import arb
 
+from od_core.errors import OdError
 from od_core.noise.opendp import SCALE_SLACK
 from od_core.noise.table_sampler import at_precision, rational
 from od_core.privacy.accounting import check_epsilon, wrong_budget
@@ -52,21 +54,46 @@ def laplace_reach(scale: Fraction) -> int:
     return max(least_reach(scale, 1, Fraction(1, 20)) - 1, 0)
 
 
-def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction) -> int:
+def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, rule: str = "least") -> int:
     """Return the threshold t of the stability histogram: a pair is published if its noisy count is at least t.
 
-    It is the least integer for which, with probability at least 1 - delta, no pair of only one unit is published.
+    By the rule ``least``, it is the least integer for which, with probability at least 1 - delta, no pair of only one
+    unit is published. By ``bun_nissim_stemmer``, it is 1 + scale ln(2 / delta), rounded up.
 
-    This holds however the unit's trips, at most the contribution bound m, are distributed over such pairs, and for
-    every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair, and each
-    trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside the range
-    of a budget, or delta is not in (0, 1).
+    The probability holds however the unit's trips, at most the contribution bound m, are distributed over such pairs,
+    and for every scale up to 1 + 2^-30 times the planned one. It suffices to check two cases: all trips on one pair,
+    and each trip on a separate pair. The result is proven with ball arithmetic. Raises OdError if epsilon is outside
+    the range of a budget, delta is not in (0, 1), or the threshold of the rule is below the least one.
     """
     if not 0 < delta < 1:
         message = "delta must be above 0 and below 1, because a pair that only one unit uses can appear in the list"
         raise wrong_budget("OD-BUDGET-DELTA", message)
     m, scale = unit.contribution_bound, laplace_scale(unit, epsilon)
-    return max(trips + least_reach(scale, m // trips, delta) for trips in (1, m))
+    least = max(trips + least_reach(scale, m // trips, delta) for trips in (1, m))
+    if rule == "least":
+        return least
+    published = _ceiling(lambda: 1 + arb(rational(scale)) * (2 / arb(rational(delta))).log())
+    if published < least:
+        raise OdError(
+            "OD-MECHANISM-OPTION",
+            f"the threshold {published} of {rule} does not keep delta for {m} trips per unit; the least one is {least}",
+            next_step="leave out the option threshold",
+        )
+    return published
+
+
+def _ceiling(number: Callable[[], arb]) -> int:
+    """Return the least integer from a number up, which is computed again with more bits until it is certain.
+
+    The number must not be an integer.
+    """
+    precision = _BITS
+    while True:
+        with at_precision(precision):
+            least = number().ceil().unique_fmpz()
+        if least is not None:
+            return int(least)
+        precision *= 2
 
 
 def least_reach(scale: Fraction, pairs: int, delta: Fraction) -> int:
@@ -86,16 +113,12 @@ def _least_reach_at(scale: Fraction, pairs: int, delta: Fraction) -> int:
     a^k / (1 + a) for k >= 1 and 1 - a^(1 - k) / (1 + a) for k <= 0. Each is solved for k: the first one if
     q < P(Z >= 0) = 1 / (1 + a), else the second. Equality cannot occur: a is transcendental and q algebraic.
     """
-    precision = _BITS
-    while True:
-        with at_precision(precision):
-            ball = arb(rational(scale))
-            a = (-1 / ball).exp()
-            log_dropped = arb(rational(1 - delta)).log() / pairs
-            reach = -ball * ((1 + a) * -log_dropped.expm1()).log()
-            if reach < 0:
-                reach = 1 + ball * (1 + a).log() + ball * log_dropped
-            least = reach.ceil().unique_fmpz() if reach < 0 or reach > 0 else None
-        if least is not None:
-            return int(least)
-        precision *= 2
+
+    def reach() -> arb:
+        ball = arb(rational(scale))
+        a = (-1 / ball).exp()
+        log_dropped = arb(rational(1 - delta)).log() / pairs
+        upper = -ball * ((1 + a) * -log_dropped.expm1()).log()
+        return 1 + ball * (1 + a).log() + ball * log_dropped if upper < 0 else upper  # both are 0 between the two cases
+
+    return _ceiling(reach)

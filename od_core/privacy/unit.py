@@ -34,11 +34,14 @@ class PrivacyUnit:
             ``user_year``.
         id_pattern: regular expression (RE2) that a whole user id must match, for unit ``user_year``. A record with
             another id is faulty. So an id that is written differently in another period is noticed.
+        max_trips_pair: the pair cap c, the largest number of a user's records between the same two zones that a release
+            counts, for the user units; None, also if m is given, if only m bounds them.
 
     Raises:
         OdError: the kind or the relation is unknown; m is below 1; a user unit lacks its column or m, or has W; unit
-            ``trip`` has a column or m above 1; W is not from 1 to 2^20; or unit ``user_year`` lacks a whole number M of
-            at least m or a valid pattern, or another unit has one of these.
+            ``trip`` has a column or m above 1; W is not from 1 to 2^20; unit ``user_year`` lacks a whole number M of
+            at least m or a valid pattern, or another unit has one of these; or c is not a whole number from 1 to m, or
+            given for unit ``trip``.
     """
 
     kind: UnitKind
@@ -48,6 +51,7 @@ class PrivacyUnit:
     max_weight: int | None = None
     max_trips_year: int | None = None
     id_pattern: str | None = None
+    max_trips_pair: int | None = None
 
     def __post_init__(self) -> None:
         code, step = "OD-UNIT-UNKNOWN", "correct the privacy unit"
@@ -55,6 +59,8 @@ class PrivacyUnit:
         refuse_unknown("neighbour relation", self.neighbours, NEIGHBOUR_RELATIONS, code=code, next_step=step)
         if self.kind != "user_year" and (self.max_trips_year, self.id_pattern) != (None, None):
             raise _fault(f"unit {self.kind!r} does not take max_trips_year or id_pattern; use unit 'user_year'")
+        if self.max_trips_pair is not None:
+            self._check_pair_cap()
         if self.kind == "trip":
             if self.column is not None or self.max_trips not in (None, 1):
                 raise _fault("unit 'trip' does not take a user column or max_trips; use unit 'user'")
@@ -77,10 +83,25 @@ class PrivacyUnit:
             message = "unit 'user_year' needs id_pattern, a regular expression that every user id matches, such as"
             raise _fault(f"{message} '[0-9a-f]{{16}}'", "OD-UNIT-ID-PATTERN")
 
+    def _check_pair_cap(self) -> None:
+        if self.kind == "trip":
+            raise _fault("unit 'trip' does not take max_trips_pair; use unit 'user'")
+        most = self.max_trips
+        if not _is_count(most, least=1) or not _is_count(self.max_trips_pair, least=1) or self.max_trips_pair > most:
+            message = f"max_trips_pair must be a whole number from 1 to max_trips, {most}"
+            raise _fault(message, "OD-UNIT-MAX-TRIPS-PAIR")
+        if self.max_trips_pair == most:  # max_trips says the same
+            object.__setattr__(self, "max_trips_pair", None)
+
     @property
     def contribution_bound(self) -> int:
         """Contribution bound m: the most trips of one unit that a release counts; W for records with weights."""
         return self.max_weight or self.max_trips or 1
+
+    @property
+    def bounds(self) -> tuple[int, int | None]:
+        """The contribution bound m, and the pair cap c, if there is one."""
+        return self.contribution_bound, self.max_trips_pair
 
     @property
     def differing_units(self) -> int:
@@ -104,6 +125,15 @@ class PrivacyUnit:
                 "OD-UNIT-WEIGHTS",
                 f"{what} count every record as 1, and their noise does not cover weights",
                 next_step="leave out max_weight, or release flows by a mechanism that measures every level",
+            )
+
+    def refuse_pair_cap(self, what: str) -> None:
+        """Raise OdError if :attr:`max_trips_pair` is set."""
+        if self.max_trips_pair is not None:
+            raise OdError(
+                "OD-UNIT-PAIR-CAP",
+                f"{what} do not know a cap for each pair of zones",
+                next_step="leave out max_trips_pair, or release flows by a mechanism that measures every level",
             )
 
     def refuse_year(self, what: str) -> None:

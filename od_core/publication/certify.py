@@ -17,8 +17,9 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Spent
-from od_core.privacy.domain import alike, most_in_a_year
+from od_core.privacy.domain import most_in_a_year
 from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.bundle import CERTIFICATE
@@ -86,7 +87,7 @@ def certificate(
     planned, of_kind, guarantee = plan.facts(), kind.facts(release), kind.guarantee(plan, spent)
     if plan.unit.max_trips_year is not None:
         periods = record.account.get("periods_of_year") or most_in_a_year(Period(key.period))
-        guarantee["year"] = year_sentence(plan.unit, spent, periods)
+        guarantee["year"] = year_sentence(plan, spent, periods)
     if "interval" in of_kind and not intervals:
         of_kind["interval"] = None
     facts = {
@@ -227,9 +228,9 @@ def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, 
     return {name: text for name, text in filled.items() if text}
 
 
-def year_sentence(unit: PrivacyUnit, spent: Spent, periods: int) -> str:
+def year_sentence(plan: Plan, spent: Spent, periods: int) -> str:
     """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
-    year = Guarantee.of_rho(alike(unit, spent, periods), spent.delta)
+    year = Guarantee.of_rho(plan.rho_of_year(spent, periods), spent.delta)
     epsilon, delta = text_above(year.epsilon, 4), text_above(year.delta)
     return (
         "All releases from the records of a year together stay within the cap of the privacy domain, which holds for"

@@ -178,10 +178,14 @@ def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool =
     return replace(boxes, columns=(*ends, *columns), key=key)
 
 
-def pair_segments_table(breakdown: Breakdown, *, interval: bool) -> Table:
-    """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name."""
+def pair_segments_table(breakdown: Breakdown, *, interval: bool, one_side: bool = False) -> Table:
+    """Return the table of a breakdown at one pair of levels, whose column of categories has the breakdown's name.
+
+    With ``one_side``, it is that of counts by one hierarchy, at one level.
+    """
     categories = f"{listed_categories(breakdown)} {unlisted(breakdown)}"
-    return public_table("pair_segments", interval=interval, breakdown=breakdown.name, categories=categories)
+    key = "pair_segment_counts" if one_side else "pair_segments"
+    return public_table(key, interval=interval, breakdown=breakdown.name, categories=categories)
 
 
 def listed_categories(breakdown: Breakdown) -> str:

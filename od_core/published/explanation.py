@@ -93,6 +93,8 @@ def choice_text(unit: PrivacyUnit) -> str:
     trips = "" if unit.kind == "trip" else f", at most {bound} trip{'s' * (bound > 1)}"
     if unit.max_trips_year is not None:
         trips += f" in a period and {unit.max_trips_year} in the year"
+    if unit.max_trips_pair is not None:
+        trips += f" and {unit.max_trips_pair} between the same two zones"
     return f"{of_unit}{trips}, {unit.neighbours}"
 
 
@@ -167,7 +169,9 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
             of_year = unit.max_trips_year and max(unit.max_trips_year, other)
             if of_year is not None:
                 choice += f" in a period and {of_year} in the year"
-            yield "m", choice, replace(unit, max_trips=other, max_trips_year=of_year), budget, note
+            of_pair = unit.max_trips_pair and min(unit.max_trips_pair, other)
+            bounded = replace(unit, max_trips=other, max_trips_year=of_year, max_trips_pair=of_pair)
+            yield "m", choice, bounded, budget, note
 
 
 def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:

@@ -29,7 +29,7 @@ from od_core.files.data_frame import (
 )
 from od_core.files.duckdb_session import memory_database, quoted_name
 from od_core.files.durable import absence
-from od_core.geography.codes import READ_AS_TEXT
+from od_core.geography.codes import READ_AS_TEXT, WHOLE_SPACE
 from od_core.privacy.unit import PrivacyUnit
 from od_core.records import faults
 from od_core.records.faults import check_unit_columns, no_user_ids, no_weights
@@ -99,8 +99,10 @@ def read_table(
     return ReadTable(frame.assign(**{name: _as_counts(frame[name]) for name in of_text}), names, named)
 
 
-ROLES = ("origin", "destination", "trips", "weight")
-"""Roles of columns, which are also their default names. The unit names the column of user ids."""
+ROLES = {"origin": "origin", "destination": "destination", "trips": "trips", "weight": "weight"}
+ROLES_OF_COUNTS = {"origin": "area", "trips": "count", "weight": "weight"}
+"""Roles of columns, and the names that callers give to them, which are also their default names: of flows, and of
+counts by one hierarchy. The unit names the column of user ids."""
 
 
 def loaded_trips(
@@ -110,18 +112,23 @@ def loaded_trips(
     breakdowns: Sequence[Breakdown],
     *,
     one_row_a_trip: bool,
+    has_one_side: bool = False,
 ) -> pa.Table:
     """Return the trips of a table as :func:`od_core.records.load.load_records` stores those of a file.
 
-    The arguments are those of :func:`od_core.records.counting.count_trips`. Raises OdError if the table cannot be
+    The arguments are those of :func:`od_core.records.counting.count_trips`, and whether the flow tree has destinations
+    without levels, so that the table has no column of them. Raises OdError if the table cannot be
     read; ``columns`` is not valid; a column is missing, occurs twice or contradicts the unit; zone codes are numbers; a
     column of categories contains no text, or is also the column of user ids or of ``in_period``; counts, or their sum,
     are not whole numbers from 0 to 2^53; weights or user ids have another type; or nothing states what a row is.
     """
     segments = [breakdown.name for breakdown in breakdowns]
-    names = column_names(columns, (*ROLES, *segments), "the unit names the column of user ids")
+    roles = (ROLES_OF_COUNTS if has_one_side else ROLES) | dict(zip(segments, segments, strict=True))
+    given = column_names(columns, tuple(roles.values()), "the unit names the column of user ids")
+    names = {role: given[name] for role, name in roles.items()}
     _refuse_shared(names, segments, unit)
-    always = ("origin", "destination", *segments, *(columns or {}))
+    sides = [role for role in ("origin", "destination") if role in roles]
+    always = (*sides, *segments, *(role for role, name in roles.items() if name in (columns or {})))
     user = [] if unit.column is None else [unit.column]
     frame, present, described = read_table(
         flows,
@@ -132,17 +139,18 @@ def loaded_trips(
         code="OD-TRIPS-COLUMN",
     )
     check_unit_columns(unit, present, user=unit.column or "", weight=names["weight"], trips=names["trips"])
-    codes = {role: frame[names[role]] for role in ("origin", "destination", *segments)}
+    codes = {role: frame[names[role]] for role in (*sides, *segments)}
     for role, column in codes.items():
         _refuse_no_text(column, is_zone=role not in segments)
     is_flows = names["trips"] in present
     if not (one_row_a_trip or is_flows or unit.max_weight is not None):
         used = (*(names[role] for role in codes), IN_PERIOD, *user)
-        step = (
-            'give one_row_a_trip=True if each row is one trip, or columns={"trips": COLUMN} if COLUMN holds the number'
-        )
-        refuse_unused([name for name in present if name not in used], described, f"{step} of trips of a row")
+        named = f'columns={{"{roles["trips"]}": COLUMN}} if COLUMN holds the number of trips of a row'
+        step = f"give one_row_a_trip=True if each row is one trip, or {named}"
+        refuse_unused([name for name in present if name not in used], described, step)
     loaded = {loaded_column(role) if role in segments else role: texts(column) for role, column in codes.items()}
+    if has_one_side:
+        loaded["destination"] = pa.array([WHOLE_SPACE] * len(frame), pa.large_string())
     inside = frame[IN_PERIOD].eq(True).fillna(False) if IN_PERIOD in present else pd.Series(True, frame.index)
     loaded["in_period"] = pa.array(inside.to_numpy(dtype=bool))
     if is_flows:

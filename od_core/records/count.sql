@@ -46,26 +46,37 @@ LEFT JOIN segment_{{ one.name }}_list AS segment_{{ one.name }} ON records.segme
    for flows and for records with weights. With breakdowns, the column segment is the code of `segments.py`, and 0 for a
    record without one.
 
+   Under a pair cap, the first c trips of each leaf pair are taken from a user's trips in the order of their HMAC, and the
+   first m of these are counted, in the same order.
+
    A keyed hash of the segment orders equal trips. Its word keeps it independent of the other: with equal hashes of
    occurrence 1 and segment 1, of two trips the one in segment 1 would always be counted. #}
 {% macro ranked(query) %}
-{% set m = query.unit.contribution_bound %}
+{% set m, c = query.unit.contribution_bound, query.unit.max_trips_pair %}
+{% set keyed = record_hmac("CAST(occurrence AS STRING)") %}
+{% set of_user = "person, rank < 0" if c is none else "person, rank < 0 OR of_pair > %d" % c %}
 {% if query.unit.kind == "trip" %}
 {{ placed(query) }}
 {% else %}
 SELECT faulty{{ ", segment" if query.breakdowns }}, CASE
-    WHEN row_number() OVER (PARTITION BY person, rank < 0 ORDER BY {{ record_hmac("CAST(occurrence AS STRING)") }})
+    WHEN row_number() OVER (PARTITION BY {{ of_user }} ORDER BY {{ "hash" if c is not none else keyed }})
         <= {{ "coalesce(allowed, %d)" % m if query.counters is not none else m }}
+    {{ "AND of_pair <= %d" % c if c is not none }}
     THEN rank
     ELSE -1
 END AS rank
 FROM (
+    {% if c is not none %}
+    SELECT *, row_number() OVER (PARTITION BY person, rank ORDER BY hash) AS of_pair
+    FROM (SELECT numbered.*, {{ keyed }} AS hash FROM (
+    {% endif %}
     SELECT placed.*, row_number() OVER (
         PARTITION BY person, rank < 0, origin, destination
         ORDER BY rank{% if query.breakdowns %}, {{ record_hmac("'segment ' || CAST(segment AS STRING)") }}{% endif %}
     ) AS occurrence
     FROM ({{ placed(query) }}) AS placed {{ "CROSS JOIN secret" if query.breakdowns }}
-) AS numbered CROSS JOIN secret
+    {{ ") AS numbered CROSS JOIN secret) AS keyed" if c is not none }}
+) AS numbered {{ "CROSS JOIN secret" if c is none }}
 {% if query.counters is not none %}
 LEFT JOIN (SELECT person AS limited, allowed FROM users WHERE allowed < {{ m }}) AS limits ON person = limited
 {% endif %}
@@ -76,15 +87,24 @@ LEFT JOIN (SELECT person AS limited, allowed FROM users WHERE allowed < {{ m }})
    number of trips to count), counted (the number of trips to count) and trips (the number of valid trips). Reads the
    relation `allowances`, the table of the same name; any user who is not in it is allowed `others`. #}
 {% macro users(query, others) %}
+{% set c = query.unit.max_trips_pair %}
 SELECT person, hashed.user_high, hashed.user_low, coalesce(allowances.allowed, {{ others }}) AS allowed,
-    CAST(least(trips, coalesce(allowances.allowed, {{ others }})) AS INTEGER) AS counted, CAST(trips AS BIGINT) AS trips
+    CAST(least({{ "trips" if c is none else "of_pairs" }}, coalesce(allowances.allowed, {{ others }})) AS INTEGER) AS counted, CAST(trips AS BIGINT) AS trips
 FROM (
-    SELECT person, trips,
+    SELECT person, trips, {{ "of_pairs," if c is not none }}
         CAST(conv(substr(hash, 1, 15), 16, 10) AS BIGINT) AS user_high,
         CAST(conv(substr(hash, 16, 15), 16, 10) AS BIGINT) AS user_low
     FROM (
-        SELECT person, trips, {{ hmac("'user ' || hex(person)") }} AS hash
-        FROM (SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person) AS counts
+        SELECT counts.*, {{ hmac("'user ' || hex(person)") }} AS hash
+        FROM (
+            {% if c is none %}
+            SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person
+            {% else %}
+            SELECT person, sum(trips) AS trips, sum(least(trips, {{ c }})) AS of_pairs FROM (
+                SELECT person, count(*) AS trips FROM ({{ placed(query) }}) AS placed WHERE rank >= 0 GROUP BY person, rank
+            ) AS pairs GROUP BY person
+            {% endif %}
+        ) AS counts
         CROSS JOIN secret
     ) AS keyed
 ) AS hashed

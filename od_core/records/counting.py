@@ -362,7 +362,9 @@ def count_trips(
             wrong length; or a method of ``counters`` raised it.
     """
     query = CountQuery(tree, period=period, **options)
-    records = loaded_trips(flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip)
+    records = loaded_trips(
+        flows, query.unit, columns, query.breakdowns, one_row_a_trip=one_row_a_trip, has_one_side=tree.has_one_side
+    )
     categories = [category for breakdown in query.breakdowns for category in breakdown.categories]
     with _errors_quote_nothing(), memory_database() as connection:
         connection.register("loaded", records)

@@ -31,23 +31,29 @@ class RecordColumns:
     Raises OdError if both ``trips`` and ``weight`` are given, or two sources are of the same breakdown.
 
     Attributes:
-        origin, destination: zone codes, text.
+        origin, destination: zone codes, text. Without a destination, the records are of one hierarchy, and every record
+            ends in the whole space.
         date: date of the trip; None if a file holds a single period.
         trips: number of trips of a row, for flows; None if each row is one trip.
         user: user id, text or a whole number; None if a user is not the privacy unit.
         stops: zone codes of the stops between origin and destination, in order.
         weight: weight of a row that is one record; None if every record counts 1.
+        size: number of members of each group of a row, where ``trips`` is the number of such groups; None otherwise.
         segments: for each breakdown by which trips are also counted, where the category of a record comes from.
+        axes: of coordinates in place of zone codes: the least and the greatest coordinate, and the number of cells,
+            along longitude and along latitude. Origin, stops and destination then hold the two in turn.
     """
 
     origin: ColumnName = "origin"
-    destination: ColumnName = "destination"
+    destination: ColumnName | None = "destination"
     date: ColumnName | None = None
     trips: ColumnName | None = None
     user: str | None = None
     stops: tuple[str, ...] = ()
     weight: str | None = None
+    size: str | None = None
     segments: tuple[SegmentSource, ...] = ()
+    axes: tuple[tuple[float, float, int], ...] = ()
 
     def __post_init__(self) -> None:
         if self.trips is not None and self.weight is not None:
@@ -70,7 +76,7 @@ class RecordColumns:
         """Names of the columns of zone codes in the file, by their names in the loaded records."""
         return {
             "origin": self.origin,
-            "destination": self.destination,
+            **({} if self.destination is None else {"destination": self.destination}),
             **{f"stop_{number}": name for number, name in enumerate(self.stops, start=1)},
         }
 
@@ -86,12 +92,14 @@ class RecordColumns:
             return "one row per trip"
         if self.trips is None:
             return f"one row per trip, and column {self.weight!r} holds its weight"
+        if self.size is not None:
+            return f"column {shown(self.trips)} holds the number of groups of the size in column {self.size!r}"
         return f"column {shown(self.trips)} holds the number of trips"
 
     @property
     def names(self) -> tuple[ColumnName, ...]:
         """Names of all columns that are read, each once."""
-        names = (*self.codes.values(), self.date, self.trips, self.weight, self.user)
+        names = (*self.codes.values(), self.date, self.trips, self.weight, self.size, self.user)
         names += tuple(source.column for source in self.segments)
         return tuple(dict.fromkeys(name for name in names if name is not None))
 

@@ -2,8 +2,9 @@
 
 The file may be larger than the memory. The result is a Parquet file with the columns ``date``, ``origin``,
 ``destination`` (text codes), ``in_period`` and, if requested, ``stop_1``, ``stop_2`` and so on (text codes), ``trips``,
-``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and its name
-(the category as text, NULL if it is missing). Nothing is guessed from a sample of the file. No message quotes a record.
+``size``, ``weight`` (unchanged, NULL if it is not a number), ``user`` (text) and, for each breakdown, ``segment_`` and
+its name (the category as text, NULL if it is missing). Nothing is guessed from a sample of the file. No message quotes
+a record.
 
 A row becomes a record by its own fields alone. :class:`RecordQuery` has the rules, and ``dialects.yaml`` the types and
 functions of DuckDB, in which :class:`FileQuery` reads files, and of Spark (:class:`od_core.spark.counting.SparkQuery`).
@@ -30,6 +31,7 @@ from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
 from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder
 from od_core.files.durable import absence, write_durably
+from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.faults import IS_USER_ID, MAX_COUNT, no_user_ids, no_weights
@@ -92,10 +94,9 @@ class RecordQuery(ABC):
             if column_in(name, list(types)) is None:
                 raise self._missing(name, expected)
         if not form.one_row_a_trip and columns.counts_rows:
-            declarations = (
-                "one_row_a_trip: true if each row is one trip, or columns: {trips: COLUMN} if COLUMN holds the number"
-            )
-            step = f"write {declarations} of trips of a row, next to the path of the files"
+            role = "trips" if columns.destination is not None else "count"
+            named = f"columns: {{{role}: COLUMN}} if COLUMN holds the number of trips of a row"
+            step = f"write one_row_a_trip: true if each row is one trip, or {named}, next to the path of the files"
             refuse_unused(unused_columns(types, columns, form), table, step)
 
     def fields(self, period: Period, geography: Geography | None, destinations: Geography | None) -> list[str]:
@@ -106,11 +107,18 @@ class RecordQuery(ABC):
         """
         columns, areas = self._columns, {"destination": destinations}
         expressions = {
-            name: self._placed(self._code(column), areas.get(name, geography)) for name, column in columns.codes.items()
+            name: self._cell(name, column)
+            if columns.axes
+            else self._placed(self._code(column), areas.get(name, geography))
+            for name, column in columns.codes.items()
         }
+        if columns.destination is None:
+            expressions["destination"] = self._text(WHOLE_SPACE)
         expressions["in_period"] = f"coalesce({self._is_inside(period)}, {columns.date is None})"
         if columns.trips is not None:
             expressions["trips"] = self._count(columns.trips)
+        if columns.size is not None:
+            expressions["size"] = self._count(columns.size)
         if columns.weight is not None:
             expressions["weight"] = self._weight(columns.weight)
         if columns.user is not None:
@@ -187,6 +195,19 @@ class RecordQuery(ABC):
         types = "zone_numbers" if self._form.has_numbered_zones else "text"
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
         return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
+
+    def _cell(self, name: str, coordinate: ColumnName) -> str:
+        """Return SQL for the number of a coordinate's cell along its axis, as text; NULL if it is not within the axis.
+
+        The arithmetic is that of :func:`od_core.stops.geometry.cells_of`.
+        """
+        column, _ = self._of_type(coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees")
+        number = f"TRY_CAST({column} AS DOUBLE)"
+        is_latitude = name == "destination" or int(name.partition("_")[2] or 0) % 2
+        *edges, cells = self._columns.axes[1 if is_latitude else 0]
+        least, most = (f"CAST('{float(edge)!r}' AS DOUBLE)" for edge in edges)
+        cell = f"least(floor(({number} - {least}) / ({most} - {least}) * {cells}), {cells - 1})"
+        return f"CASE WHEN {number} BETWEEN {least} AND {most} THEN CAST(CAST({cell} AS BIGINT) AS STRING) END"
 
     def _placed(self, code: str, geography: Geography | None) -> str:
         """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
@@ -368,10 +389,10 @@ def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) ->
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
     """Confidential: return whether the first rows, at least 100, each have another pair of places, as tables of flows.
 
-    The columns of origins and destinations must be there. Raises OdError if the file cannot be read.
+    The columns of codes must be there. Raises OdError if the file cannot be read.
     """
     names = list(record_schema(source, form))
-    ends = [quoted_name(str(column_in(end, names))) for end in (columns.origin, columns.destination)]
+    ends = [quoted_name(str(column_in(end, names))) for end in [*columns.codes.values()][:2]]
     rows, pairs = _of_first_rows(source, form, ["count(*)", f"count(DISTINCT ({', '.join(ends)}))"])
     return bool(rows >= _MANY_ROWS and pairs == rows)
 

@@ -148,7 +148,7 @@ class MapGrid:
 
     Raises:
         OdError: the edges are not degrees in ascending order, the side is not an integer from 1 to 2^31, there are
-            fewer than two places, or a name occurs twice.
+            no places, or a name occurs twice.
     """
 
     west: float
@@ -165,8 +165,8 @@ class MapGrid:
         is_whole = isinstance(self.side, int) and not isinstance(self.side, bool)
         if not is_whole or not 1 <= self.side <= MAX_SIDE:
             raise _map_fault("each side of the map must have a whole number of cells from 1 to 2^31")
-        if len(self.places) < 2 or len(set(self.places)) < len(self.places):
-            raise _map_fault("a trip needs at least two places with different names")
+        if not self.places or len(set(self.places)) < len(self.places):
+            raise _map_fault("a trip needs at least one place, and places need different names")
 
     @property
     def edges(self) -> tuple[float, float, float, float]:
@@ -422,7 +422,7 @@ def checked_ranges(ranges: ArrayLike, sizes: Sequence[int]) -> Ranges:
 
     Raises:
         OdError: a query is not made of integers, does not have the dimensions of the space, ends before it begins, or
-            OdError: a query is not of integers or of these dimensions, ends before it begins, or leaves the space.
+            leaves the space.
     """
     try:
         array = np.asarray(ranges)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cache, lru_cache
 from itertools import count
@@ -313,18 +313,34 @@ of points on its border divided by c_0."""
 class EUG(EqualGrid):
     """The extended uniform grid: m minimises the sum of the noise error and the non-uniformity error of a query.
 
-    The errors are averaged over the sizes of queries. The formula is used as printed [shaham2022stops, section 3.1,
-    equation 13]; see ``docs/explanation/stops.md``. In one dimension it gives 0; m is then 1.
+    The formulas are used as printed [shaham2022stops, section 3.1]: equation 8 for queries of a known size, and
+    otherwise equation 13, the mean of that m over all sizes; see ``docs/explanation/stops.md``. In one dimension both
+    give 0; m is then 1.
+
+    Attributes:
+        query_size: r, the share of the cells of the space that a query covers, above 0 and at most 1; None if queries
+            have all sizes.
     """
 
+    query_size: Fraction | None = None
+
     name: ClassVar[str] = "eug"
+
+    def __post_init__(self) -> None:
+        if self.query_size is not None:
+            size = exact_fraction("the size of the queries", self.query_size)
+            object.__setattr__(self, "query_size", size)
+            if not 0 < size <= 1:
+                message = "the size of the queries is a share of the space, above 0 and at most 1"
+                raise OdError("OD-STOPS-QUERY-SIZE", message, next_step="correct the mechanism's options")
 
     def fan_out(self, total: float, rate: float, dimensions: int) -> float:
         """Return m, the unrounded number of parts per dimension."""
         d = dimensions
         base = 2 * (d - 1) / d * total * rate / (math.sqrt(2) * BORDER_CONSTANT)
         alpha: float = base ** (2 / (3 * d - 2))
-        return alpha * (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2)
+        known = 0.0 if self.query_size is None else float(self.query_size) ** ((2 - d) / (d * (3 * d - 2)))
+        return alpha * (known or (d * (3 * d - 2)) / (3 * d**2 - 3 * d + 2))
 
 
 @dataclass(frozen=True)
@@ -512,6 +528,14 @@ ROOT_SHARE = Fraction(1, 100)
 """Share of the budget for the noisy total number of trips, the count of the root [shaham2022stops, equation 33]."""
 
 
+Stop = Literal["count", "depth", "entropy", "extent"]
+"""What a stop condition of :class:`DAFEntropy` compares with its threshold."""
+
+
+def _stop_fault(message: str) -> OdError:
+    return OdError("OD-STOPS-CONDITION", message, next_step="correct the mechanism's options")
+
+
 @dataclass(frozen=True)
 class DAFEntropy(StopsMechanism):
     """A tree of boxes whose nodes are cut into nearly equal parts [shaham2022stops, section 4.2, Algorithm 2].
@@ -519,25 +543,49 @@ class DAFEntropy(StopsMechanism):
     :class:`DAFHomogeneity` differs only in the choice of the cuts.
 
     Every node that has an uncut dimension is measured. Let epsilon be the budget that then remains on its path. If the
-    noisy count is below 1 / epsilon, the node becomes a leaf: it is measured again with the whole remaining budget, and
-    its first count is discarded. Any other node is charged for the choice of its cuts, if there is a choice, and is cut
-    in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all dimensions is
-    measured once, with the whole remaining budget.
+    noisy count meets the stop condition, the node becomes a leaf: it is measured again with the whole remaining budget,
+    and its first count is discarded. Any other node is charged for the choice of its cuts, if there is a choice, and is
+    cut in the dimension of its depth into parts whose number :func:`fan_out` gives. A node that is cut in all
+    dimensions is measured once, with the whole remaining budget, and so is a node that stops by its bounds alone.
+
+    The paper leaves the stop condition to the application. A node stops, for t the ``threshold``,
+
+    - ``count``: if its noisy count is below t / epsilon. None stands for this condition with t = 1.
+    - ``depth``: at depth t, so that dimensions after the first t are not cut.
+    - ``entropy``: if its parts add less than t bits to the entropy of the partition (equation 4): at most p log2 k, for
+      p the noisy share of the node in all trips and k the parts of equation 19 in all dimensions that remain.
+    - ``extent``: if it has at most the share t of the cells of the space.
 
     For bounded neighbours, both rules (for leaves and for parts) use half of the remaining budget, because they depend
     on the scale of the noise. Twice the budget then gives the same tree as for unbounded neighbours.
 
     Attributes:
         rounding: rounding of the number of parts m to an integer. In tests, rounding three halves of m was best.
+        stop, threshold: the stop condition and its t, an integer for ``depth``; both or neither.
     """
 
     rounding: Rounding = "times_1.5"
+    stop: Stop | None = field(default=None, kw_only=True)
+    threshold: Fraction | None = field(default=None, kw_only=True)
 
     name: ClassVar[str] = "daf_entropy"
 
     def __post_init__(self) -> None:
         step = "correct the mechanism's options"
         refuse_unknown("rounding", self.rounding, get_args(Rounding), code="OD-STOPS-ROUNDING", next_step=step)
+        if (self.stop, self.threshold) != (None, None):
+            refuse_unknown("stop condition", self.stop, get_args(Stop), code="OD-STOPS-CONDITION", next_step=step)
+            threshold = exact_fraction("the threshold of the stop condition", self.threshold)
+            object.__setattr__(self, "threshold", threshold)
+            if threshold <= 0 or (self.stop == "depth" and threshold.denominator != 1):
+                raise _stop_fault(f"the threshold of {self.stop!r} must be above 0, and whole for 'depth'")
+
+    def refuse(self, grid: Grid) -> None:
+        """Raise OdError if the stop condition would stop no node of the grid; see :class:`StopsMechanism`."""
+        least = Fraction(grid.sizes[-1], grid.cells)  # a box that is one cell wide in all dimensions but the last
+        t = self.threshold or Fraction(1)
+        if (self.stop == "depth" and t >= grid.dimensions) or (self.stop == "extent" and t < least):
+            raise _stop_fault(f"the stop condition {self.stop!r} with threshold {t} never stops in this space")
 
     def scales(self, epsilon: Fraction, sensitivity: int) -> dict[str, Fraction]:
         """Return the noise scale of the total number of trips, as ``total``; see :class:`StopsMechanism`."""
@@ -550,24 +598,52 @@ class DAFEntropy(StopsMechanism):
         not always tell the two apart. The number of parts of the root, which determines the shares of the budget, is
         the number of different first cells of the boxes in dimension 1.
         """
-        shares = [ROOT_SHARE * epsilon]
+        shares, sizes = [ROOT_SHARE * epsilon], self._cut(grid)
         remaining = epsilon
-        for depth, length in enumerate(grid.sizes):
+        for depth, length in enumerate(sizes):
             counting, choosing = self.costs(depth, shares[depth])
             remaining -= counting + (choosing if length > 1 else 0)
             if depth == 0:
-                shares += shares_below(remaining, len(np.unique(boxes.lower[:, 0])), grid.dimensions)
+                shares += shares_below(remaining, len(np.unique(boxes.lower[:, 0])), len(sizes))
         return sensitivity / remaining
+
+    def _cut(self, grid: Grid) -> tuple[int, ...]:
+        """Return the numbers of cells of the dimensions that are cut: all, or the first of them."""
+        return grid.sizes[: int(self.threshold)] if self.stop == "depth" and self.threshold else grid.sizes
+
+    def _small(self, nodes: Nodes, grid: Grid) -> NDArray[np.bool_]:
+        """Return whether each node stops by its bounds alone; shape (nodes,)."""
+        if self.stop != "extent" or self.threshold is None:
+            return np.zeros(len(nodes), dtype=np.bool_)
+        most, sides = self.threshold * grid.cells, nodes.upper.astype(np.int64) - nodes.lower + 1
+        return np.array([math.prod(side) <= most for side in sides.tolist()], dtype=np.bool_)
+
+    def _goes_on(self, counted: Counts, total: int, path: Path) -> NDArray[np.bool_]:
+        """Return whether each node is cut, by its noisy count; shape (nodes,). ``total`` is that of the root."""
+        if self.stop in ("depth", "extent"):
+            return np.ones(len(counted), dtype=np.bool_)
+        epsilon = path.left / path.sensitivity
+        if self.stop == "entropy" and self.threshold is not None:
+            bits = np.log2(parts_of(np.maximum(counted, 1), float(epsilon), 1))
+            share, least = np.maximum(counted, 0) / max(total, 1), min(self.threshold, Fraction(10**6))
+            return np.asarray(share * bits >= float(least))
+        return counted >= math.ceil((self.threshold or 1) / epsilon)
 
     def draw(self, points: Points, grid: Grid, path: Path) -> Drawn:
         """Grow the tree, and return its leaves with their noisy counts; see :class:`StopsMechanism`."""
-        rows = filled_cells(points, grid)
+        rows, sizes, total = filled_cells(points, grid), self._cut(grid), 0
         nodes, shares = Nodes.root(rows, grid), [ROOT_SHARE * path.left]
         leaves: list[tuple[Nodes, Counts, Path]] = []
-        for depth, length in enumerate(grid.sizes):
+        for depth, length in enumerate(sizes):
+            if (is_small := self._small(nodes, grid)).any():
+                small, nodes = nodes.chosen(is_small), nodes.chosen(~is_small)
+                leaves.append((small, *path.measured(small.trips, path.left)))
+                if not len(nodes):
+                    break
             counting, choosing = self.costs(depth, shares[depth])
             counted, path = path.measured(nodes.trips, counting)
-            goes_on = counted >= math.ceil(path.sensitivity / path.left)
+            total = total if depth else int(counted[0])
+            goes_on = self._goes_on(counted, total, path)
             if not goes_on.all():
                 stopped = nodes.chosen(~goes_on)
                 leaves.append((stopped, *path.measured(stopped.trips, path.left)))
@@ -577,12 +653,12 @@ class DAFEntropy(StopsMechanism):
             if choosing and length > 1:
                 path = path.charged(choosing)
             epsilon = path.left / path.sensitivity
-            parts = fan_out(counted[goes_on], epsilon, grid.dimensions - depth, length, self.rounding)
+            parts = fan_out(counted[goes_on], epsilon, len(sizes) - depth, length, self.rounding)
             refuse_too_many(self.name, sum(len(stopped) for stopped, _, _ in leaves) + int(parts.sum()))
             begins = self.cuts(rows, nodes, depth, parts, length, choosing, path)
             nodes = nodes.divided(rows, np.full(len(nodes), depth), parts, begins)
             if depth == 0:
-                shares += shares_below(path.left, int(parts[0]), grid.dimensions)
+                shares += shares_below(path.left, int(parts[0]), len(sizes))
         else:
             leaves.append((nodes, *path.measured(nodes.trips, path.left)))
         boxes, noisy, paths = zip(*leaves, strict=True)

@@ -29,7 +29,9 @@ from od_core.stops.geometry import (
     Range,
     Ranges,
     Reals,
+    Rows,
     checked_ranges,
+    filled_cells,
     query_fault,
 )
 from od_core.stops.mechanisms import Path, StopsMechanism
@@ -129,7 +131,8 @@ class StopsRelease(PlannedRelease):
                 place, the ranges do not match the dimensions of a place, or a range is invalid.
         """
         space = self.plan.grid.sizes
-        places = len(space) // max(1, len(origin))
+        on_map = self.plan.map
+        places = len(space) // max(1, len(origin)) if on_map is None else len(on_map.places)
         if places < 2 or len(space) % places:
             message = f"the space has {len(space)} dimensions, which does not fit {places} places (at least two)"
             raise query_fault(message)
@@ -139,6 +142,11 @@ class StopsRelease(PlannedRelease):
             raise query_fault(message)
         between = [(0, size - 1) for size in space[of_a_place:-of_a_place]]
         return float(self.query([*origin, *between, *destination]))
+
+    @property
+    def entropy(self) -> float:
+        """Entropy of the released counts of the boxes in bits, at most log2 of their number; see :func:`entropy_of`."""
+        return entropy_of(self.counts)
 
     @cached_property
     def _index(self) -> BoxIndex:
@@ -317,6 +325,50 @@ def evaluate_stops(
             for name, values in answered.items()
         ]
     )
+
+
+def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str, float]:
+    """Return what the boxes tell of the trips, in bits. The result is NOT private: it depends on the true trips.
+
+    The boxes lose the entropy of the cells minus that of the boxes [shaham2022stops, equations 4 and 15].
+
+    Args:
+        release: release whose boxes are evaluated.
+        points: true cell of each released trip in each dimension; shape (trips, dimensions).
+
+    Returns:
+        The entropy of the true counts of the ``cells``, that of the true counts of the ``boxes``, what is ``lost``, and
+        the entropy of the ``released`` counts of the boxes, which noise makes larger or smaller.
+
+    Raises:
+        OdError: the points are not cells of the grid.
+    """
+    grid, boxes = release.plan.grid, release.measured
+    rows = filled_cells(_checked_points(points, grid.sizes), grid)
+    cells, true = entropy_of(rows[:, -1].astype(np.int64)), entropy_of(true_counts(rows, boxes))
+    return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
+
+
+def true_counts(rows: Rows, boxes: Boxes) -> Counts:
+    """Return the number of trips in each box, from the cells with trips; shape (boxes,). The result is confidential."""
+    if not len(rows):
+        return np.zeros(len(boxes), dtype=np.int64)
+    ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
+    cells = np.ascontiguousarray(rows[:, :-1])
+    counts: Counts = BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
+    return counts
+
+
+def entropy_of(counts: Counts) -> float:
+    """Return the entropy of a partition in bits from its counts, of at least 0; 0 if there are no trips.
+
+    It is the sum of -p log2 p over the parts, for p the share of a part in all trips [shaham2022stops, equation 4].
+
+    >>> entropy_of(np.array([2, 0, 1, 1]))
+    1.5
+    """
+    shares = counts[counts > 0] / max(1, int(counts.sum()))
+    return float(-(shares * np.log2(shares)).sum()) + 0.0  # of one part: 0, not -0
 
 
 def headline_floors(trips: int) -> tuple[float, float]:

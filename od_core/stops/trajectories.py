@@ -111,8 +111,8 @@ class Trajectories:
     def from_coordinates(
         cls,
         coordinates: ArrayLike | TableOrFile,
-        grid: Grid,
-        bounds: Sequence[tuple[float, float]],
+        grid: Grid | MapGrid,
+        bounds: Sequence[tuple[float, float]] | None = None,
         *,
         columns: Sequence[str] | None = None,
         one_row_a_trip: bool = False,
@@ -120,12 +120,20 @@ class Trajectories:
         """Create the trips from coordinates within public bounds. The cells of a dimension have equal width.
 
         Args:
-            coordinates, grid, columns, one_row_a_trip: as for :meth:`from_cells`.
-            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell.
+            coordinates, columns, one_row_a_trip: as for :meth:`from_cells`.
+            grid: the public grid, or the map, on which each point of a trip has a longitude and then a latitude.
+            bounds: public least and greatest coordinate of each dimension. The greatest one lies in the last cell. None
+                for a map, which has edges.
 
         Raises:
             OdError: a coordinate or the bounds are invalid, or as for :meth:`from_cells`.
         """
+        advice = ""
+        if isinstance(grid, MapGrid) and bounds is None:
+            bounds = [(grid.west, grid.east), (grid.south, grid.north)] * len(grid.places)
+            grid, advice = grid.grid, "; on a map, the longitude of a point comes before the latitude"
+        elif isinstance(grid, MapGrid) or bounds is None:
+            raise _fault("OD-STOPS-BOUNDS", "a grid needs bounds, and a map has edges in their place")
         limits = np.array(bounds, dtype=np.float64)
         if limits.shape != (grid.dimensions, 2) or not (np.isfinite(limits).all() and (np.diff(limits) > 0).all()):
             raise _fault("OD-STOPS-BOUNDS", "the bounds must be one ascending pair for each dimension")
@@ -136,7 +144,7 @@ class Trajectories:
         if not np.isfinite(values).all():
             raise _fault("OD-STOPS-COORDINATE", "a coordinate is missing or infinite")
         if (values < limits[:, 0]).any() or (values > limits[:, 1]).any():
-            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds")
+            raise _fault("OD-STOPS-OFF-GRID", "a coordinate lies beyond the bounds", advice)
         return cls(cells_of(values, limits[:, 0], limits[:, 1], grid.sizes), grid)
 
     @classmethod
@@ -245,6 +253,10 @@ def _fault(code: str, message: str, advice: str = "") -> OdError:
     return OdError(code, message, next_step=f"correct the trips or the grid{advice}")
 
 
+MAX_LISTED = 1 << 20
+"""Largest number of cells along a side of a map of points, which the list of cells has one by one."""
+
+
 class PlaceColumns(NamedTuple):
     """The names of the columns of a list of places: the code, as text, and the coordinates, in degrees."""
 
@@ -261,7 +273,8 @@ class PlaceList:
         table: code, longitude and latitude of each place; one row per place.
         columns: names of the columns of ``table``.
         map: the map that contains all places.
-        cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2).
+        cells: cell of each place in longitude and latitude, in the order of the list; shape (places, 2). In a list of
+            cells, it is a number of either; shape (side, 1).
     """
 
     table: pd.DataFrame
@@ -300,6 +313,21 @@ class PlaceList:
             on_map = MapGrid(*edges, side, tuple(stages))
         return cls(places[list(columns)].reset_index(drop=True), columns, on_map, on_map.cells(longitude, latitude))
 
+    @classmethod
+    def of_cells(cls, on_map: MapGrid, columns: PlaceColumns) -> PlaceList:
+        """Create the list of the cells along a side of a map, to whose numbers records of coordinates are converted.
+
+        The list has the western and the southern edge of the cells of each number. Raises OdError if there are more
+        than ``MAX_LISTED``.
+        """
+        if on_map.side > MAX_LISTED:
+            raise _list_fault(f"a map of points has at most {MAX_LISTED:,} cells along a side")
+        number = np.arange(on_map.side, dtype=np.int32)
+        longitude = on_map.west + number * ((on_map.east - on_map.west) / on_map.side)
+        latitude = on_map.south + number * ((on_map.north - on_map.south) / on_map.side)
+        table = dict(zip(columns, (number.astype(str).astype(object), longitude, latitude), strict=True))
+        return cls(pd.DataFrame(table), columns, on_map, number[:, np.newaxis])
+
     @property
     def codes(self) -> list[str]:
         """Codes of the places, in the order of the list."""
@@ -334,11 +362,12 @@ def place_records(records: Path, places: PlaceList, fault_threshold: Fraction = 
     records are dropped. Whether a record is faulty does not depend on other records.
 
     :func:`od_core.records.load.load_records` wrote the file. Its records have an origin, a destination, and one stop
-    for each further place of a trip. Raises OdError if the share of faulty records exceeds ``fault_threshold``, or the
-    records cannot be read.
+    for each further place of a trip; if there is one place, it is the origin. With a list of cells, they have the
+    numbers of the longitude and the latitude of each place in turn. Raises OdError if the share of faulty records
+    exceeds ``fault_threshold``, or the records cannot be read.
     """
-    stops = [f"stop_{number}" for number in range(1, len(places.map.places) - 1)]
-    stages = ["origin", *stops, "destination"]
+    codes = places.map.grid.dimensions // places.cells.shape[1]
+    stages = ["origin", *(f"stop_{number}" for number in range(1, codes - 1)), "destination"][:codes]
     numbers = ", ".join(f"place_{k}.number AS {stage}" for k, stage in enumerate(stages))
     joins = " ".join(
         f"LEFT JOIN places AS place_{k} ON records.{stage} = place_{k}.code" for k, stage in enumerate(stages)

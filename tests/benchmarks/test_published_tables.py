@@ -10,7 +10,7 @@ from typing import Any
 import matplotlib
 import pytest
 
-from benchmarks import estimator, group_sizes, intervals, published_group_sizes, stops
+from benchmarks import count_of_counts, estimator, group_sizes, intervals, published_group_sizes, stops
 from benchmarks.stops_tables import REFERENCE, csv_tables
 from benchmarks.tables import write_csv
 from od_core.evaluation.known_flows import KnownFlows, binary
@@ -22,17 +22,22 @@ DESCRIBED = {
     "estimator-gains.csv",
     "estimator-published-methods.csv",
     "estimator-tried.csv",
+    "group-sizes-by-size.csv",
     "group-sizes-choice.csv",
     "group-sizes-errors.csv",
     "group-sizes-fioretto-runtime.csv",
     "group-sizes-fioretto.csv",
+    "group-sizes-full-census.csv",
+    "group-sizes-kuo.csv",
     "group-sizes-posterior.csv",
     "group-sizes-times.csv",
     "intervals.csv",
     "intervals-changes.csv",
+    "stops-cities.csv",
     "stops-errors.csv",
     "stops-ratios.csv",
     "stops-sizes.csv",
+    "stops-workloads.csv",
 }
 """Files whose columns a page beside them names; a page of docs/explanation says what is in the others."""
 
@@ -55,6 +60,10 @@ def made_by_group_sizes() -> dict[str, list[dict[str, Any]]]:
     return group_sizes.csv_tables(group_sizes.measured("all", ["taxis"], ["1"], 1, contenders, small=True))
 
 
+def made_by_count_of_counts() -> dict[str, list[dict[str, Any]]]:
+    return count_of_counts.csv_tables(count_of_counts.measured(count_of_counts.PARTS, ["small"], runs=1))
+
+
 def made_by_published_group_sizes() -> dict[str, list[dict[str, Any]]]:
     row = published_group_sizes.errors("taxis", "1", group_sizes.CONTENDERS[1], 1, 1.0, small=True)
     runtime = {"racer": "M_H", "sizes": 5, "seconds": 1.0}
@@ -62,11 +71,20 @@ def made_by_published_group_sizes() -> dict[str, list[dict[str, Any]]]:
 
 
 def made_by_stops() -> dict[str, list[dict[str, Any]]]:
-    some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", REFERENCE)]
-    return csv_tables(stops.measured("all", [CASE], ["0.1"], 1, some, small=True))
+    some = [contender for contender in stops.CONTENDERS if contender.label in ("uniform", "eug", REFERENCE, "privtree")]
+    results = stops.measured("all", [CASE], ["0.1"], 1, some, small=True)
+    city = [row | {"case": "Dunedin, 2 dimensions", "bits_of_boxes": 1.0} for row in results["errors"]]
+    return csv_tables(results | {"errors": results["errors"] + city})
 
 
-MAKERS = [made_by_estimator, made_by_intervals, made_by_group_sizes, made_by_published_group_sizes, made_by_stops]
+MAKERS = [
+    made_by_estimator,
+    made_by_intervals,
+    made_by_group_sizes,
+    made_by_count_of_counts,
+    made_by_published_group_sizes,
+    made_by_stops,
+]
 
 
 @pytest.mark.parametrize("made", MAKERS)

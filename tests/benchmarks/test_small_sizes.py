@@ -27,7 +27,8 @@ COSTS = ("largest_errors", "total_error", "largest_error_of_a_level", "total_err
 OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "within_zones", "mean_distance", "smooth")
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
-    "files_written",
+    *("files_written", "from_size", "deviation"),
+    *("empty_percent", "below_thousandth_percent", "median_trips_percent", "bits_of_boxes"),
     "inside_90",
     "changes",
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),

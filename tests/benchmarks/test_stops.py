@@ -12,7 +12,7 @@ from scipy import stats
 
 from benchmarks import stops
 from benchmarks.stops import CONTENDERS, Contender, Questions, errors, never_materialised, questions, root
-from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, csv_tables
+from benchmarks.stops_tables import ANSWER_ZERO, REFERENCE, compared, csv_tables, workloads
 from benchmarks.synthetic_stops import zipf
 from benchmarks.tables import csv_figure
 from od_core.stops import mechanisms as equal_grid
@@ -40,7 +40,7 @@ def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch
     points, sizes = asked.data.points, asked.data.grid.sizes
     truth = np.zeros(sizes)
     np.add.at(truth, tuple(points.T), 1)
-    for row, queries in zip(rows, np.split(asked.ranges, 3), strict=True):
+    for row, queries in zip(rows, np.split(asked.ranges, 4), strict=True):
         slices = [tuple(slice(first, last + 1) for first, last in query) for query in queries.tolist()]
         true = np.array([truth[some].sum() for some in slices])
         for counts, cut in (("noisy", np.array), ("whole", whole_counts)):
@@ -50,7 +50,7 @@ def test_figures_are_medians_over_the_runs_of_means_over_the_queries(monkeypatch
                 expected = [np.mean(np.abs(each - true) / np.maximum(true, floor)) for each in answered]
                 figures = [row[f"{counts}_{name}{end}"] for end in ("", "_least", "_most")]
                 assert figures == pytest.approx([statistics.median(expected), min(expected), max(expected)])
-    assert [row["queries"] for row in rows] == ["random", "sized", "about records"]
+    assert [row["queries"] for row in rows] == ["random", "sized", "about records", "filled"]
     assert {row["boxes"] for row in rows} == {len(truth.ravel())}
     json.dumps(rows, allow_nan=False)
 
@@ -97,6 +97,34 @@ def row(case, contender, error, *, epsilon="0.1", queries="random"):
     return {"case": case, "epsilon": epsilon, "queries": queries, "contender": contender, "noisy_thousandth": error}
 
 
+def test_what_the_queries_ask_for_is_counted_query_by_query():
+    """And the error of answering 0 to queries of at least N/1000 trips is 1, whatever the floor."""
+    asked = questions(CASE, small=True)
+    trips = len(asked.data.points)
+    for kind, queries in zip(asked.kinds, np.split(asked.ranges, 4), strict=True):
+        true = np.array(
+            [((asked.data.points >= q[:, 0]) & (asked.data.points <= q[:, 1])).all(axis=1).sum() for q in queries]
+        )
+        found = asked.workload(kind)
+        assert found["empty_percent"] == pytest.approx(100 * np.mean(true == 0))
+        assert found["below_thousandth_percent"] == pytest.approx(100 * np.mean(true < trips / 1000))
+        assert found["median_trips_percent"] == pytest.approx(100 * np.median(true) / trips)
+    assert found["below_thousandth_percent"] == 0
+    zero = stops.answers_of_zero(CASE, "0.1", small=True)[-1]
+    assert (zero["queries"], zero["noisy_thousandth"], zero["noisy_one"]) == ("filled", 1, 1)
+
+
+def test_the_table_of_workloads_names_the_best_of_the_grids():
+    about = {"trips": 5, "bits_of_cells": 2, "empty_percent": 50, "below_thousandth_percent": 60}
+    rows = [
+        row("a, 4 dimensions", label, error) | about | {"median_trips_percent": 1}
+        for label, error in ((ANSWER_ZERO, 0.5), ("eug", 3.0), ("ebp", 2.0), (REFERENCE, 0.75), ("privtree", 0.25))
+    ]
+    (line,) = workloads([*rows, row("a, 4 dimensions", "ebp", 1e-6, epsilon="0.5")])
+    assert list(line.values())[-4:] == ["0.5", "2", "0.75", "0.25"]
+    assert workloads(rows[:4]) == []
+
+
 def test_ratios_to_the_papers_best_are_of_one_data_set_each():
     rows = [
         row("a, 4 dimensions", REFERENCE, 2.0),
@@ -123,10 +151,10 @@ def test_files_have_every_part_that_was_measured():
     contenders = [BY_LABEL["uniform"], Contender("ebp again", "ebp")]
     results = stops.measured("all", [CASE, "gaussian 0.2, 2 dimensions"], ["0.1", "0.5"], 2, contenders, small=True)
     assert {line["contender"] for line in results["errors"]} == {ANSWER_ZERO, "uniform", "ebp again"}
-    assert len(results["errors"]) == 2 * 2 * 3 * 3
-    ratios, lines, sizes = csv_tables(results).values()
-    assert ratios == []  # the reference was not measured
-    assert len(lines) == len(results["errors"]) * 2 * 2
+    assert len(results["errors"]) == 2 * 3 * (4 + 8)  # a map has queries of four coverages as well
+    ratios, lines, sizes, asked, cities = csv_tables(results).values()
+    assert ratios == asked == cities == []  # the reference was not measured
+    assert len(lines) == 2 * 3 * (3 + 3) * 2 * 2
     assert {line["mechanism"] for line in sizes} == {"uniform", "ebp again"}
     assert [line["boxes"] for line in sizes if line["mechanism"] == "uniform"] == ["1"] * (2 * 2 + 3)
     assert len({line["data_set"] for line in sizes}) == 2 + 3

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from benchmarks import synthetic_groups
-from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, households, taxis
+from benchmarks.synthetic_groups import HOUSEHOLDS, OUTLIERS, census, departures, full_number, households, taxis
 from od_core import OdError
 
 FLIGHTS = Path(__file__).parents[2] / "data" / "us_flights"
@@ -98,13 +98,25 @@ def test_departures_are_those_of_a_group_by(airport_geography, flights):
         assert mine.tolist() == [0] * (28 - len(theirs)) + theirs
 
 
-def test_a_frame_has_one_row_a_group():
+def test_a_frame_has_the_numbers_of_the_groups():
     data = SMALL["census"](1)
-    frame = data.to_frame()
-    assert frame["group"].is_unique
-    again = synthetic_groups.GroupSizes.from_frame(frame, data.geography)
-    assert np.array_equal(again.size, data.groups.size)
-    assert np.array_equal(again.area, data.groups.area)
+    again = synthetic_groups.GroupSizes.from_frame(data.to_frame(), data.geography)
+    assert len(again.size) < len(data.groups.size)
+    for one, other in zip(again.column_pieces(), data.groups.column_pieces(), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_full_numbers_have_the_published_shares_and_totals():
+    """Fails with probability 1e-6: the common sizes of 117,630,445 groups by a chi-square test."""
+    data = full_number(5)
+    assert (data.geography.size(2), len(data.geography.zones)) == (52, 7_592)
+    assert data.groups.groups.sum() == 117_630_445
+    assert data.groups.groups[data.groups.size > 100].sum() >= OUTLIERS // 2
+    seen = np.bincount(np.minimum(data.groups.size, 7), weights=data.groups.groups, minlength=8)[1:]
+    expected = np.array(HOUSEHOLDS) / sum(HOUSEHOLDS) * seen.sum()
+    assert stats.chisquare(seen, expected).pvalue > ALPHA
+    two_levels = full_number(5, states=4, counties=None, groups=1_000)
+    assert (two_levels.geography.levels, two_levels.groups.groups.sum()) == (("nation", "state"), 1_000)
 
 
 def test_the_list_of_data_sets_names_what_it_makes():

@@ -103,6 +103,33 @@ def test_groups_of_a_public_list(project: Project) -> None:
     assert not project.run(project.group_sizes(**of_taxis, domain__cap__rho="9", revision=2)).success
 
 
+def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
+    """Records say how many groups of a size an area has; groups of which they do not tell have size 0."""
+    (project.root / "areas.csv").write_text("zone,households\nZ00,900000\nZ21,7\n", encoding="utf-8")
+    counted = {"home": ["Z00", "Z00", "Z21"], "members": [2, 1, 5], "many": [500000, 300000, 7]}
+    project.write_records(pd.DataFrame(counted))
+    of_counts = {
+        "groups": {"file": "areas.csv", "area": "zone", "groups": "households"},
+        "trips__columns": {"area": "home", "size": "members", "groups": "many"},
+    }
+    mixed = {"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative", "sizes"]}}
+    component = project.group_sizes(**of_counts, **mixed, privacy__epsilon="0.4", domain__cap__rho="9")
+    result = project.run(component)
+    assert result.success, failure_text(result)
+    assert all(check.passed for check in result.get_asset_check_evaluations())
+    release = open_group_sizes(project.var / "releases" / str(KEY))
+    assert release.plan.frame.groups.tolist() == [900_000, 0, 0, 0, 0, 7]
+    assert release.plan.queries == {1: "cumulative", 2: "sizes"}
+    assert release.measurements["level"].value_counts()["zone"] == 900_007
+    work = TableWork(Warehouse(), component.checked(), KEY)
+    staged = work.staged.counted(work.plan)
+    rows = zip(staged.area.tolist(), staged.size.tolist(), staged.groups.tolist(), strict=True)
+    assert list(rows) == [(0, 0, 100_000), (0, 1, 300_000), (0, 2, 500_000), (5, 5, 7)]
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    project.write_records(pd.DataFrame({**counted, "many": [500000, 300000, 8]}))
+    assert "OD-GROUPS-COUNT" in failure_text(project.run(project.group_sizes(**of_counts, revision=2)))
+
+
 def test_a_draw_that_dies_is_charged_and_the_other_level_read_back(
     month: Project, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,10 +292,14 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
         ({"privacy__epsilon": "0"}, "OD-BUDGET-EPSILON"),
         ({"mechanism": "cumulativ"}, "OD-MECHANISM-UNKNOWN"),
         ({"mechanism_options": {"leaf": "x"}}, "OD-MECHANISM-OPTIONS"),
+        ({"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative"]}}, "OD-GROUPS-QUERIES"),
+        ({"mechanism": "mixed", "mechanism_options": {"queries": "cumulative, size"}}, "OD-GROUPS-QUERIES"),
         ({"trips__columns": {"date": "date"}}, "OD-CONFIG"),
         ({"trips__columns": {"area": "origin"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
         ({"groups": {"file": "taxis.csv"}}, "OD-CONFIG"),
+        ({"groups": {"file": "areas.csv", "groups": "n"}, "trips__columns": {"area": "a", "size": "s"}}, "OD-CONFIG"),
+        ({"trips__columns": {"area": "origin", "date": "date", "size": "s", "groups": "n"}}, "OD-CONFIG"),
         ({"trips__columns": {"group": "taxi"}, "groups": {"file": "none.csv"}}, "OD-FILE-MISSING"),
         ({"domain__unit": "user", "domain__column": "person"}, "OD-UNIT-UNKNOWN"),
         ({"domain__cap__rho": "0.001"}, "OD-LEDGER-CAP"),

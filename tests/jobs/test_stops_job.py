@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from od_assets.cli.diagnosis import charged
@@ -20,6 +21,8 @@ from od_core.stops.release import StopsRelease
 from tests.od_assets.conftest import ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
 KEY = ReleaseKey("journeys", "2001-01")
+EDGES = ((-74.5, -73.5), (40.0, 41.0))
+POINTS_MAP = {"side": 16, "edges": [-74.5, -73.5, 40.0, 41.0]}
 
 
 @pytest.fixture
@@ -46,6 +49,44 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped: Project) 
     assert mapped.run(mapped.stops()).success
     assert public_bytes(mapped.var) == files
     assert ledger.draws(KEY, 1) == 1
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+
+
+@pytest.mark.parametrize("points", [1, 3])
+def test_points_are_published_as_boxes_of_their_map(project: Project, points: int) -> None:
+    """Without a list of places; one of a thousand points has its degrees swapped, and is a fault."""
+    names = [[f"x_{k}", f"y_{k}"] for k in range(points)]
+    generator = np.random.default_rng(3)
+    degrees = {name: generator.uniform(*edges, 1000) for pair in names for name, edges in zip(pair, EDGES, strict=True)}
+    taken = pd.DataFrame({**degrees, "date": "2001-01-15"})
+    taken.loc[7, names[0]] = taken.loc[7, names[0][::-1]].to_numpy()
+    project.write_records(taken)
+    component = project.stops(trips__columns={"points": names, "date": "date"}, map=POINTS_MAP)
+    result = project.run(component)
+    assert result.success, failure_text(result)
+    assert doctors_faults(project, component) == []
+    release = open_stops(project.var / "releases" / str(KEY))
+    assert release.plan.map.places == (("place",) if points == 1 else ("origin", "stop_1", "destination"))
+    assert release.plan.grid.sizes == (16,) * (2 * points)
+    true = pq.read_table(next(project.var.rglob("points.parquet"))).to_pandas().to_numpy()
+    expected = np.column_stack([np.floor((degrees[name] + 74.5) * 16) for name in degrees if name[0] == "x"])
+    assert len(true) == 999
+    assert sorted(true[:, ::2].tolist()) == sorted(np.delete(expected, 7, axis=0).tolist())
+    assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
+    project.write_records(taken.rename(columns={"x_0": "y_0", "y_0": "x_0"}))
+    other = project.stops(name="swapped", trips__columns={"points": names, "date": "date"}, map=POINTS_MAP)
+    (finding,) = doctors_faults(project, other)
+    assert "OD-CHECK-FAILED" in str(finding.fault)
+    assert not project.run(other).success
+
+
+def test_a_map_of_one_place(mapped: Project) -> None:
+    component = mapped.stops(trips__columns={"places": ["stop"], "date": "date"}, trips__one_row_a_trip=True)
+    result = mapped.run(component)
+    assert result.success, failure_text(result)
+    release = open_stops(mapped.var / "releases" / str(KEY))
+    assert (release.plan.grid.sizes, release.plan.map.places) == ((16, 16), ("stop",))
+    assert "Map of released trips by their stop" in (mapped.var / "releases" / str(KEY) / "report.html").read_text()
     assert verified() == [{"release": str(KEY), "verified": True, "faults": {}}]
 
 
@@ -115,7 +156,17 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mapp
         ({"map__edges": [0, 1]}, "OD-CONFIG"),
         ({"map__edges": [0, 1, 50, 58]}, "OD-STOPS-MAP"),
         ({"map__longitude": "lon"}, "OD-STOPS-PLACES"),
-        ({"trips__columns": {"places": ["origin"]}}, "OD-CONFIG"),
+        ({"trips__columns": {"places": []}}, "OD-CONFIG"),
+        ({"trips__columns": {"points": [["x", "y"]]}}, "OD-CONFIG"),  # with a list of places, and without edges
+        ({"trips__columns": {"points": [["x", "y"]]}, "map": {"side": 4}}, "OD-CONFIG"),
+        ({"trips__columns": {"points": [["x", "y", "z"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"points": [["x"]]}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"points": []}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"points": [["x", "y"]], "places": ["origin"]}, "map": POINTS_MAP}, "OD-CONFIG"),
+        ({"map": POINTS_MAP}, "OD-CONFIG"),
+        ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"side": 1 << 21}}, "OD-STOPS-PLACES"),
+        ({"trips__columns": {"points": [["x", "y"]]}, "map": POINTS_MAP | {"edges": [1, 0, 0, 1]}}, "OD-STOPS-MAP"),
+        ({"mechanism": "daf_entropy", "mechanism_options": {"stop": "depth", "threshold": 6}}, "OD-STOPS-CONDITION"),
         ({"mechanism": "privtre"}, "OD-MECHANISM-UNKNOWN"),
         ({"mechanism": "identity"}, "OD-STOPS-TOO-MANY-BOXES"),
         ({"mechanism_options": {"theta": "x"}}, "OD-STOPS-PRIVTREE"),

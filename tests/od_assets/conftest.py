@@ -29,7 +29,7 @@ from dagster.components.core import load_defs
 from od_assets.checks import expectations
 from od_assets.cli import app as cli
 from od_assets.cli.diagnosis import Finding, charged, inspected
-from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import series_definitions
 from od_assets.project import CHECKOUT
@@ -52,6 +52,12 @@ ATTRIBUTES: dict[str, Any] = {
 }
 
 DOMAIN: dict[str, Any] = {"name": "trips", "cap": {"rho": "0.1", "reason": "first declaration"}}
+
+COUNT_ATTRIBUTES: dict[str, Any] = ATTRIBUTES | {
+    "name": "begun",
+    "trips": {"files": "{period}.csv", "columns": {"area": "origin", "date": "date"}, "one_row_a_trip": True},
+}
+"""Counts of the same records by the zone where they begin."""
 
 GROUP_ATTRIBUTES: dict[str, Any] = {
     "name": "departures",
@@ -219,6 +225,10 @@ class Project:
     def component(self, **changes: Any) -> OdRelease:
         """The release with changes; those whose names begin with ``domain__`` are of its data set's domain."""
         return OdRelease.model_validate(self._attributes(ATTRIBUTES | {"mechanism": self.mechanism}, changes))
+
+    def counts(self, **changes: Any) -> OdCounts:
+        """The counts by one hierarchy with changes, as :meth:`component`."""
+        return OdCounts.model_validate(self._attributes(COUNT_ATTRIBUTES | {"mechanism": self.mechanism}, changes))
 
     def group_sizes(self, **changes: Any) -> OdGroupSizes:
         """The group sizes with changes, as :meth:`component`."""

@@ -37,8 +37,12 @@ KINDS: dict[str, Callable[[Project], Series]] = {
     ),
     "other destinations": other_destinations,
     "nowhere": nowhere,
+    "counts": lambda project: project.counts(segments=SEGMENTS),
     "group sizes": lambda project: project.group_sizes(),
     "stops": lambda project: project.stops(),
+    "points": lambda project: project.stops(
+        trips__columns={"points": [["x", "y"], ["u", "v"]], "date": "date"}, map={"edges": [0, 1, 0, 1]}
+    ),
 }
 
 
@@ -79,6 +83,7 @@ def of(asset: str, *columns: str) -> set[str]:
 
 ZONES = of("geography", "region", "zone")
 ALL = of("raw_trips", *RECORDS) | ZONES
+SEGMENTED = of("raw_trips", "segment_mode", "segment_day_type")
 
 EXPECTED: dict[str, dict[str, set[str]]] = {
     "refined": {
@@ -89,17 +94,21 @@ EXPECTED: dict[str, dict[str, set[str]]] = {
     },
     "estimates, no intervals": {"trips": ALL},
     "bands": {"trips": ALL, "lower": ALL},
-    "segments": {"trips": ALL | of("raw_trips", "segment_mode", "segment_day_type"), "origin": ZONES},
+    "segments": {"trips": ALL | SEGMENTED, "origin": ZONES},
     "area totals": {"trips": ALL, "upper": ALL, "origin": ZONES},
     "users": {"trips": ALL | of("raw_trips", "user")},
     "other destinations": {"destination": ZONES | of("geography", "district", "office")},
     "nowhere": {"trips": of("raw_trips", "date", "in_period", "trips") | ZONES},
+    "counts": {"trips": (ALL - of("raw_trips", "destination")) | SEGMENTED, "origin": ZONES},
     "group sizes": {"groups": ALL, "area": ZONES},
     "stops": {"count": of("raw_trips", *RECORDS[1:], "stop_1") | of("geography", "zone", "longitude", "latitude")},
+    "points": {
+        "count": of("raw_trips", *RECORDS[1:], "stop_1", "stop_2") | of("geography", "zone", "longitude", "latitude")
+    },
 }
 """What the columns of the bundle come from."""
 
-COUNTED = {"group sizes": "group_sizes", "stops": "trip_cells"}
+COUNTED = {"group sizes": "group_sizes", "stops": "trip_cells", "points": "trip_cells"}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -119,5 +128,8 @@ def test_each_published_column_leads_to_the_declared_input(project: Project, kin
     if kind == "stops":
         placed = of("raw_trips", "stop_1", "in_period") | of("geography", "zone", "latitude")
         assert lineage.inputs("trip_cells", "cell_4") == placed
+    if kind == "points":
+        placed = of("raw_trips", "stop_2", "in_period") | of("geography", "zone", "longitude")
+        assert lineage.inputs("trip_cells", "cell_3") == placed
     confidential = {key.path[-1] for key in lineage.columns if "od/confidential" in lineage.graph.get(key).tags}
     assert confidential == {"raw_trips", COUNTED.get(kind, "trip_counts")}

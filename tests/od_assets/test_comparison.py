@@ -18,6 +18,7 @@ from od_assets.resources.dead_runs import PROCESS_TAG
 from od_assets.runs.jobs import execute, run_comparison
 from od_assets.series import reading
 from od_core.errors import OdError
+from od_core.flows.mechanisms import StabilityHistogram
 
 ZONES = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["01", "02", "03"]})
 FLOWS = pd.DataFrame({"origin": ["01", "03", "01"], "destination": ["02", "03", "02"], "trips": [500, 70, 200]})
@@ -63,13 +64,14 @@ def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     failures = run_comparison(declared, root / "docs")
     assert failures == []
     runs = {path: path.stat().st_mtime_ns for path in (root / "var").rglob("runs/*.json")}
-    assert len(runs) == 2
+    assert len(runs) == 4
     for path in runs:
         record = json.loads(path.read_text(encoding="utf-8"))
         assert record["levels"][0]["level"] == 0
     table = pd.read_parquet(root / "docs" / "comparison.parquet")
     assert set(table["data_set"]) == {"commuters"}
-    assert set(table["contender"]) == {"inftda", "stability_histogram"}
+    assert {label.partition(",")[0] for label in table["contender"]} == {"inftda", "stability_histogram"}
+    assert len(set(table["contender"])) == 4  # both orders of IntOpt, and both thresholds
     assert (table["runs"] == 1).all()
     text = (root / "docs" / "tables.md").read_text(encoding="utf-8")
     assert "### commuters, epsilon 1" in text
@@ -120,10 +122,17 @@ def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
 def test_the_project_declares_the_comparison_of_its_documents() -> None:
     declared = reading.comparison("comparison")
     assert [*declared.checked().data_sets][-2:] == ["italy", "us_flights"]
-    assert len(declared.checked().planned("italy")) == 6 * 3 * 5  # all but the solver
+    assert len(declared.checked().planned("italy")) == 9 * 3 * 10
+    assert declared.data_sets["us_flights"]().trips.total == 502_222
     assert "comparison" not in reading.declared_releases()
     with pytest.raises(OdError, match=r"OD-EVALUATION-UNKNOWN: .*'comparison'"):
         reading.comparison("comparisn")
+
+
+def test_one_variant_of_a_mechanism_can_be_declared(root: Path) -> None:
+    label = "stability_histogram, the paper's threshold"
+    (run,) = component(mechanisms=[label], runs=1).checked().planned("commuters")
+    assert (run.contender.label, run.contender.mechanism) == (label, StabilityHistogram("bun_nissim_stemmer"))
 
 
 def test_its_assets_stand_in_a_group_of_their_own(root: Path) -> None:

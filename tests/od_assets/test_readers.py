@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_core.errors import OdError
 from od_core.records.formats import FORMATS, RecordColumns
 from tests.od_assets.conftest import Project
@@ -96,7 +96,7 @@ def test_a_row_is_one_trip_or_it_holds_trips(project: Project, trips: dict[str, 
 
 
 def test_what_a_row_is_is_declared_of_every_kind_of_release(project: Project) -> None:
-    for component in (project.component, project.group_sizes, project.stops):
+    for component in (project.component, project.counts, project.group_sizes, project.stops):
         for stated in (False, True):
             assert component(trips__one_row_a_trip=stated).checked().record_format.one_row_a_trip is stated
 
@@ -149,7 +149,7 @@ def test_a_list_of_groups_has_no_place_for_nowhere(project: Project) -> None:
 
 
 def test_every_field_of_a_declaration_is_described() -> None:
-    for component in (OdRelease, OdGroupSizes, OdStops):
+    for component in (OdRelease, OdCounts, OdGroupSizes, OdStops):
         trips = component.model_fields["trips"].annotation
         for name in ("reader", "delimiter", "encoding", "table", "categories", "nowhere", "outside_period"):
             assert trips.model_fields[name].description

@@ -13,7 +13,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from od_assets.components import OdGroupSizes, OdRelease, OdStops
+from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components.project import refuse_unloadable
 from od_assets.components.series import Declared
 from od_assets.runs.period_status import planned_period
@@ -318,6 +318,7 @@ WRONG = [
     domain("unit: trip\n", 'neighbours: " bounded"\n', "", "did you mean 'bounded'?", "OD-UNIT-UNKNOWN"),
     domain("unit: trip\n", "unit: user\n", "", "needs the column", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "unit: trip\ncolumn: person\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
+    defs(PRIVACY, f"{PRIVACY}  max_trips_pair: 1\n", "", "does not take max_trips_pair", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "unit: trip\nmax_trips: 2\n", "", "does not take a user column", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "time_zone: max_trips\n", "", "'max_trips'", "OD-TIME-ZONE"),
     domain(CAP, "cap: {rho: 1}\n", ": cap.reason", "Field required"),
@@ -348,6 +349,7 @@ WRONG = [
     domain("unit: trip\n", 'id_pattern: "[0-9]+"\n', "", "use unit 'user_year'", "OD-UNIT-OPTIONS"),
     domain("unit: trip\n", "year: 2001-09--2002-08\n", "", "for unit 'user_year' only", "OD-DOMAIN-YEAR"),
     domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips: 2\n", "", "declares max_trips", "OD-UNIT-MAX-TRIPS"),
+    domain("unit: trip\n", "unit: user\ncolumn: person\nmax_trips_pair: 2\n", "", "_pair, which", "OD-UNIT-MAX-TRIPS"),
 ]
 
 
@@ -432,7 +434,7 @@ def test_a_text_can_name_a_variable(declared: Project, form: str, monkeypatch: p
     assert OdRelease.model_validate(yaml.safe_load(path.read_text())["attributes"]).domain.name == "trips"
 
 
-@pytest.mark.parametrize("component", [OdRelease, OdGroupSizes, OdStops])
+@pytest.mark.parametrize("component", [OdRelease, OdCounts, OdGroupSizes, OdStops])
 def test_the_schema_for_dg_tells_sections_from_other_values(component: type[Declared]) -> None:
     """What ``dg check yaml`` says of a mapping is what is wrong with the section, not that no alternative fits."""
     schema = component.get_model_cls().model_json_schema()
@@ -441,6 +443,31 @@ def test_the_schema_for_dg_tells_sections_from_other_values(component: type[Decl
     assert not [field for field in fields if any("$ref" in part for part in field.get("anyOf", ()))]
     errors = Draft202012Validator(schema).iter_errors({"periods": {"last": "2001-02"}})
     assert "'first' is a required property" in [e.message for e in errors if [*e.absolute_path] == ["periods"]]
+
+
+@pytest.mark.parametrize("field", ["destination_geography", "tree", "area_totals"])
+def test_counts_by_one_hierarchy_have_one_side(declared: Project, field: str) -> None:
+    counts = DEFS.replace("OdRelease", "OdCounts").replace("{date: date}", "{area: origin, date: date}")
+    write(declared)
+    path = declared.defs / "trips" / "defs.yaml"
+    path.write_text(counts, encoding="utf-8")
+    series = declaration("trips")
+    geography = series.read_geography()
+    expected = ["all", "region", "zone"]
+    assert series.plan(geography, "2001-01").tree.level_names == [(level, "all") for level in expected]
+    assert list(geography.area_counts) == expected
+    path.write_text(f"{counts}  {field}: origin\n", encoding="utf-8")
+    with pytest.raises(OdError, match=f"OD-CONFIG.*{field}"):
+        declaration("trips")
+
+
+def test_what_is_no_hierarchy_is_refused(project: Project) -> None:
+    """Levels from fine to coarse, and an area in two areas."""
+    with pytest.raises(OdError, match=r"OD-GEOGRAPHY-DUPLICATE.*coarse to fine"):
+        project.counts(geography__levels=["zone", "region"]).read_geography()
+    (project.root / "zones.csv").write_text("part,region,zone\na,R0,Z00\nb,R0,Z01\n", encoding="utf-8")
+    with pytest.raises(OdError, match="OD-GEOGRAPHY-TWO-PARENTS"):
+        project.counts(geography__levels=["part", "region", "zone"]).read_geography()
 
 
 def test_every_wrong_declaration_stands_once() -> None:

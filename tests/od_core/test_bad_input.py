@@ -25,7 +25,7 @@ import yaml
 
 from od_assets.components import OdRelease
 from od_assets.series.reading import declaration, read_declaration
-from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, FlowTree, Geography, OdError, PrivacyUnit, StabilityHistogram, plan_release, release_flows
 from od_core.flows.release import Release, run_plan
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.privacy.budget import Cap
@@ -302,12 +302,6 @@ BAD = [
     areas("cycle", [("a", "b"), ("b", "a")], "CYCLE", "within itself"),
     areas("its own parent", [("a", "a")], "CYCLE", detail="'a'"),
     areas("unlisted parent", [("01", "a")], "PARENT-UNLISTED", detail="'a'"),
-    option(
-        "geographies of unequal depth",
-        "OD-TREE-DEPTH",
-        "2 (origin) and 1 (destination)",
-        destination_geography=Geography.from_frame(ZONES, ["zone"]),
-    ),
     Bad(
         "zone list: separated by semicolons",
         zone_file("zones.csv", "region;zone\na;01\n"),
@@ -456,6 +450,20 @@ BAD = [
     call("a number for a conversion", lambda: Budget(1, "1e-8", conversion=3), "OD-BUDGET-CONVERSION", "3", "tight"),
     option("unknown mechanism", "OD-MECHANISM-UNKNOWN", "did you mean 'inftda'?", mechanism="inf_tda"),
     option("mechanism in another case", "OD-MECHANISM-UNKNOWN", "did you mean 'inftda'?", mechanism="InfTDA"),
+    call(
+        "unknown threshold",
+        lambda: StabilityHistogram("lest"),
+        "OD-MECHANISM-OPTION",
+        "did you mean 'least'?",
+    ),
+    option(
+        "a threshold that does not keep delta",
+        "OD-MECHANISM-OPTION",
+        "the threshold 17 of bun_nissim_stemmer does not keep delta for 4 trips per unit; the least one is 19",
+        mechanism=StabilityHistogram("bun_nissim_stemmer"),
+        unit=PrivacyUnit("user", column="user", max_trips=4, neighbours="bounded"),
+        budget=Budget(10, "1e-8"),
+    ),
     option("unknown tree", "OD-TREE-UNKNOWN", "did you mean 'destination'?", tree="destinations"),
     option("unknown noise", "OD-NOISE-UNKNOWN", "did you mean 'opendp'?", noise="open-dp"),
     option("a threshold that is no share", "OD-FAULT-THRESHOLD", fault_threshold=-1),

@@ -315,7 +315,7 @@ class FittedTree:
         """
         hub, finest = self.span(origin_level, destination_level)
         if level is not None:
-            finest = self.span(level, level)[1]
+            finest = self.span(level, min(level, self.tree.destination.depth))[1]
         level_of_cells = self.levels[hub]
         if hub == finest:
             nodes = level_of_cells.nodes

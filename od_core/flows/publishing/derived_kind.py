@@ -32,7 +32,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import largest_rho
+from od_core.privacy.domain import Costs, added, largest_rho, largest_rho_by_trips
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
@@ -216,7 +216,13 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     for source, spent in zip(sources, spending, strict=True):
         by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + spent.rho - spent.every_period
     rho = sum(by_period.values(), Fraction(0))
-    if unit.max_trips_year is not None:
+    if unit.max_trips_year is not None and unit.max_trips_pair is not None:
+        costs: dict[str, list[Costs]] = {}
+        for source, spent in zip(sources, spending, strict=True):
+            costs.setdefault(source.key.period, []).append(source.release.plan.costs(spent))
+        of_periods = (added(each, unit.contribution_bound) for each in costs.values())
+        rho = largest_rho_by_trips(of_periods, unit.max_trips_year)
+    elif unit.max_trips_year is not None:
         rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
     # This part is due even in periods in which none of a user's trips is counted.
     rho += sum((spent.every_period for spent in spending), Fraction(0))

@@ -19,6 +19,7 @@ from od_core.flows.publishing.flow_tables import (
     SEGMENTS_SCHEMA,
     FlowTables,
     LevelPair,
+    for_people,
     largest,
     measurement_rows,
     with_names,
@@ -79,7 +80,8 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
     described = "Flows at every pair of levels, as Parquet."
     files.append(_parquet_file("flows", described, tables.pairs, FLOWS_SCHEMA, table))
-    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS]
+    one_side = tables.tree.has_one_side  # no matrix, and nothing to choose in the atlas
+    files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and not one_side]
     if tables.format > 1:
         workbook = BundleFile(
             "flows.xlsx",
@@ -94,7 +96,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     if tables.distance:
         described, table = "Trips that begin in each area, by bands of distance.", tables.defined("distance_bands")
         files += public_files("distance_bands", lambda: tables.distance_bands, table, described)
-    if tables.format >= FIRST_WITH_ATLAS:
+    if tables.format >= FIRST_WITH_ATLAS and not one_side:
         described = "A page on which you choose areas, and see their trips with intervals. It needs no network."
         write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
         files.append(BundleFile(ATLAS, described, write, rows=rows))
@@ -166,7 +168,8 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
         return []
     files: list[BundleFile] = []
     for breakdown in tables.breakdowns:
-        files += _pair_files(tables.segments[breakdown.name], pair_segments_table(breakdown, interval=tables.interval))
+        table = pair_segments_table(breakdown, interval=tables.interval, one_side=tables.tree.has_one_side)
+        files += _pair_files(tables.segments[breakdown.name], table)
     described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
     return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
@@ -226,7 +229,8 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
         listed = "all" if len(rows_shown) == len(trips) else f"the {len(rows_shown):,} largest of"
         line = f"{pair.title}: {listed} {len(trips):,} rows, largest first"
         rows = pa.table(pair.columns).take(pa.array(rows_shown))
-        sheets.append(Sheet(name, [line], with_names(pair.tables.tree, rows, pair.levels, " ")))
+        rows = for_people(pair.tables.tree, with_names(pair.tables.tree, rows, pair.levels, " "))
+        sheets.append(Sheet(name, [line], rows))
     confidence = f"{100 * CONFIDENCE}"
     values = {"certificate": certificate, "interval": tables.interval, "confidence": confidence, "most": MOST_ROWS}
     contents = pa.table(
@@ -245,7 +249,7 @@ def write_flow_workbook(tables: FlowTables, certificate: Certificate, file: Bina
 
 def _sheet_names(tables: FlowTables) -> list[str]:
     """Return the name of the sheet of each pair of levels; numbers of levels if a name would be too long for Excel."""
-    names = [pair.name.removeprefix("flows_") for pair in tables.pairs]
+    names = [pair.name.removeprefix("flows_").removeprefix("counts_") for pair in tables.pairs]
     if max(map(len, names)) <= _LONGEST_NAME:
         return names
     return ["_".join(map(str, pair.levels)) for pair in tables.pairs]

@@ -51,7 +51,8 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
     """Return the name of the files of each pair of level numbers, without the extension, such as ``flows_state_state``.
 
     All names have the numbers of the levels instead, such as ``flows_3_3``, if the name of a level is not valid in a
-    file name on every operating system or if two files would have the same name, including those by a breakdown.
+    file name on every operating system or if two files would have the same name, including those by a breakdown. Counts
+    by one hierarchy have one level, such as ``counts_state``.
     """
     origins, destinations = tree.origin.level_names, tree.destination.level_names
     names = {
@@ -61,9 +62,11 @@ def pair_names(tree: FlowTree, breakdowns: Sequence[Breakdown] = ()) -> dict[tup
     }
     plain = all(_PLAIN.fullmatch(name) for name in (*origins, *destinations))
     files = [*names.values(), *(f"{name}_by_{breakdown.name}" for name in names.values() for breakdown in breakdowns)]
-    if plain and len({name.casefold() for name in files}) == len(files):
+    if not plain or len({name.casefold() for name in files}) < len(files):
+        names = {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
+    if not tree.has_one_side:
         return names
-    return {pair: f"flows_{pair[0]}_{pair[1]}" for pair in names}
+    return {pair: "counts_" + name.removeprefix("flows_").rpartition("_")[0] for pair, name in names.items()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +93,8 @@ class LevelPair:
     def title(self) -> str:
         """Description of the files of these flows, for people."""
         by = "" if self.breakdown is None else f" by {self.breakdown.name}"
+        if self.tables.tree.has_one_side:
+            return f"Counts at level {self.level_names[0]}{by}"
         return f"Flows from {' to '.join(self.level_names)}{by}"
 
     @property
@@ -133,7 +138,7 @@ class LevelPair:
 
     def write_csv(self, file: BinaryIO) -> None:
         """Write these flows as one CSV table (RFC 4180) in UTF-8."""
-        write_rows(file, pa.table(self.columns), header=True)
+        write_rows(file, for_people(self.tables.tree, pa.table(self.columns)), header=True)
 
 
 @dataclass(frozen=True)
@@ -232,6 +237,7 @@ class FlowTables:
 
         The numbers have no minimum if they may be negative, and early formats have no balance.
         """
+        key = "pair_counts" if key == "pair_flows" and self.tree.has_one_side else key
         table = public_table(key, interval=self.interval, distance=self.distance)
         columns = table.columns
         if self.format < FIRST_WITH_DISTANCES:
@@ -290,6 +296,14 @@ def with_names(tree: FlowTree, flows: pa.Table, levels: tuple[int, int], separat
             names = pa.array(map(name_of.__getitem__, flows[side].to_pylist()), pa.string())
             flows = flows.append_column(f"{side}{separator}name", names)
     return flows
+
+
+def for_people(tree: FlowTree, flows: pa.Table) -> pa.Table:
+    """Return a table of flows; of counts by one hierarchy, without destinations, and with ``area`` and ``count``."""
+    if not tree.has_one_side:
+        return flows
+    names = {name: name.replace("origin", "area").replace("trips", "count") for name in flows.column_names}
+    return flows.rename_columns(list(names.values())).drop_columns("destination")
 
 
 def largest(trips: NDArray[np.int64], most: int) -> NDArray[np.intp]:

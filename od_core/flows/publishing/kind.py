@@ -35,7 +35,7 @@ from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
 from od_core.flows.step import AreaTotalStep, SegmentStep
-from od_core.geography.flow_tree import repeated_levels, repetition_sentence
+from od_core.geography.flow_tree import levels_sentence
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
@@ -109,15 +109,15 @@ class FlowKind(Kind[Release]):
             "invariants": ["the total number of valid trips, n"] if plan.publishes_total else [],
             "geographies": {side: geography.digest for side, geography in sides.items()},
             "geography_versions": {side: geography.version for side, geography in sides.items()},
-            "repeated_levels": {side: repeated_levels(geography) for side, geography in sides.items()},
+            "repeated_levels": plan.tree.repeated_levels,
             "mechanism": {"name": plan.mechanism.name, "options": plan.mechanism.options, "tree": plan.tree.order},
         }
 
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
-        if (repetition := repetition_sentence(plan.tree)) is not None:
-            sentences["levels"] = repetition
+        if (sentence := levels_sentence(plan.tree)) is not None:
+            sentences["levels"] = sentence
         if plan.segments is not None:
             names = " and ".join(f"{by.name} ({len(by.categories)} categories)" for by in plan.breakdowns)
             sentences["segments"] = (

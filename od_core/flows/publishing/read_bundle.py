@@ -296,6 +296,7 @@ def _plan(facts: dict[str, Any], areas: pd.DataFrame, versions: dict[str, str | 
             facts.get("max_weight"),
             facts.get("max_trips_year"),
             facts.get("id_pattern"),
+            facts.get("max_trips_pair"),
         ),
         budget=Budget(
             facts["epsilon"],

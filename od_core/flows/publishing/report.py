@@ -62,11 +62,11 @@ _Whole = NDArray[np.int64]
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
     """Return the HTML text of the report of a release of flows."""
     plan, tree, facts = release.plan, release.plan.tree, flow_facts(release, certificate)
-    interval, zones = facts["interval"], [side.levels[-1] for side in (tree.origin, tree.destination)]
+    interval, zones = facts["interval"], tree.level_names[-1]
     return filled(
         "flows_report.html",
         **facts,
-        sizes_of_sides=list({side.digest: len(side.zones) for side in (tree.origin, tree.destination)}.values()),
+        sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],
@@ -86,11 +86,12 @@ def flow_facts(flows: ReleasedFlows, certificate: Certificate) -> dict[str, Any]
     at_lower, at_upper = (leaves["trips"] == leaves.get(end) for end in ("lower", "upper"))
     return {
         "certificate": certificate,
+        "one_side": tree.has_one_side,
         "interval": interval,
         "trips": int(flows.leaves.trips.sum()),
         "pairs": len(flows.leaves),
         "public_pairs": tree.cells(tree.depth),
-        "zone_names": (tree.origin.levels[-1], tree.destination.levels[-1]),
+        "zone_names": tree.level_names[-1],
         "listed": len(leaves),
         "at_an_end": int((at_lower ^ at_upper).sum()),  # see docs/explanation/uncertainty.md
         "between_zones": _largest(flows, apart, LISTED),

@@ -134,17 +134,25 @@ def test_of_users_the_bound_and_the_column_are_declared(empty: Project) -> None:
     assert settings.domain.cap.allowed_rho() >= ROOM * settings.plan(settings.read_geography(), "2001-01").charge.rho
 
 
+def test_a_pair_cap_is_declared_with_the_release(empty: Project) -> None:
+    empty.write_records(records().assign(rider="r1"))
+    assert init(unit="user", column="rider", max_trips="4", max_trips_pair="1").exit_code == 0
+    settings = declaration("mine").checked()
+    assert (settings.unit.max_trips, settings.unit.max_trips_pair) == (4, 1)
+    assert settings.plan(settings.read_geography(), "2001-01").facts()["max_trips_pair"] == 1
+
+
 def test_of_users_of_a_year_the_bounds_are_those_of_the_data_set(empty: Project) -> None:
     empty.write_records(records().assign(rider="r1"))
-    of_year = {"max_trips": "4", "max_trips_year": "10", "id_pattern": "r[0-9]+"}
+    of_year = {"max_trips": "4", "max_trips_pair": "3", "max_trips_year": "10", "id_pattern": "r[0-9]+"}
     result = init(unit="user_year", column="rider", neighbours="unbounded", **of_year)
     assert result.exit_code == 0, result.exception
     assert "Without max_trips_year, it would spend" in " ".join(result.stdout.split())
     settings = declaration("mine").checked()
-    unit = PrivacyUnit("user_year", "unbounded", "rider", 4, max_trips_year=10, id_pattern="r[0-9]+")
+    unit = PrivacyUnit("user_year", "unbounded", "rider", 4, None, 10, "r[0-9]+", 3)
     assert settings.unit == unit
     data_set = yaml.safe_load((empty.defs / "domains" / "mine.yaml").read_text())
-    assert (data_set["max_trips"], data_set["max_trips_year"]) == (4, 10)
+    assert (data_set["max_trips"], data_set["max_trips_pair"], data_set["max_trips_year"]) == (4, 3, 10)
     of_month = settings.plan(settings.read_geography(), "2001-01").charge.rho
     assert settings.domain.cap.allowed_rho() >= ROOM * equal_periods(unit, 12) * of_month > ROOM * of_month
     release = yaml.safe_load((empty.defs / "mine" / "defs.yaml").read_text())["attributes"]
@@ -206,7 +214,7 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
 def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
     """At the terminal, before the question; not where all is said by flags."""
     advice = {question.asks: question.advice for question in QUESTIONS if question.advice}
-    assert len(advice) == 8
+    assert len(advice) == 9
     of_year = {"unit": "user_year", "max_trips_year": "6", "id_pattern": ".+"}
     said = " ".join(typed(**of_year, column="origin", max_trips="2", neighbours="unbounded").split())
     for asks, text in advice.items():
@@ -290,6 +298,7 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
         ("settled_seconds", "soon", "arrivals.settled_seconds: Input should be a valid integer"),
         ("owner", "me", "Invalid owner 'me'"),
         ("max_trips", "many", "a whole number of at least 1"),
+        ("max_trips_pair", "3", "from 1 to max_trips, 2"),
         ("max_trips_year", "1", "a whole number of at least max_trips, 2"),
         ("id_pattern", "(", "needs id_pattern, a regular expression"),
     ],
@@ -301,6 +310,8 @@ def test_an_answer_that_no_declaration_has_is_asked_again_at_once(
     right = dict(FLAGS)
     if flag in OF_YEAR:
         right |= OF_YEAR
+    if flag == "max_trips_pair":
+        right |= {"unit": "user", "column": "destination", "max_trips": "2"}
     said = typed(**right | {"origin": "origin", flag: f"{wrong}\n{right.get(flag, '')}"})
     asked = next(question.asks for question in QUESTIONS if question.flag == flag)
     assert said.count(f"{asked}:") + said.count(f"{asked} [") == 2

@@ -343,7 +343,6 @@ def test_plans_cannot_be_changed():
         ({"budget": Budget(rho=1, delta=1e-8, shares=["1/2", "1/2"])}, "OD-BUDGET-SHARES.*2 shares for 4"),
         ({"tree": "destinaton"}, "OD-TREE-UNKNOWN.*'destination'"),
         ({"mechanism": "inf_tda"}, "OD-MECHANISM-UNKNOWN.*'inftda'"),
-        ({"destination_geography": geography_of([("z",)])}, "OD-TREE-DEPTH"),
     ],
 )
 def test_refuses_what_cannot_be_planned(changed, error):

@@ -218,7 +218,6 @@ def test_an_error_after_the_first_draw_does_not_say_that_nothing_was_spent():
         ({"mechanism": "inftad"}, "OD-MECHANISM-UNKNOWN"),
         ({"tree": "up"}, "OD-TREE-UNKNOWN"),
         ({"noise": "opendb"}, "OD-NOISE-UNKNOWN"),
-        ({"destination_geography": geography_of([("z",)])}, "OD-TREE-DEPTH"),
     ],
 )
 def test_a_plan_that_cannot_be_is_refused_before_the_records_are_read(changed, code):

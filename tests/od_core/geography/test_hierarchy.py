@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels, repetition_sentence
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core.geography.flow_tree import FlowTree, equally_deep, levels_sentence, repeated_levels
 from od_core.geography.geography import with_unknown_area
 from od_core.records.zone_lists import ZoneList, with_further_levels
 from tests.od_core.doubles import SeededNoise
@@ -207,28 +207,43 @@ def test_the_shallower_geography_repeats_its_first_level(one: list[Area], other:
         assert {name: found[name] for name in before.level_names} == areas(before)
         if times == 0:
             assert after is before
-    FlowTree(*pair)
+    tree = FlowTree(origin, destination)
+    assert (tree.origin.digest, tree.destination.digest) == tuple(side.digest for side in pair)
+    assert tree.repeated_levels == {"origin": repeated_levels(pair[0]), "destination": repeated_levels(pair[1])}
+    usual: dict[str, Any] = {"unit": PrivacyUnit("trip"), "budget": Budget(1, "1e-8")}
+    planned, by_hand = (
+        plan_release(origin, destination_geography=destination, **usual),
+        plan_release(pair[0], destination_geography=pair[1], **usual),
+    )
+    assert planned.facts() == by_hand.facts()
+    assert planned.to_frame().equals(by_hand.to_frame())
 
 
 def test_a_repeated_level_is_said_costs_nothing_and_has_the_flows_of_the_level_above() -> None:
     zones = [("N", "n1"), ("N", "n2"), ("S", "s1")]
     deep = [("W", "W1", "w1"), ("W", "W1", "w2"), ("W", "W2", "w3"), ("E", "E1", "e1")]
-    origin, destination = equally_deep(geography_of(zones), geography_of(deep))
+    shallow, origin, destination = geography_of(zones), *equally_deep(geography_of(zones), geography_of(deep))
     flows = pd.DataFrame({"origin": ["n1", "s1", "n2"], "destination": ["w1", "e1", "w3"], "trips": [50, 40, 3]})
-    release = release_flows(
-        flows,
-        origin,
-        destination_geography=destination,
-        unit=PrivacyUnit("trip"),
-        budget=Budget(1, "1e-8"),
-        noise=SeededNoise(1),
-        fault_threshold=0,
+    release, by_hand = (
+        release_flows(
+            flows,
+            side,
+            destination_geography=destination,
+            unit=PrivacyUnit("trip"),
+            budget=Budget(1, "1e-8"),
+            noise=SeededNoise(1),
+            fault_threshold=0,
+        )
+        for side in (shallow, origin)
     )
+    pd.testing.assert_frame_equal(release.measurements, by_hand.measurements)
+    pd.testing.assert_frame_equal(release.flows, by_hand.flows)
     tree = release.plan.tree
-    assert repetition_sentence(tree) is not None
-    assert "of the origins level_1_2." in str(repetition_sentence(tree))
-    assert repetition_sentence(FlowTree(origin, origin)) is not None
-    assert repetition_sentence(FlowTree(destination, destination)) is None
+    assert tree.repeated_levels == {"origin": ["level_1_2"], "destination": []}
+    assert levels_sentence(tree) is not None
+    assert "of the origins level_1_2." in str(levels_sentence(tree))
+    assert levels_sentence(FlowTree(origin, origin)) is not None
+    assert levels_sentence(FlowTree(destination, destination)) is None
     unmeasured = [tree.level_names[level] for level in release.plan.unmeasured_levels]
     assert unmeasured == [("level_1", "level_2")]  # which has the counts of (level_1_2, level_2)
     for level in destination.level_names:

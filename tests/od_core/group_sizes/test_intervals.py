@@ -83,7 +83,8 @@ def constrained(noisy: list[np.ndarray], total: int, weights: np.ndarray, varian
 
 def expected(release: GroupSizeRelease, level: int, size: int | None) -> dict[str, tuple[int, int]]:
     """Bounds before they are widened, of groups of at most a size or, without one, of members; not for sizes."""
-    query, scale = release.plan.mechanism.query, release.plan.level_steps[0].scale
+    query = next(query for source, query in release.plan.queries.items() if source >= level)
+    scale = release.plan.level_steps[0].scale
     totals, top = group_totals(release, level), release.frame.top_code
     bounds = {}
     for area, noisy in noisy_by_area(release, level).items():

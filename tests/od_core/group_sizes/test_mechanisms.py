@@ -17,7 +17,7 @@ from od_core.errors import OdError
 from od_core.geography.geography import Geography
 from od_core.group_sizes import mechanisms
 from od_core.group_sizes.groups import Frame
-from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, Naive, Sizes
+from od_core.group_sizes.mechanisms import BottomUp, Cumulative, GroupSizeMechanism, MixedQueries, Naive, Sizes
 from od_core.group_sizes.merging import Runs, merge, size_keys
 from tests.od_core.oracles import group_sizes as oracle
 from tests.od_core.strategies import geography_of, zone_lists
@@ -54,13 +54,16 @@ class World:
 
     def measured(self, mechanism: GroupSizeMechanism) -> list[np.ndarray]:
         """True values of what the mechanism measures, in its shapes."""
-        tables = self.truth()[-1:] if mechanism.leaves_alone else self.truth()
-        if mechanism.query == "histogram":
-            return tables
-        if mechanism.query == "cumulative":
-            return [np.ascontiguousarray(np.cumsum(table, axis=1)[:, :-1]) for table in tables]
-        codes = np.arange(self.frame.top_code + 1)
-        return [np.concatenate([np.repeat(codes, row) for row in table]) for table in tables]
+        queries, codes = mechanism.level_queries(self.frame.geography.depth), np.arange(self.frame.top_code + 1)
+        values: list[np.ndarray] = []
+        for query, table in zip(queries, self.truth()[-len(queries) :], strict=True):
+            if query == "histogram":
+                values.append(table)
+            elif query == "cumulative":
+                values.append(np.ascontiguousarray(np.cumsum(table, axis=1)[:, :-1]))
+            else:
+                values.append(np.concatenate([np.repeat(codes, row) for row in table]))
+        return values
 
 
 def random_geography(rng: np.random.Generator) -> Geography:
@@ -101,15 +104,13 @@ def by_oracle(frame: Frame, mechanism: GroupSizeMechanism, noisy: list[np.ndarra
     """Leaf histograms of the mechanism, group by group."""
     depth, geography = frame.geography.depth, frame.geography
     power = 2 if mechanism.options.get("regression") == "least_squares" else 1
-    groups = {}
-    for level, values in zip([depth] if mechanism.leaves_alone else frame.levels, noisy, strict=True):
+    groups, queries = {}, mechanism.level_queries(depth)
+    for level, query, values in zip(frame.levels[-len(queries) :], queries, noisy, strict=True):
         totals = frame.totals(level).tolist()
         ends = np.cumsum([0, *totals]).tolist()
         for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
-            own = values[ends[area] : ends[area + 1]] if mechanism.query == "sizes" else values[area]
-            groups[f"{level} {code}"] = oracle.groups_of(
-                mechanism.query, own.tolist(), total, frame.top_code, scale, power
-            )
+            own = values[ends[area] : ends[area + 1]] if query == "sizes" else values[area]
+            groups[f"{level} {code}"] = oracle.groups_of(query, own.tolist(), total, frame.top_code, scale, power)
     leaves = [f"{depth} {code}" for code in geography.zones]
     if not mechanism.leaves_alone:
         groups = oracle.merged(children_of(geography), [f"1 {code}" for code in geography.codes[1]], groups)
@@ -145,8 +146,10 @@ def test_every_mechanism_keeps_its_promise_and_equals_the_oracle_for_any_noisy_v
             size = int(np.prod(shape))
             drawn = data.draw(st.lists(values, min_size=size, max_size=size))
             noisy.setdefault(query, []).append(np.array(drawn, dtype=np.int64).reshape(shape))
-    for mechanism in MECHANISMS:
-        measured = noisy[mechanism.query][-1 if mechanism.leaves_alone else 0 :]
+    queries = st.lists(st.sampled_from(["cumulative", "sizes"]), min_size=geography.depth, max_size=geography.depth)
+    for mechanism in (*MECHANISMS, MixedQueries(data.draw(queries))):
+        asked = mechanism.level_queries(geography.depth)
+        measured = [noisy[query][level - 1] for query, level in zip(asked, frame.levels[-len(asked) :], strict=True)]
         released = mechanism.estimate(frame, measured, Fraction(7, 3))
         assert_keeps_its_promise(frame, released)
         assert released[-1].tolist() == by_oracle(frame, mechanism, measured, Fraction(7, 3)), named(mechanism)
@@ -179,6 +182,32 @@ def test_without_noise_the_truth_comes_out(mechanism):
         released = mechanism.estimate(world.frame, world.measured(mechanism), Fraction(1))
         for table, true in zip(released, world.truth(), strict=True):
             assert (table == true).all()
+
+
+def test_equal_queries_are_the_mechanism_of_this_query():
+    rng = np.random.default_rng(9)
+    for mechanism in (Cumulative(), Sizes()):
+        for _ in range(20):
+            world = random_world(rng)
+            mixed = MixedQueries((mechanism.query,) * world.frame.geography.depth)
+            noisy = noisy_values(world, mechanism, rng, p=0.3)
+            both = (one.estimate(world.frame, noisy, Fraction(1)) for one in (mechanism, mixed))
+            assert all((a == b).all() for a, b in zip(*both, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("queries", "depth", "what"),
+    [
+        (("cumulative",), 2, "1 queries are given for a geography of 2 levels"),
+        ("cumulative, sizes, sizes", 2, "3 queries are given"),
+        ((), 2, "0 queries"),
+        ("cumulative, histogram", 2, "there is no query of mixed 'histogram'"),
+        (("cumulative", 7), 2, "there is no query of mixed 7"),
+    ],
+)
+def test_queries_that_do_not_fit_are_refused(queries, depth, what):
+    with pytest.raises(OdError, match=f"OD-GROUPS-QUERIES: {what}"):
+        MixedQueries(queries).level_queries(depth)
 
 
 def test_the_rows_worked_on_at_once_change_nothing(monkeypatch):

@@ -74,6 +74,17 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     assert bundle(again, certificate, tmp_path / "anew") == files
 
 
+def test_a_report_and_the_plan_say_what_each_level_of_a_mixed_release_measures(tmp_path):
+    release, certificate = published(tmp_path, "mixed")
+    texts = "of each size or less (level region); the size of each group, in ascending order (level zone)"
+    assert texts in bundle(release, certificate, tmp_path / "r1")["report.html"].decode()
+    assert certificate["plan"]["query"] == "cumulative, sizes"
+    assert [verdict.partition(":")[0] for verdict in release.plan.verdicts()] == [
+        "region, the number of groups of each size or less",
+        "zone, the size of each group, in ascending order",
+    ]
+
+
 def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
     """The digest of the areas holds the unknown zone, so that a reader must know which one it is."""
     geography = replace(GEOGRAPHY, unknown=GEOGRAPHY.zones[1], version="2018")

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, evaluate_group_sizes, release_group_sizes
-from od_core.group_sizes.mechanisms import MECHANISMS
+from od_core.group_sizes.mechanisms import MECHANISMS, MixedQueries
 from od_core.ledger.ledger import Ledger
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
@@ -91,10 +91,12 @@ def test_every_mechanism_keeps_its_promises(name, unit):
     assert release.spent.delta == 0
     assert release.has_guarantee
     measured = release.measurements
-    width = {"histogram": 7 * (TOP_CODE + 1), "cumulative": 7 * TOP_CODE, "sizes": 2 * 60}[mechanism.query]
-    if mechanism.leaves_alone:
-        width = {"cumulative": 4 * TOP_CODE, "sizes": 60}[mechanism.query]
-    assert len(measured) == width
+    queries = mechanism.level_queries(2)
+    widths = {"histogram": TOP_CODE + 1, "cumulative": TOP_CODE}
+    areas = (3, 4)[-len(queries) :]
+    assert len(measured) == sum(
+        60 if query == "sizes" else widths[query] * of_level for query, of_level in zip(queries, areas, strict=True)
+    )
 
 
 def test_errors_against_a_count_by_hand():
@@ -170,6 +172,7 @@ def changed(**columns):
         (None, {"mechanism": "cumulatve"}, "OD-MECHANISM-UNKNOWN.*'cumulative'"),
         (None, {"noise": ListedNoise([0])}, "OD-NOISE-LAPLACE"),
         (None, {"release_id": R1}, "OD-RELEASE-KEY"),
+        (None, {"mechanism": MixedQueries(("cumulative",))}, "OD-GROUPS-QUERIES"),
     ],
 )
 def test_bad_input(given, changes, code):

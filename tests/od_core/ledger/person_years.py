@@ -49,8 +49,9 @@ JANUARY, FEBRUARY, MARCH, REVISED, WALKERS = (
 )
 
 
-def unit_of(m: int, most: int, neighbours: str = "unbounded") -> PrivacyUnit:
-    return PrivacyUnit("user_year", neighbours, "person", m, max_trips_year=most, id_pattern=PATTERN)  # type: ignore[arg-type]
+def unit_of(m: int, most: int, neighbours: str = "unbounded", of_pair: int | None = None) -> PrivacyUnit:
+    bounds = {"max_trips_year": most, "max_trips_pair": of_pair}
+    return PrivacyUnit("user_year", neighbours, "person", m, id_pattern=PATTERN, **bounds)  # type: ignore[arg-type]
 
 
 @cache
@@ -72,11 +73,12 @@ class PersonYear:
     m: int
     most: int
     neighbours: str = "unbounded"
+    of_pair: int | None = None
     saved: dict[ReleaseKey, TripCounts] = field(default_factory=dict)
     drawn: list[tuple[ReleaseKey, Release]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.unit = unit_of(self.m, self.most, self.neighbours)
+        self.unit = unit_of(self.m, self.most, self.neighbours, self.of_pair)
         self.plan = plan_of(self.unit)
         self.ledger = ledger_at(self.folder / "ledger.sqlite")
         self.ledger.declare(PrivacyDomain("commuters", self.unit, Cap(rho=Fraction(10**6)), "a test"))

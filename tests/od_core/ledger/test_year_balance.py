@@ -185,6 +185,7 @@ def test_a_lost_draw_is_charged_to_its_period_again(tmp_path):
 OTHER_UNITS = {
     "m": {"max_trips": 1},
     "M": {"max_trips_year": 6},
+    "c": {"max_trips_pair": 1},
     "pattern": {"id_pattern": "[a-z]*"},
     "relation": {"neighbours": "bounded"},
     "column": {"column": "user"},
@@ -261,3 +262,32 @@ def test_random_years_cost_what_a_search_over_all_users_finds(tmp_path):
         by_period[period] = by_period.get(period, Fraction(0)) + rho
         assert spent(ledger) == largest_by_search(list(by_period.values()), 2, 5)
         assert ledger.balance("commuters", period).parts == dict(sorted(by_period.items()))
+
+
+def test_a_year_of_users_with_a_pair_cap_costs_at_least_what_a_search_over_their_trips_finds(tmp_path):
+    """The search enumerates the trips of a user in every period. A lost draw, too, is charged by them."""
+    unit = PrivacyUnit("user_year", "unbounded", "person", 3, None, 4, "[a-z]+", 2)
+    ledger, generator = declared(tmp_path, 100, unit), np.random.default_rng(3)
+    costs: dict[str, list[Fraction]] = {}
+    shares = [*[Fraction(1, 100)] * 4, Fraction(96, 100)]  # a user with 2 trips costs 4/5 of one with 3 at the leaves
+    for number in range(1, 9):
+        period, rho = f"2001-{generator.integers(1, 4):02d}", Fraction(int(generator.integers(1, 50)), 60)
+        plan, key = small_plan(rho, unit=unit, shares=shares), ReleaseKey("commuters", period, number)
+        ledger.reserve(key, "commuters", plan)
+        of_period = costs.setdefault(period, [Fraction(0)] * 4)
+        for step in plan.steps:
+            sizes = [size for size, nodes in step.node_sizes for _ in range(nodes)]
+            for trips in range(4):
+                of_period[trips] += Fraction(most_squares(sizes, trips, 2)) / (2 * step.variance)
+        chosen = [each for each in itertools.product(range(4), repeat=len(costs)) if sum(each) <= 4]
+        worst = max(sum(cost[k] for cost, k in zip(costs.values(), each, strict=True)) for each in chosen)
+        assert worst <= spent(ledger) <= sum(cost[3] for cost in costs.values())
+    before = spent(ledger)
+    assert [ledger.start_draw(key, 0) for _ in range(2)] == [1, 2]
+    assert spent(ledger) > before
+
+
+def most_squares(sizes: list[int], trips: int, of_pair: int) -> int:
+    """The largest sum of squares of so many trips in nodes with these numbers of leaf pairs."""
+    numbers = itertools.product(*(range(min(trips, of_pair * size) + 1) for size in sizes))
+    return max(sum(x**2 for x in each) for each in numbers if sum(each) <= trips)

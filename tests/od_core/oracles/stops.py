@@ -35,23 +35,46 @@ def unevenness(points: list[tuple[int, ...]], box: Box) -> Fraction:
     return sum((abs(held[cell] - mean) for cell in cells), start=Fraction(0))
 
 
-def daf_entropy(points, sizes, epsilon: Fraction, sensitivity: int, noise) -> list[tuple[Box, int]]:
+def stops_by_count(stop: str, threshold: Fraction, n: int, total: int, rate: float) -> bool:
+    """By the noisy count n of a node alone; rate is the budget left over the sensitivity."""
+    if stop == "count":
+        return n * Fraction(rate) < threshold
+    if stop != "entropy":
+        return False
+    share = max(n, 0) / max(total, 1)
+    parts = (max(n, 1) * float(rate) / math.sqrt(2)) ** (2 / 3)  # of equation 19, in all dimensions that remain
+    return share * math.log2(parts) < threshold
+
+
+def daf_entropy(
+    points, sizes, epsilon: Fraction, sensitivity: int, noise, stop="count", threshold=Fraction(1)
+) -> list[tuple[Box, int]]:
     """Algorithm 2 breadth first, m as the nearest to 3/2 of equation 19; noise(scale, number) as in the library.
 
     The cube roots of the shares are taken in floating point, rounded down at 2^-20.
     """
     d, root = len(sizes), (tuple(0 for _ in sizes), tuple(size - 1 for size in sizes))
-    nodes, leaves, left, shares = [root], [], epsilon, {0: epsilon / 100}
+    cells, d = math.prod(sizes), int(threshold) if stop == "depth" else d
+    nodes, leaves, left, shares, total = [root], [], epsilon, {0: epsilon / 100}, None
     for depth in range(d):
+        least = [math.prod(high - low + 1 for low, high in zip(*node, strict=True)) for node in nodes]
+        small = [n for n, volume in zip(nodes, least, strict=True) if stop == "extent" and volume <= threshold * cells]
+        if small:
+            leaves += zip(small, measured(small, points, sensitivity / left, noise), strict=True)
+            nodes = [node for node in nodes if node not in small]
+            if not nodes:
+                return leaves
         share = shares[depth]
         noisy = measured(nodes, points, sensitivity / share, noise)
         left -= share
-        stopped = [node for node, n in zip(nodes, noisy, strict=True) if n < sensitivity / left]
+        total = noisy[0] if depth == 0 else total
+        stops = [stops_by_count(stop, threshold, n, total, left / sensitivity) for n in noisy]
+        stopped = [node for node, ends in zip(nodes, stops, strict=True) if ends]
         if stopped:
             leaves += zip(stopped, measured(stopped, points, sensitivity / left, noise), strict=True)
         children = []
-        for node, n in zip(nodes, noisy, strict=True):
-            if n < sensitivity / left:
+        for node, n, ends in zip(nodes, noisy, stops, strict=True):
+            if ends:
                 continue
             m = (n * float(left / sensitivity) / math.sqrt(2)) ** (2 / (3 * (d - depth))) if n > 1 else Fraction(2, 3)
             m = min(max(math.floor(1.5 * m + 0.5), 1), sizes[depth])

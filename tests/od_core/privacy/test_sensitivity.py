@@ -8,6 +8,7 @@ relation in the code has to agree that these are neighbours.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -31,8 +32,10 @@ UNITS = [
     for m in most
 ]
 UNITS += [PrivacyUnit("trip", relation, max_weight=4) for relation in ("bounded", "unbounded")]
+CAPPED = [replace(u, max_trips_pair=c) for u in UNITS if u.kind != "trip" for c in range(1, u.max_trips)]
 OF_ONE_KIND = {
-    f"{u.kind} {u.neighbours}": [v for v in UNITS if (v.kind, v.neighbours) == (u.kind, u.neighbours)] for u in UNITS
+    f"{u.kind} {u.neighbours}": [v for v in UNITS + CAPPED if (v.kind, v.neighbours) == (u.kind, u.neighbours)]
+    for u in UNITS
 }
 NAMES = [f"{u.kind} {u.neighbours} m={u.contribution_bound}{' weighted' if u.max_weight else ''}" for u in UNITS]
 KEY = bytes(range(32))
@@ -77,7 +80,8 @@ def most(neighbours: Neighbours, depth: int) -> list[int]:
 
 def relation(tree: FlowTree, unit: PrivacyUnit, threshold: int) -> Neighbours:
     has_unknown = tree.origin.unknown is not None and tree.destination.unknown is not None
-    return Neighbours(unit, Acceptance(Fraction(threshold)), has_unknown)
+    nodes = tuple(map(tree.node_sizes, range(tree.depth + 1)))
+    return Neighbours(unit, Acceptance(Fraction(threshold)), has_unknown, nodes=nodes)
 
 
 @st.composite

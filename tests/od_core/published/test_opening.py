@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, OdError, PrivacyUnit, Release, open_release, release_flows
+from od_core import Budget, Mechanism, OdError, PrivacyUnit, Release, StabilityHistogram, open_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.group_sizes.release import GroupSizeRelease
@@ -246,8 +246,10 @@ def test_every_table_and_column_of_every_kind_says_what_it_is(shelf):
     assert said == {name: DATABASE[name].text for name in said}
 
 
-@pytest.mark.parametrize("mechanism", ["stability_histogram", "vanilla_gauss"])
-def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "mechanism", ["stability_histogram", StabilityHistogram("bun_nissim_stemmer"), "vanilla_gauss"], ids=str
+)
+def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str | Mechanism, tmp_path: Path) -> None:
     made = release_flows(
         ledger_rows.FLOWS,
         ledger_rows.ONE_LEVEL,
@@ -261,6 +263,7 @@ def test_releases_that_measured_pairs_of_zones_alone_are_opened(mechanism: str, 
     opened = open_release(tmp_path / "r1")
     assert opened.flows.equals(made.flows)
     assert opened.measurements.equals(made.measurements)
+    assert opened.plan.mechanism == made.plan.mechanism
     if mechanism == "vanilla_gauss":
         levels = made.levels[-1]
         assert opened.flows_at(*levels, interval=True).equals(made.flows_at(*levels, interval=True))

@@ -152,9 +152,12 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
         assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
 
 
-def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_counted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("of_pair", [None, 1])
+def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_counted(
+    tmp_path: Path, of_pair: int | None
+) -> None:
     """The numbers of the releases and their variances add up; estimates of one release have the number of that one."""
-    unit = PrivacyUnit("user_year", "unbounded", "user", 2, max_trips_year=3, id_pattern="[0-9]+")
+    unit = PrivacyUnit("user_year", "unbounded", "user", 2, None, 3, "[0-9]+", of_pair)
     flows = ledger_rows.FLOWS.drop(columns="trips").assign(user="7").astype("str")
     ledger = Ledger(tmp_path / "ledger.sqlite")
     ledger.declare(PrivacyDomain(SERIES, unit, CAP, "a test"))

@@ -39,10 +39,11 @@ def published(
     flows: pd.DataFrame = FLOWS,
     mechanism: str | Mechanism = "inftda_refined",
     geography: Geography = GEOGRAPHY,
+    unit: PrivacyUnit | None = None,
     **changes: Any,
 ) -> Published:
     """A release as the pipeline makes it public; a second time it is read back, and nothing is drawn."""
-    unit = PrivacyUnit("trip", neighbours)
+    unit = unit or PrivacyUnit("trip", neighbours)
     ledger = Ledger(root / "ledger.sqlite")
     ledger.declare(PrivacyDomain("commuters", unit, Cap(rho=Fraction(9)), "a test"))
     release = release_flows(
@@ -248,6 +249,32 @@ def test_area_totals_are_published_and_verified(of_areas):
         assert opened.plan.area_totals.share == Fraction(1, 10)
         assert opened.measurements.query("level > 4")["noisy"].tolist() == rows["noisy"].tolist()
         assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
+
+
+@pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
+def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path, segments):
+    """Its bundle states both bounds, and the sizes of nodes from which every sensitivity follows."""
+    unit = PrivacyUnit("user_period", "bounded", "user", 3, max_trips_pair=1)
+    trips = FLOWS.loc[FLOWS.index.repeat(FLOWS["trips"])].drop(columns="trips")
+    trips = trips.assign(user=[f"u{k % 90}" for k in range(len(trips))], mode="bus")
+    if segments is None:
+        trips = trips.drop(columns="mode")
+    release = published(tmp_path, flows=trips, unit=unit, segments=segments)
+    assert faults(release) == {}
+    stated = json.loads((release.bundle / "certificate.json").read_text(encoding="utf-8"))
+    schema = json.loads((release.bundle / "certificate.schema.json").read_text(encoding="utf-8"))
+    Draft202012Validator(schema).validate(stated)
+    assert stated["plan"]["max_trips_pair"] == 1
+    sizes = {step["level"]: step["node_sizes"] for step in stated["plan"]["steps"]}
+    assert sizes == {0: [[25, 1]], 1: [[15, 1]], 2: [[9, 1]], 3: [[3, 1]], 4: [[1, 3]]}
+    for sentence in ("contribution", "protected"):
+        assert "at most 1 between the same two zones" in stated["guarantee"][sentence]
+    for place in (release.bundle, release.database):
+        opened = open_release(place)
+        assert opened.plan.unit == unit
+        assert opened.spent == opened.plan.spent
+    in_certificate(lambda facts: facts["plan"]["steps"][1].update(node_sizes=[[1, 9]]))(release)
+    assert set(faults(release)) >= {"bundle"}
 
 
 def in_measurements(change: Any) -> Any:

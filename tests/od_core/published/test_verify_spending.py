@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import od_core.ledger.measurements
-from od_core import Budget, OdError, PrivacyUnit, release_flows, release_stops
+from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
@@ -49,6 +49,7 @@ _SPEC.loader.exec_module(verify_spending)
 
 TRIP, UNBOUNDED = PrivacyUnit("trip", "bounded"), PrivacyUnit("trip", "unbounded")
 USER = PrivacyUnit("user", "unbounded", column="user", max_trips=4)
+PEOPLE = PrivacyUnit("user", "unbounded", column="user", max_trips=4, max_trips_pair=1)
 LOADED = PrivacyUnit("trip", "bounded", max_weight=7)
 BY_EPSILON = Budget(epsilon=1, delta="1e-8", conversion="exact", shares="geography")
 
@@ -93,7 +94,7 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return var
 
 
-COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "walks": "walkers"}
+COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "people": "riders", "walks": "walkers"}
 
 
 def release_all(var: Path) -> None:
@@ -105,7 +106,8 @@ def release_all(var: Path) -> None:
     def flows(
         key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, trips: Any = FLOWS, **changes: Any
     ) -> None:
-        table = {USER: with_user(FLOWS), LOADED: FLOWS.rename(columns={"trips": "weight"})}.get(unit, trips)
+        of_unit = {USER: with_user, PEOPLE: with_user, LOADED: lambda table: table.rename(columns={"trips": "weight"})}
+        table = of_unit.get(unit, lambda table: table)(trips)
         given = {"unit": unit, "budget": budget, "noise": "table", "ledger": ledger, "release_id": key} | changes
         geography = given.pop("geography", ONE_LEVEL)
         publish(var, FLOW_KIND, release_flows(table, geography, **given), key, domain)
@@ -121,8 +123,12 @@ def release_all(var: Path) -> None:
     flows("flows/2001-Q2/r1", "commuters", TRIP, Budget(rho="1/30", delta="1e-8"), mechanism="inftda")
     budget = Budget(epsilon="1/2", delta="1e-9")
     flows("pairs/2001-05/r1", "commuters", TRIP, budget, mechanism="stability_histogram")
+    flows("wide_pairs/2001-05/r1", "commuters", TRIP, budget, mechanism=StabilityHistogram("bun_nissim_stemmer"))
     flows("rides/2001-06/r1", "riders", USER, Budget(epsilon=1, delta="1e-6"))
     flows("ride_pairs/2001-07/r1", "riders", USER, budget, mechanism="stability_histogram")
+    modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
+    by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
+    flows("people/2001-06/r1", "riders", PEOPLE, Budget(epsilon=1, delta="1e-6"), by_mode, **modes)
     flows("loads/2001-05/r1", "commuters", LOADED, Budget(epsilon="1/2", delta="1e-8"), geography=GEOGRAPHY)
     flows("walks/2001-W23/r1", "walkers", UNBOUNDED)
     flows("walks/2001-W23--2001-W25/r1", "walkers", UNBOUNDED)
@@ -142,8 +148,8 @@ def release_all(var: Path) -> None:
         flows("flows/2001-06/r1", "commuters", TRIP)
 
     charged = {"unit": TRIP, "ledger": ledger}
-    groups = released_groups(release_id="groups/2001-06/r1", **charged)
-    publish(var, GROUP_SIZES, groups, "groups/2001-06/r1", "commuters")
+    for key, mechanism in {"groups/2001-06/r1": "cumulative", "mixed/2001-07/r1": "mixed"}.items():
+        publish(var, GROUP_SIZES, released_groups(release_id=key, mechanism=mechanism, **charged), key, "commuters")
     points = np.random.default_rng(4).integers(0, 8, (400, 4))
     for mechanism in ("privtree", "eug", "daf_homogeneity"):
         key = f"{mechanism}/2001-04/r1"
@@ -285,6 +291,14 @@ def users_of_one_trip(entries: list[Row], certificates: dict[str, Any]) -> None:
     certificates["rides/2001-06/r1"]["plan"] = row["content"]["plan"]
 
 
+def a_cap_of_the_leaves_at_every_level(entries: list[Row], certificates: dict[str, Any]) -> None:
+    for row in charges(entries, "people/2001-06/r1"):
+        row["content"]["node_sizes"] = [[1, 4]]
+        for step in row["content"]["plan"]["steps"]:
+            step["node_sizes"] = [[1, 4]]
+    certificates["people/2001-06/r1"]["plan"] = row["content"]["plan"]
+
+
 def a_bundle_less(_entries: list[Row], certificates: dict[str, Any]) -> None:
     del certificates[FLIGHT]
 
@@ -323,6 +337,7 @@ FORGERIES: dict[str, tuple[Edit, str]] = {
     "noise that costs more": (other_charge(FLIGHT, Fraction(1), variance=lambda v: v * 99 / 100), CHARGED),
     "a user's trips counted as one": (users_of_one_trip, "another plan"),
     "a user's m forgotten in the charge": (other_charge("rides/2001-06/r1", Fraction(1, 4)), CHARGED),
+    "the cap of the leaves at every level": (a_cap_of_the_leaves_at_every_level, CHARGED),
     "narrower noise on groups": (other_charge("groups/2001-06/r1", Fraction(1), scale=lambda s: s / 2), CHARGED),
     "sensitivity of groups": (
         other_charge("groups/2001-06/r1", Fraction(1, 2), sensitivity=lambda s: s / 2),

@@ -49,11 +49,13 @@ def shuffled(rows: list[Row], seed: int) -> list[Row]:
     return [rows[k] for k in np.random.default_rng(seed).permutation(len(rows))]
 
 
-def unit(max_trips: int, kind: str = "user") -> PrivacyUnit:
-    return PrivacyUnit(kind, "bounded", column="person", max_trips=max_trips)
+def unit(max_trips: int, kind: str = "user", of_pair: int | None = None) -> PrivacyUnit:
+    return PrivacyUnit(kind, "bounded", column="person", max_trips=max_trips, max_trips_pair=of_pair)
 
 
-def by_hand(rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period: str = PERIOD) -> Counter:
+def by_hand(
+    rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period: str = PERIOD, of_pair: int = 99
+) -> Counter:
     """Trips of each leaf pair that are counted, in plain Python."""
     trips_of_user = defaultdict(list)
     for user, origin, destination, date in rows:
@@ -72,7 +74,11 @@ def by_hand(rows: list[Row], tree: FlowTree, max_trips: int, key: bytes, period:
             fields = [user, period, *trip[:2], seen[trip[:2]]]
             message = ",".join("-" if field is None else str(field).encode().hex().upper() for field in fields).encode()
             ordered.append((hmac.new(key, message, hashlib.sha256).digest(), trip[2]))
-        counted.update(pair for _, pair in sorted(ordered)[:max_trips])
+        kept: Counter = Counter()
+        for _, pair in sorted(ordered):
+            if kept[pair] < of_pair and kept.total() < max_trips:
+                kept[pair] += 1
+        counted.update(kept)
     return counted
 
 
@@ -120,12 +126,43 @@ rows_of_users = st.lists(st.tuples(st.sampled_from([*USERS, " ", "\u00a0", None]
     key=st.sampled_from(KEYS),
     tree=st.sampled_from(TREES),
     seed=st.integers(0, 9),
+    of_pair=st.sampled_from([1, 2, 99]),
 )
-def test_the_trips_that_are_counted_are_those_found_by_hand(tmp_path_factory, form, rows, max_trips, key, tree, seed):
-    """From a frame, a Parquet and a CSV file, in any order, with faulty records among them."""
-    expected = by_hand(rows, tree, max_trips, key)
-    counts = counted(form, shuffled(rows, seed), tree, unit(max_trips), key, tmp_path_factory.mktemp("records"))
+def test_the_trips_that_are_counted_are_those_found_by_hand(
+    tmp_path_factory, form, rows, max_trips, key, tree, seed, of_pair
+):
+    """From a frame, a Parquet and a CSV file, in any order, with faulty records among them, and with a pair cap."""
+    expected = by_hand(rows, tree, max_trips, key, of_pair=of_pair)
+    bound = unit(max_trips, of_pair=of_pair if of_pair <= max_trips else None)
+    counts = counted(form, shuffled(rows, seed), tree, bound, key, tmp_path_factory.mktemp("records"))
     assert pairs_of(tree, counts) == expected
+
+
+def test_trips_of_unlisted_zones_share_the_pair_to_which_they_are_counted():
+    """Though their codes differ; and a cap of 1 counts people, whatever they do between the two zones."""
+    rows: list[Row] = [("u1", f"x{k}", "02", "2001-06-05") for k in range(9)]
+    rows += [("u2", "01", "10", "2001-06-05")] * 3
+    counts = count_trips(
+        frame_of(rows),
+        TREES[1],
+        unit=unit(99, of_pair=1),
+        key=KEYS[0],
+        period=PERIOD,
+        fault_threshold=ALL,
+        one_row_a_trip=True,
+    )
+    assert pairs_of(TREES[1], counts) == Counter({("?", "02"): 1, ("01", "10"): 1})
+
+
+def test_trips_above_a_pair_cap_take_no_place_of_their_user():
+    """All four pairs are counted under every key, though most of the trips are of one of them."""
+    rows: list[Row] = [("u1", "01", "10", "2001-06-05")] * 30
+    rows += [("u1", "01", zone, "2001-06-05") for zone in ("01", "02", "s")] + [("u1", "02", "02", "2001-06-05")]
+    for k in range(8):
+        given_ = {"key": bytes([k] * 32), "period": PERIOD, "fault_threshold": ALL, "one_row_a_trip": True}
+        counts = count_trips(frame_of(rows), TREES[0], unit=unit(4, of_pair=1), **given_)
+        assert set(pairs_of(TREES[0], counts).values()) == {1}
+        assert counts.total == 4
 
 
 def busy(number: int = 500) -> list[Row]:

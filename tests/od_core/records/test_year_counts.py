@@ -117,6 +117,23 @@ def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: s
     assert all(sum(each.get(user, 0) for each in totals[:3]) == 7 for user in totals[0])
 
 
+@pytest.mark.parametrize("form", ["memory", "parquet", "csv"])
+def test_trips_above_a_pair_cap_are_no_trips_of_the_year(tmp_path: Path, form: str) -> None:
+    """Of nine trips, three pairs are counted in a month, and of four in the year, one in the next."""
+    year = PersonYear(tmp_path / form, m=3, most=4, of_pair=1)
+    months = []
+    for key in KEYS[:2]:
+        pairs = [("01", "02")] * 6 + [("01", "10"), ("02", "10"), ("10", "01")]
+        frame = pd.DataFrame(pairs, columns=["origin", "destination"]).assign(person="cy", date=f"{key.period}-15")
+        counts = counted_records(frame.astype(object), year, TREES["listed zones"], key, form)
+        months.append((counts.total, year.counted(key, ["cy"])["cy"]))
+        assert pq.read_table(year.path(key))["trips"].to_pylist() == [9]
+    assert months == [(3, 3), (1, 1)]
+    few = pd.DataFrame({"origin": ["01"] * 5, "destination": "02", "person": "bob1", "date": f"{KEYS[2].period}-15"})
+    counts = counted_records(few.astype(object), year, TREES["listed zones"], KEYS[2], form)
+    assert (counts.total, year.counted(KEYS[2], ["bob1"])) == (1, {"bob1": 1})
+
+
 @pytest.mark.parametrize("form", ["memory", "parquet"])
 def test_the_counted_trips_of_a_year_are_a_part_of_those_that_m_alone_counts(tmp_path: Path, form: str) -> None:
     """The same keyed order chooses them, so a user with less left loses the last ones of that order."""

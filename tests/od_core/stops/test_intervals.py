@@ -56,6 +56,24 @@ def test_no_published_count_has_wider_noise_than_its_interval_allows_for(name, u
 
 
 @pytest.mark.parametrize("unit", UNITS)
+@pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
+@pytest.mark.parametrize(("stop", "threshold"), [("depth", 1), ("entropy", "1/10"), ("extent", "1/8"), ("count", 9)])
+def test_counts_of_every_stop_condition_have_wide_enough_intervals(name, unit, stop, threshold, last_scales):
+    """A tree of depth 1 has one scale, as wide as said."""
+    mechanism = MECHANISMS.make(name, stop=stop, threshold=threshold)
+    for sizes in ((16, 16), (12, 1, 12)):
+        last_scales.clear()
+        points = np.minimum(clustered(len(sizes), 8), np.array(sizes) - 1)
+        release = release_stops(
+            points, sizes, unit=unit, budget=Budget(epsilon=1), mechanism=mechanism, noise=Recorded(1)
+        )
+        plan = release.plan
+        widest = mechanism.count_scale(release.measured, plan.grid, plan.step.epsilon, plan.step.sensitivity)
+        assert max(last_scales) <= widest
+        assert stop != "depth" or {*last_scales} == {widest}
+
+
+@pytest.mark.parametrize("unit", UNITS)
 def test_an_interval_is_the_noisy_count_and_the_least_reach_of_nine_tenths(unit):
     release = release_stops(
         clustered(2, 16), Grid((16, 16)), unit=unit, budget=Budget(epsilon="0.5"), mechanism="identity", noise="table"

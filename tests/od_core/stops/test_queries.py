@@ -12,10 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.range_queries import random_ranges, ranges_about, sized_ranges
-from od_core import Budget, OdError, PrivacyUnit, plan_stops
+from benchmarks.range_queries import covering_ranges, filled_ranges, random_ranges, ranges_about, sized_ranges
+from od_core import Budget, MapGrid, OdError, PrivacyUnit, plan_stops, release_stops
 from od_core.stops.geometry import Boxes, BoxIndex, Grid, checked_ranges
-from od_core.stops.release import StopsRelease, evaluate_stops, mean_relative_error, true_answers
+from od_core.stops.release import (
+    StopsRelease,
+    entropy_of,
+    evaluate_stops,
+    evaluate_stops_entropy,
+    mean_relative_error,
+    true_answers,
+)
 
 
 @dataclass
@@ -184,6 +191,23 @@ def test_a_place_has_its_own_dimensions(origin, destination, of_a_place):
         release.od([(0, 1)] * origin, [(0, 1)] * destination)
 
 
+def test_a_place_on_a_map_has_two_dimensions_and_one_place_no_destination():
+    """Without the map, two dimensions would be two places of one each."""
+    unit, budget = PrivacyUnit("trip"), Budget(epsilon=1)
+    for places, origin, why in (
+        ("a", 1, "does not fit 1 places"),
+        ("a", 2, "does not fit 1"),
+        ("ab", 1, "each of the 2"),
+    ):
+        on_map = MapGrid(0, 1, 0, 1, 4, tuple(places))
+        release = release_stops(
+            np.zeros((3, 2 * len(places)), dtype=int), on_map, unit=unit, budget=budget, noise="table"
+        )
+        with pytest.raises(OdError, match=why):
+            release.od([(0, 1)] * origin, [(0, 1)] * origin)
+    assert release.od([(0, 3)] * 2, [(0, 3)] * 2) == pytest.approx(release.counts.sum())
+
+
 @given(partition=partitions(), count=st.sampled_from([0, 1, 700]), seed=st.integers(0, 99))
 def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed):
     grid, random = Grid(partition.sizes), np.random.default_rng(seed)
@@ -205,6 +229,42 @@ def test_true_answers_and_errors_are_those_of_brute_force(partition, count, seed
         assert row.mean_relative_error == pytest.approx(float(sum(errors) / len(errors)), rel=1e-9, abs=1e-9)
 
 
+@given(
+    st.lists(st.integers(1, 6), min_size=1, max_size=3), st.integers(0, 9), st.integers(0, 10**6), st.integers(0, 60)
+)
+def test_entropy_is_that_of_every_cell_and_box(sizes, cuts, seed, count):
+    """Equation 4, with its logarithms summed trip by trip: the mean over the trips of log2 of one over their share."""
+    partition = cut(tuple(sizes), cuts, seed)
+    points = (np.random.default_rng(seed).random((count, len(sizes))) ** 2 * sizes).astype(np.int32)
+    box_of = [
+        next(
+            b
+            for b in range(len(partition.lower))
+            if (partition.lower[b] <= p).all() and (p <= partition.upper[b]).all()
+        )
+        for p in points
+    ]
+    released = np.repeat(np.arange(len(partition.lower)), partition.release.counts).tolist()
+
+    def bits(names):
+        return sum(math.log2(len(names) / names.count(name)) for name in names) / max(1, len(names))
+
+    found = evaluate_stops_entropy(partition.release, points)
+    cells, boxes = bits([tuple(point) for point in points.tolist()]), bits(box_of)
+    assert found["cells"] == pytest.approx(cells, abs=1e-9)
+    assert found["boxes"] == pytest.approx(boxes, abs=1e-9)
+    assert found["lost"] == pytest.approx(cells - boxes, abs=1e-9)
+    assert found["lost"] >= -1e-9  # boxes tell no more than cells
+    if len(released) < 3_000:
+        assert found["released"] == partition.release.entropy == pytest.approx(bits(released), abs=1e-9)
+
+
+def test_a_partition_of_equal_boxes_has_the_most_bits():
+    """Figure of the paper's equation 17: log2 of the number of boxes; and 0 for one box, without a sign."""
+    assert entropy_of(np.full(16, 3)) == 4
+    assert str(entropy_of(np.array([7, 0]))) == str(entropy_of(np.zeros(3, dtype=np.int64))) == "0.0"
+
+
 def test_errors_by_hand():
     true, answered = np.array([0, 5, 200]), np.array([3.0, 5.0, 100.0])
     assert mean_relative_error(true, answered, 1.0) == pytest.approx((3 / 1 + 0 + 0.5) / 3)
@@ -224,6 +284,26 @@ def test_nothing_to_judge_is_refused():
     for points in ([[5, 0]], [[0, -1]], [[0]], [0, 0], [[0.0, 1.0]]):
         with pytest.raises(OdError, match="not cells of the space of the release, 5 x 4"):
             evaluate_stops(partition.release, points, [[(0, 1), (0, 1)]])
+
+
+def test_filled_queries_hold_a_thousandth_of_the_points():
+    """Two points of 2,000 at least, where most random queries hold none; and the same queries at every call."""
+    grid, generator = Grid((50, 50, 50)), np.random.default_rng(2)
+    points = np.clip(generator.normal(4, 2, (2_000, 3)), 0, 49).astype(np.int32)
+    ranges = filled_ranges(points, grid, 300, 7)
+    assert ranges.shape == (300, 3, 2)
+    assert np.array_equal(ranges, filled_ranges(points, grid, 300, 7))
+    assert true_answers(points, ranges).min() >= 2
+    assert np.mean(true_answers(points, random_ranges(grid, 300, 7)) == 0) > 0.5
+    assert (ranges[:, :, 1] - ranges[:, :, 0]).min() == 0  # no size is left out
+
+
+@pytest.mark.parametrize(("share", "cells"), [(0.01, (10, 1)), (0.1, (100, 5)), (1.0, (1000, 48))])
+def test_queries_of_a_coverage_have_one_size_and_lie_anywhere(share, cells):
+    ranges = covering_ranges(Grid((1000, 48)), 5_000, 3, share)
+    assert set(map(tuple, (ranges[:, :, 1] - ranges[:, :, 0] + 1).tolist())) == {cells}
+    assert ranges.min(axis=(0, 2)).tolist() == [0, 0]
+    assert ranges.max(axis=(0, 2)).tolist() == [999, 47]
 
 
 def test_query_makers_keep_their_shapes_and_the_space():

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
+from functools import partial
 
 import numpy as np
 import pytest
 from hypothesis import given
 
-from od_core import OdError
+from od_core import Budget, OdError, PrivacyUnit, plan_stops
 from od_core.stops import mechanisms as trees_module
 from od_core.stops.geometry import Boxes, Grid, Nodes, filled_cells
-from od_core.stops.mechanisms import MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
+from od_core.stops.mechanisms import EUG, MECHANISMS, DAFEntropy, DAFHomogeneity, Path, PrivTree, StopsMechanism
 from tests.od_core.oracles import stops as oracle
 from tests.od_core.stops.doubles import Recorded
 from tests.od_core.stops.worlds import boxes_as_tuples, check_charges, check_partition, mechanisms, worlds
@@ -38,7 +40,14 @@ def test_without_noise_every_box_has_its_trips(world, mechanism):
 @given(worlds(dimensions=3, side=9, trips=200))
 def test_trees_are_those_of_their_definitions(world):
     """The same noise, asked for with the same scales, gives the same boxes and counts."""
-    for mechanism, plain in ((DAFEntropy(), oracle.daf_entropy), (PrivTree(), oracle.privtree)):
+    stops = [
+        ("count", Fraction(5, 2)),
+        ("depth", Fraction(1)),
+        ("entropy", Fraction(1, 10)),
+        ("extent", Fraction(1, 6)),
+    ]
+    trees = [(DAFEntropy(stop=s, threshold=t), partial(oracle.daf_entropy, stop=s, threshold=t)) for s, t in stops]
+    for mechanism, plain in (*trees, (DAFEntropy(), oracle.daf_entropy), (PrivTree(), oracle.privtree)):
         source, other = Recorded(world.seed), Recorded(world.seed)
         drawn = mechanism.draw(world.points.copy(), world.grid, world.path(source))
         points = [tuple(point) for point in world.points.tolist()]
@@ -153,6 +162,59 @@ def test_nodes_stop_below_one_over_the_budget_left():
 
 
 @given(worlds(dimensions=3, side=9, trips=200))
+def test_the_default_stops_where_the_count_is_below_the_scale(world):
+    """None stands for the count with threshold 1, and is no option of a plan: releases without it stay as they are."""
+    found = []
+    for mechanism in (DAFEntropy(), DAFEntropy(stop="count", threshold=1)):
+        boxes = mechanism.draw(world.points.copy(), world.grid, world.path()).boxes
+        found.append((boxes_as_tuples(boxes), boxes.noisy.tolist()))
+    assert found[0] == found[1]
+    assert DAFEntropy().options == {"rounding": "times_1.5"}
+    assert DAFEntropy(stop="extent", threshold=0.25).options == {
+        "rounding": "times_1.5",
+        "stop": "extent",
+        "threshold": "1/4",
+    }
+
+
+def test_stop_conditions_by_hand():
+    """Without noise, 64 trips in one cell of 4 x 4 and epsilon 1/2, of which 99/200 remain after the root."""
+    points, grid = np.zeros((64, 2), dtype=np.int32), Grid((4, 4))
+
+    def boxes(stop, threshold):
+        mechanism = DAFEntropy(stop=stop, threshold=threshold)
+        return len(mechanism.draw(points, grid, Path(Recorded(width=0), 1, HALF)).boxes)
+
+    assert boxes("count", Fraction(64 * 99, 200)) > 1  # 64 = threshold / (99/200)
+    assert boxes("count", Fraction(64 * 99, 200) + Fraction(1, 10)) == 1
+    assert boxes("depth", 1) == 4  # m = 1.5 (64 * 0.495 / sqrt 2)^(1/1 * 2/3), at most the 4 cells
+    bits = 2 / 3 * math.log2(64 * 0.495 / math.sqrt(2))
+    assert (boxes("entropy", str(bits + 1e-6)), boxes("entropy", str(bits - 1e-6)) > 1) == (1, True)
+    assert boxes("extent", 1) == 1
+    assert boxes("extent", "99/100") > 1
+
+
+@pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity"])
+def test_a_stop_condition_that_never_stops_is_refused(name):
+    for stop, threshold, sizes in (
+        ("depth", 2, (5, 5)),
+        ("depth", 1, (5,)),
+        ("extent", "1/6", (5, 5)),
+        ("extent", "99/100", (5,)),
+        ("extent", "1/21", (4, 5, 2)),
+    ):
+        with pytest.raises(OdError, match=r"OD-STOPS-CONDITION.*never stops in this space"):
+            plan_stops(
+                sizes,
+                unit=PrivacyUnit("trip"),
+                budget=Budget(epsilon=1),
+                mechanism=MECHANISMS.make(name, stop=stop, threshold=threshold),
+            )
+    for stop, threshold, sizes in (("depth", 1, (5, 5)), ("extent", "1/5", (5, 5)), ("extent", "1/20", (4, 5, 2))):
+        MECHANISMS.make(name, stop=stop, threshold=threshold).refuse(Grid(sizes))
+
+
+@given(worlds(dimensions=3, side=9, trips=200))
 def test_filled_cells_and_their_trips(world):
     rows = filled_cells(world.points, world.grid)
     cells, trips = np.unique(world.points, axis=0, return_counts=True)
@@ -243,6 +305,11 @@ def test_mechanisms_by_name():
         assert mechanism.name == name
         mechanism.refuse(Grid((3,)))
         assert all(isinstance(value, str) for value in mechanism.options.values())
+        assert MECHANISMS.make(name, **mechanism.options) == mechanism  # as a certificate is read back
+    for options in ({"stop": "entropy", "threshold": 0.01}, {"stop": "depth", "threshold": 3, "rounding": "up"}):
+        mechanism = DAFHomogeneity(**options)
+        assert MECHANISMS.make("daf_homogeneity", **mechanism.options) == mechanism
+    assert MECHANISMS.make("eug", **EUG(query_size="0.3").options) == EUG(query_size=Fraction(3, 10))
     with pytest.raises(OdError, match=r"OD-MECHANISM-UNKNOWN.*'privtree'"):
         MECHANISMS.make("privtre")
     with pytest.raises(OdError, match=r"OD-MECHANISM-OPTIONS.*depth"):
@@ -250,6 +317,13 @@ def test_mechanisms_by_name():
     for name, options in (
         ("daf_entropy", {"rounding": "upp"}),
         ("daf_homogeneity", {"rounding": "sideways"}),
+        ("daf_entropy", {"stop": "depht", "threshold": 1}),
+        ("daf_entropy", {"stop": "depth", "threshold": "3/2"}),
+        ("daf_entropy", {"stop": "count", "threshold": 0}),
+        ("daf_entropy", {"stop": "entropy", "threshold": -1}),
+        ("daf_entropy", {"threshold": 1}),
+        ("eug", {"query_size": 0}),
+        ("eug", {"query_size": "11/10"}),
         ("daf_homogeneity", {"candidates": 0}),
         ("daf_homogeneity", {"candidates": 2.5}),
         ("daf_homogeneity", {"choosing_share": 1}),

@@ -42,10 +42,31 @@ def worlds(draw, dimensions=6, side=19, trips=5000, epsilons=("1/10", "1", "7/3"
     return World(points, Grid(sizes), Fraction(draw(st.sampled_from(epsilons))), draw(st.sampled_from([1, 2])), seed)
 
 
+STOPS = st.sampled_from(
+    [
+        {},
+        {"stop": "count", "threshold": "5/2"},
+        {"stop": "depth", "threshold": 2},
+        {"stop": "entropy", "threshold": "1/50"},
+        {"stop": "extent", "threshold": "1/30"},
+    ]
+)
+
+
+def made(mechanism, stop, **options):
+    return mechanism(**stop, **options)
+
+
 def mechanisms():
     return st.one_of(
-        st.builds(DAFEntropy, st.sampled_from(ROUNDINGS)),
-        st.builds(DAFHomogeneity, st.sampled_from(ROUNDINGS), st.sampled_from([1, 4])),
+        st.builds(made, st.just(DAFEntropy), STOPS, rounding=st.sampled_from(ROUNDINGS)),
+        st.builds(
+            made,
+            st.just(DAFHomogeneity),
+            STOPS,
+            rounding=st.sampled_from(ROUNDINGS),
+            candidates=st.sampled_from([1, 4]),
+        ),
         st.builds(PrivTree, st.sampled_from(["1/2", "7/10"]), st.sampled_from([-3, 0, 8])),
     )
 

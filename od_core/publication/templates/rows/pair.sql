@@ -3,6 +3,10 @@
 {% if pair.breakdown is none %}
 SELECT {{ columns(pair.tables) }} FROM flows WHERE {{ at(pair) }}
 {% else %}
-SELECT origin, destination, category AS {{ pair.breakdown.name | quoted }},
-trips{% if pair.tables.interval %}, lower, upper{% endif %} FROM segments WHERE breakdown = {{ pair.breakdown.name }} AND {{ at(pair) }}
+{% if pair.tables.tree.has_one_side %}
+SELECT origin AS area, category AS {{ pair.breakdown.name | quoted }}, trips AS count
+{% else %}
+SELECT origin, destination, category AS {{ pair.breakdown.name | quoted }}, trips
+{% endif %}
+{% if pair.tables.interval %}, lower, upper{% endif %} FROM segments WHERE breakdown = {{ pair.breakdown.name }} AND {{ at(pair) }}
 {% endif %}

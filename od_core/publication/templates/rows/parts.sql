@@ -3,15 +3,15 @@
 {# The condition of the rows of a pair of levels. #}
 {% macro at(pair) %}origin_level = {{ pair.level_names[0] }} AND destination_level = {{ pair.level_names[1] }}{% endmacro %}
 
-{# The columns of the flows of a pair of levels. #}
+{# The columns of the flows of a pair of levels; those of counts by one hierarchy have other names. #}
 {% macro columns(tables) %}
-{% for column in tables.defined("pair_flows").columns %}{{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
+{% for column in tables.defined("pair_flows").columns %}{{ {"area": "origin", "count": "trips"}.get(column.name, column.name) | quoted }} AS {{ column.name | quoted }}{% if not loop.last %}, {% endif %}{% endfor %}
 {% endmacro %}
 
 {# The columns of the names of areas, for the sides whose areas have names. #}
 {% macro names(tables, separator) %}
 {% for side, geography in tables.sides.items() if geography.names is not none %}
-, {{ side | safe }}_area.name AS {{ (side ~ separator ~ "name") | quoted }}
+, {{ side | safe }}_area.name AS {{ (("area" if tables.tree.has_one_side else side) ~ separator ~ "name") | quoted }}
 {% endfor %}
 {% endmacro %}
 

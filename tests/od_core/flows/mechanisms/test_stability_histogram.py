@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binom
 
-from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, StabilityHistogram, plan_release, release_flows
 from od_core.ledger.ledger import Ledger
 from od_core.noise.backends import BACKENDS
 from od_core.noise.opendp import OpenDPNoise
@@ -205,3 +205,19 @@ def test_the_plan_states_its_law():
     }
     assert not plan.publishes_total
     assert math.isnan(plan.to_frame()["expected_error"].item())
+
+
+def test_the_rule_of_the_threshold_is_stated_and_decides_what_comes_out():
+    """At epsilon 1, 37 trips by the least and 40 by the paper's; flows of 37 to 40 trips, without noise."""
+    flows = FLOWS.head(4).assign(trips=[37, 38, 39, 40])
+    given = {"unit": TRIP, "budget": BUDGET, "fault_threshold": 0}
+    releases = [
+        release_flows(flows, GEOGRAPHY, mechanism=StabilityHistogram(*rule), noise=ListedLaplace([0]), **given)
+        for rule in ((), ("bun_nissim_stemmer",))
+    ]
+    assert [sorted(release.flows["trips"]) for release in releases] == [[37, 38, 39, 40], [40]]
+    stated = [release.plan.facts() for release in releases]
+    assert [facts["mechanism_options"] for facts in stated] == [{}, {"threshold": "bun_nissim_stemmer"}]
+    assert [facts["steps"][0]["threshold"] for facts in stated] == [37, 40]
+    assert releases[0].plan.digest != releases[1].plan.digest
+    assert releases[0].spent == releases[1].spent

@@ -31,9 +31,9 @@ RHO = Fraction("0.1234")
 DELTA = Fraction(1, 10**6)
 
 
-def of_user_year(most: int = 36, periods: int | None = 12, **cap: str) -> dict[str, Any]:
+def of_user_year(most: int = 36, periods: int | None = 12, of_pair: int | None = None, **cap: str) -> dict[str, Any]:
     """The certificate of users with the plan of a month of a year, and a cap."""
-    unit = PrivacyUnit("user_year", "unbounded", "who", 3, max_trips_year=most, id_pattern="[a-z0-9]+")
+    unit = PrivacyUnit("user_year", "unbounded", "who", 3, None, most, "[a-z0-9]+", of_pair)
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
     facts = copy.deepcopy(certified("users").facts)
     facts |= {"unit": unit.kind, "plan": json.loads(json.dumps(plan.facts()))}
@@ -54,6 +54,7 @@ def with_cap(name: str, **cap: str) -> dict[str, Any]:
 
 CASES = {
     "a year of users": lambda: of_user_year(rho="1.6"),
+    "a year of people": lambda: of_user_year(of_pair=1, rho="2"),
     "a year of weeks": lambda: of_user_year(periods=52, rho="2"),
     "a year without its account": of_user_year,
     "users": lambda: with_cap("users", epsilon="6", delta="1e-6"),
@@ -99,12 +100,14 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     assert whole.guarantee.rho == 2
     four = losses_of(of_user_year(12, rho="2"))[1]
     assert four.guarantee.rho == 4 * RHO
+    people = losses_of(of_user_year(12, of_pair=1, rho="2"))[1]
+    assert people.guarantee.rho == 4 * RHO
 
 
 def test_the_periods_of_a_year_are_those_of_the_data_set() -> None:
     unit = PrivacyUnit("user_year", "unbounded", "who", 1, max_trips_year=60, id_pattern="[a-z]+")
     plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho=RHO, delta=DELTA))
-    said = year_sentence(unit, plan.spent, 52)
+    said = year_sentence(plan, plan.spent, 52)
     assert "each of the 52 periods" in said
     assert f"({float(Guarantee.of_rho(52 * RHO, DELTA).epsilon):.4g}"[:4] in said
     lengths = ("2001-03-05", "2001-W05", "2001-03", "2001-Q2")

@@ -1,0 +1,61 @@
+"""The benchmark at full numbers of groups: plain averages and the omniscient line by other means, error by size."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from benchmarks.count_of_counts import Plain, by_size, csv_tables, data_set, measured, merging, omniscient
+from tests.od_core.group_sizes.test_mechanisms import children_of, noisy_values, random_world
+from tests.od_core.oracles import group_sizes as oracle
+
+
+def test_plain_averages_are_those_of_the_oracle_group_by_group():
+    """Rounded sizes; an average counts as one estimate, so the weights of its parts are halved at each level."""
+    rng = np.random.default_rng(4)
+    for _ in range(60):
+        world = random_world(rng)
+        frame, geography = world.frame, world.frame.geography
+        plain = Plain(tuple(rng.choice(["cumulative", "sizes"], geography.depth).tolist()))
+        noisy = noisy_values(world, plain, rng, p=0.4)
+        groups = {}
+        for level, query, values in zip(frame.levels, plain.level_queries(geography.depth), noisy, strict=True):
+            totals = frame.totals(level).tolist()
+            ends = np.cumsum([0, *totals]).tolist()
+            variance = Fraction(1, 2 ** max(level - 2, 0))
+            for area, (code, total) in enumerate(zip(geography.codes[level], totals, strict=True)):
+                own = values[ends[area] : ends[area + 1]] if query == "sizes" else values[area]
+                found = oracle.groups_of(query, own.tolist(), total, frame.top_code, Fraction(1), 1)
+                groups[f"{level} {code}"] = [(Fraction(oracle.half_up(size)), variance) for size, _ in found]
+        merged = oracle.merged(children_of(geography), [f"1 {code}" for code in geography.codes[1]], groups)
+        leaves = [merged[f"{geography.depth} {code}"] for code in geography.zones]
+        expected = [oracle.leaf_histogram(own, frame.top_code) for own in leaves]
+        assert plain.estimate(frame, noisy, Fraction(1))[-1].tolist() == expected
+
+
+def test_the_omniscient_line_counts_the_sizes_of_each_area():
+    """Section 6.2: sizes of an area times sqrt(2) over the epsilon of a level."""
+    data = data_set("small")
+    table = data.to_frame()
+    by_state = table.groupby("area")["size"].nunique().mean()
+    expected = [sizes * math.sqrt(2) / 0.1 for sizes in (table["size"].nunique(), by_state)]
+    assert omniscient(data, "0.1") == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("query", ["cumulative", "sizes"])
+def test_the_distance_is_divided_among_the_sizes(query):
+    """All groups are in some class, and at an epsilon without noise no class has a distance."""
+    rows = by_size("small", "1000", query, 1)
+    assert sum(row["groups"] for row in rows) == 3_000
+    assert [row["distance"] for row in rows] == [0] * len(rows)
+    assert sum(row["distance"] for row in by_size("small", "0.1", query, 1)) > 0
+
+
+def test_a_row_has_each_level_and_the_deviation_of_its_mean():
+    row = merging("small", "1000", "H_c x H_g, plain", 2)
+    assert (row["level_names"], row["distance"], row["deviation"]) == (["nation", "state"], [0.0, 0.0], [0.0, 0.0])
+    tables = csv_tables(measured(["merging"], ["small"], runs=1, epsilons=["1"], labels=["naive"]))
+    assert [row["level_name"] for row in tables["group-sizes-kuo.csv"]] == ["nation", "state"]

@@ -1,0 +1,171 @@
+"""A pair cap: at most c of a user's trips between the same two zones, and what a user costs at each level then."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from itertools import combinations_with_replacement, product
+
+import numpy as np
+import pytest
+
+from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
+from od_core.privacy.domain import costs_of, largest_rho, largest_rho_by_trips
+from od_core.privacy.neighbours import largest_squares, nodes_that_hold
+from tests.od_core.published.test_verify_spending import verify_spending
+from tests.od_core.strategies import TREES, geography_of
+
+ZONES = [("a", "a1"), ("a", "a2"), ("a", "a3"), ("b", "b1")]
+OTHER_ZONES = [("a", "a1"), ("b", "b1"), ("c", "c1"), ("c", "c2"), ("c", "c3")]
+AREAS, OTHERS = geography_of(ZONES), geography_of(OTHER_ZONES)
+BUDGET = Budget("1", "1e-6")
+
+
+def capped(m: int, c: int | None, relation: str = "unbounded") -> PrivacyUnit:
+    return PrivacyUnit("user", relation, "person", m, max_trips_pair=c)
+
+
+def enumerated(m: int, c: int, pairs: list[int]) -> int:
+    """The largest sum of squares of whole numbers that are at most c for each leaf pair, and sum to at most m."""
+    numbers = product(*(range(min(m, c * k) + 1) for k in pairs))
+    return max(sum(x**2 for x in each) for each in numbers if sum(each) <= m)
+
+
+@pytest.mark.parametrize("pairs", [[1] * 5, [1, 1, 1, 4], [2, 2, 1], [3, 1, 1], [4], [2, 3]], ids=str)
+@pytest.mark.parametrize(("m", "c"), [*product(range(1, 6), repeat=2)])
+def test_the_largest_squares_are_those_of_an_enumeration(m, c, pairs):
+    """Also of the nodes that hold all trips alone, which are what a plan states."""
+    nodes = sorted(Counter(pairs).items(), reverse=True)
+    expected = enumerated(m, c, pairs)
+    assert largest_squares(m, c, nodes) == expected
+    assert largest_squares(m, c, nodes_that_hold(m, c, nodes)) == expected
+
+
+@pytest.mark.parametrize("order", TREES)
+def test_sizes_of_nodes_are_numbers_of_leaf_pairs(order):
+    tree = FlowTree(AREAS, OTHERS, order)
+    for level in range(tree.depth + 1):
+        origin, destination = tree.level_pair(level)
+        ends = ((("all", *o)[origin], ("all", *d)[destination]) for o, d in product(ZONES, OTHER_ZONES))
+        assert tree.node_sizes(level) == sorted(Counter(Counter(ends).values()).items(), reverse=True)
+
+
+@pytest.mark.parametrize("order", TREES)
+@pytest.mark.parametrize(("m", "c"), [(2, 1), (3, 1), (3, 2), (4, 3)])
+def test_a_user_attains_the_sensitivity_of_every_level_and_no_user_exceeds_it(m, c, order):
+    """All that one user may count, on a small tree and in the totals of its zones."""
+    plan = plan_release(
+        geography_of([("a", "a1"), ("a", "a2"), ("b", "b1")]),
+        unit=capped(m, c),
+        budget=BUDGET,
+        tree=order,
+        area_totals="1/10",
+    )
+    tree, largest = plan.tree, Counter[int]()
+    parents = {"a1": "a", "a2": "a", "b1": "b"}
+    paths = [{zone: ("all", parents[zone], zone)[at] for zone in parents} for at in range(3)]
+    levels = [tree.level_pair(level) for level in range(tree.depth + 1)]
+    levels += [(2, 0), (0, 2)][: len(plan.area_total_steps)] if order == "destination" else [(2, 0), (0, 2)]
+    for trips in combinations_with_replacement([*product(parents, parents)], m):
+        if max(Counter(trips).values()) <= c:
+            for level, (o, d) in enumerate(levels):
+                cells = Counter((paths[o][one], paths[d][other]) for one, other in trips)
+                largest[level] = max(largest[level], sum(n**2 for n in cells.values()))
+    stated = {step.level: step.sensitivity_squared for step in plan.charged_steps}
+    assert stated == {level: largest[level] for level in stated}
+    assert len(stated) == tree.depth + 1 + 2
+    both = plan_release(plan.tree.origin, unit=capped(m, c, "bounded"), budget=BUDGET, tree=order)
+    assert [step.sensitivity_squared for step in both.steps] == [largest[0], *(2 * largest[k] for k in range(1, 5))]
+
+
+def test_the_cap_lowers_the_noise_of_the_leaves_at_the_same_budget():
+    free, people = (plan_release(AREAS, unit=capped(8, c), budget=BUDGET) for c in (None, 1))
+    assert people.spent.rho == free.spent.rho
+    assert people.steps[-1].variance * 8 == free.steps[-1].variance
+    assert [step.variance for step in people.steps[:1]] == [step.variance for step in free.steps[:1]]
+
+
+def test_a_cap_of_max_trips_states_nothing():
+    assert capped(4, 4) == capped(4, None)
+    assert (
+        plan_release(AREAS, unit=capped(4, 4), budget=BUDGET).digest
+        == plan_release(AREAS, unit=capped(4, None), budget=BUDGET).digest
+    )
+
+
+@pytest.mark.parametrize("cap", [0, -1, 5, True, 1.0, "1"])
+def test_a_cap_is_a_whole_number_from_one_to_max_trips(cap):
+    with pytest.raises(OdError, match="OD-UNIT-MAX-TRIPS-PAIR"):
+        capped(4, cap)
+
+
+def test_a_unit_of_trips_refuses_a_cap():
+    with pytest.raises(OdError, match=r"OD-UNIT-OPTIONS.*max_trips_pair"):
+        replace(PrivacyUnit("trip"), max_trips_pair=1)
+
+
+@dataclass(frozen=True)
+class Period:
+    """A period whose releases have these levels: the rho of each at m trips, and the sizes of its nodes."""
+
+    levels: list[tuple[Fraction, list[tuple[int, int]]]]
+
+    def cost(self, trips: int, m: int, c: int) -> Fraction:
+        """What a user with so many counted trips costs at most, level by level."""
+        pairs = [[size for size, number in nodes for _ in range(number)] for _, nodes in self.levels]
+        squares = [(enumerated(trips, c, each), enumerated(m, c, each)) for each in pairs]
+        return sum((rho * Fraction(*of) for (rho, _), of in zip(self.levels, squares, strict=True)), Fraction(0))
+
+    def costs(self, m: int, c: int) -> list[Fraction]:
+        facts = [{"node_sizes": [list(node) for node in nodes]} for _, nodes in self.levels]
+        return costs_of(facts, [rho for rho, _ in self.levels], m, c)
+
+
+SHAPES = [[(9, 1)], [(1, 4)], [(2, 1), (1, 2)], [(3, 1), (1, 1)]]
+YEARS = [
+    (
+        m,
+        c,
+        most,
+        [Period([(Fraction(k + t + 1), SHAPES[(k + t) % 4]) for k in range(1 + t % 3)]) for t in range(periods)],
+    )
+    for m, c in ((2, 1), (3, 1), (3, 2), (4, 3))
+    for periods in (1, 2, 3)
+    for most in range(m, 3 * m)
+]
+
+
+@pytest.mark.parametrize(("m", "c", "most", "periods"), YEARS)
+def test_no_user_of_a_year_costs_more_than_is_stated(m, c, most, periods):
+    """By all numbers of trips in all periods; and what one period costs is what its own trips cost."""
+    stated = [period.costs(m, c) for period in periods]
+    assert stated == [[period.cost(k, m, c) for k in range(1, m + 1)] for period in periods]
+    chosen = (each for each in product(range(m + 1), repeat=len(periods)) if sum(each) <= most)
+    worst = max(sum((costs[k - 1] for costs, k in zip(stated, each, strict=True) if k), Fraction(0)) for each in chosen)
+    bound = largest_rho_by_trips(stated, most)
+    assert worst <= bound
+    assert bound <= sum(costs[-1] for costs in stated)
+    if most >= m * len(periods):
+        assert worst == bound == sum(costs[-1] for costs in stated)
+
+
+def test_m_trips_in_the_costliest_periods_are_not_the_worst():
+    """With two trips of a pair, and four in a year: twice two cost 4 + 4, and three and one only 5 + 1."""
+    leaves = [Period([(Fraction(5), [(1, 4)])]).costs(3, 2) for _ in range(2)]
+    assert leaves == [[1, 4, 5]] * 2
+    assert largest_rho([costs[-1] for costs in leaves], 3, 4) < 8 == largest_rho_by_trips(leaves, 4)
+
+
+def test_the_second_verifier_adds_up_a_year_in_the_same_way():
+    generator = np.random.default_rng(5)
+    for _ in range(50):
+        m = int(generator.integers(1, 7))
+        years = [np.cumsum(generator.integers(0, 9, m)).tolist() for _ in range(generator.integers(1, 5))]
+        costs, most = [[Fraction(one, 7) for one in each] for each in years], int(generator.integers(m, 4 * m + 1))
+        assert verify_spending.most_of_year(costs, most) == largest_rho_by_trips(costs, most)
+
+
+def test_a_mechanism_with_a_threshold_refuses_a_cap():
+    with pytest.raises(OdError, match="OD-UNIT-PAIR-CAP"):
+        plan_release(AREAS, unit=capped(4, 1), budget=BUDGET, mechanism="stability_histogram")
