@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from od_core.errors import OdError
+from od_core.group_sizes import area_totals
 from od_core.group_sizes import nearest_curves as module
 from od_core.group_sizes.groups import Counts, Frame
 from od_core.group_sizes.mechanisms import CumulativeNearest, CumulativeRelaxed, GroupSizeMechanism
@@ -127,6 +128,19 @@ def test_small_trees_alone_are_solved_exactly(monkeypatch):
         monkeypatch.setattr(module, "MOST_EXACT_CELLS", most)
         monkeypatch.setattr(module, "exact_curves", lambda *_: "exact")
         assert (nearest_curves(frame, noisy) == "exact") == exact
+
+
+def test_the_number_of_threads_changes_nothing(monkeypatch):
+    rng = np.random.default_rng(69)
+    frame, noisy, _ = cumulative_case(rng, most_groups=30, most_sizes=40, max_fan_out=5)
+    while len(frame.groups) < 15:
+        frame, noisy, _ = cumulative_case(rng, most_groups=30, most_sizes=40, max_fan_out=5)
+    monkeypatch.setattr(area_totals, "_CELLS", frame.top_code)  # a piece is one row
+    found = []
+    for threads in ("1", "4"):
+        monkeypatch.setenv("OD_THREADS", threads)
+        found.append(relaxed_curves(frame, noisy))
+    assert all((a == b).all() for a, b in zip(*found, strict=True))
 
 
 def test_values_from_the_limit_on_and_other_shapes_are_refused():
