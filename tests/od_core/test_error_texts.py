@@ -64,7 +64,6 @@ ALLOWED = {
     # Not texts of exceptions.
     ("od_core/flows/projection/mixed_integer.py", "result.message"): "HiGHS states the status of the solver",
     ("od_core/group_sizes/area_totals.py", "result.message"): "HiGHS states the status of the solver",
-    ("od_core/group_sizes/nearest_curves.py", "result.message"): "HiGHS states the status of the solver",
 }
 """Other uses of an exception or of a library's text, by file and expression, with the reason."""
 
