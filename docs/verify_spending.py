@@ -89,15 +89,12 @@ def cost(entry: Facts) -> tuple[Fraction, ...]:
 
 
 def most_squares(plan: Facts, node_sizes: list[list[int]], trips: int) -> int:
-    """Return the largest sum of squares of a user's counts at a level: fill the nodes that hold most, one by one.
-
-    A node above ``pairs`` leaf pairs holds at most ``max_trips_pair`` trips of a user for each of them.
-    """
-    left, squares = trips, 0
+    """Return the largest sum of squares of a user's trips at a level: the nodes that can hold most are filled first."""
+    squares, left = 0, trips
     for pairs, nodes in node_sizes:
-        most = min(trips, plan["max_trips_pair"] * pairs)
-        for one in [most] * (left // most) + [left % most] if nodes > left // most else [most] * nodes:
-            squares, left = squares + one**2, left - one
+        for _ in range(nodes):
+            own = min(left, plan["max_trips_pair"] * pairs)
+            squares, left = squares + own**2, left - own
     return squares
 
 
@@ -147,11 +144,9 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 rho = sum(costly[:whole], ZERO) + Fraction(rest, m) ** 2 * sum(costly[whole : whole + 1], ZERO)
                 if "max_trips_pair" in unit:  # what a user's trips cost is then neither their square nor convex
                     if "max_uncounted" not in facts:
-                        of_trips = by_trips.setdefault(year, {}).setdefault(period, [ZERO] * m)
-                        shares = [most_squares(plan, facts["node_sizes"], trips) for trips in range(1, m + 1)]
-                        by_trips[year][period] = [
-                            a + cost(entry)[3] * b / shares[-1] for a, b in zip(of_trips, shares, strict=True)
-                        ]
+                        own = by_trips.setdefault(year, {}).setdefault(period, [ZERO] * m)
+                        squares = [most_squares(plan, facts["node_sizes"], trips) for trips in range(1, m + 1)]
+                        own[:] = [a + cost(entry)[3] * b / squares[-1] for a, b in zip(own, squares, strict=True)]
                     rho = most_of_year(list(by_trips.get(year, {}).values()), unit["max_trips_year"])
                 spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + cost(entry)[2])
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
@@ -164,16 +159,13 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
 
 
 def most_of_year(periods: list[list[Fraction]], trips: int) -> Fraction:
-    """Return the cost of a user's ``trips`` of a year, each where it costs most, by lines never below the true costs.
-
-    A period costs its entries for 1, 2 and so on trips; the lines are the steepest from where the last one ends.
-    """
+    """Return a bound of what a user's ``trips`` of a year cost, given what 1, 2 and so on cost in each period."""
     slopes: list[Fraction] = []
     for costs in periods:
         at, points = 0, [ZERO, *costs]
-        while at < len(costs):
+        while at < len(costs):  # the steepest line from where the last one ends is above all costs
             steepest, end = max(((points[k] - points[at]) / (k - at), k) for k in range(at + 1, len(points)))
-            slopes, at = [*slopes, *[steepest] * (end - at)], end
+            slopes, at = slopes + [steepest] * (end - at), end
     return sum(sorted(slopes, reverse=True)[:trips], ZERO)
 
 

@@ -14,7 +14,7 @@ import json
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
@@ -361,7 +361,7 @@ def check_charges(plan: Plan) -> None:
         OdError: the charge of a step is not the cost of its noise at the unit's sensitivity, or is not in rho although
             the unit is ``user_year``. Or the charges of the steps do not sum to the charge of the plan.
     """
-    neighbours = plan.neighbours
+    neighbours = replace(plan.neighbours, unit=plan.unit)
     for step in plan.charged_steps:
         refuse_wrong_charge(step.noise_facts, step.charge)
     for step in plan.charged_steps:

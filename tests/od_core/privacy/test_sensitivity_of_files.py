@@ -205,7 +205,8 @@ def test_neighbouring_files_differ_by_no_more_than_the_noise_is_made_for(tmp_pat
         another = []
     before = counts(tmp_path, others + one, declared)
     after = counts(tmp_path, data.draw(st.permutations(others + another)), declared)
-    neighbours = Neighbours(unit, Acceptance(Fraction(1), has_categories=True), has_unknown_areas=False)
+    nodes = tuple(map(TREE.node_sizes, range(TREE.depth + 1)))
+    neighbours = Neighbours(unit, Acceptance(Fraction(1), has_categories=True), has_unknown_areas=False, nodes=nodes)
     limits = most(neighbours, TREE.depth)
     for level, (a, b, limit) in enumerate(zip(before, after, limits, strict=True)):
         assert int(((a - b) ** 2).sum()) <= limit, level
