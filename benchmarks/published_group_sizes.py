@@ -153,8 +153,9 @@ class OptimisedTables(Histogram):
     """M_dp^OP: the dynamic program of M_H^dp, where an optimisation problem is solved for each value of each node.
 
     The children's cost tables are given to the solver as they are, so it does not use that they are convex. A table has
-    the values within ``REACH`` standard deviations of the noisy value, or of the sum of the children's, above 0. The
-    paper takes three variances, at which not one tree is solved in a minute.
+    the values within ``REACH`` standard deviations of the noisy value, or of the sum of the children's, above 0, and
+    twice as many where these do not reach the number of groups. The paper takes three variances, at which not one tree
+    is solved in a minute.
     """
 
     REACH = 3
@@ -166,12 +167,13 @@ class OptimisedTables(Histogram):
             rows, first_child = tree_below(frame, top)
             columns = np.concatenate([values[of_rows] for values, of_rows in zip(noisy, rows, strict=True)]).T
             reach = int(np.ceil(self.REACH * (2**0.5) * float(scale)))
-            solved = [self.tables(column, first_child, reach, total) for column in columns.tolist()]
-            lows = np.array([low[0] for low, _ in solved])
-            slopes = [np.diff(costs[0]).astype(np.int64) for _, costs in solved]
-            roots, _ = share_out(lows, slopes, np.arange(len(columns)), total)
-            if roots is None:
-                raise ValueError("the domains are too narrow for the number of groups")
+            roots = None
+            while roots is None:
+                solved = [self.tables(column, first_child, reach, total) for column in columns.tolist()]
+                lows = np.array([low[0] for low, _ in solved])
+                slopes = [np.diff(costs[0]).astype(np.int64) for _, costs in solved]
+                roots, _ = share_out(lows, slopes, np.arange(len(columns)), total)
+                reach *= 2  # if the values do not reach the number of groups
             for size, ((low, costs), root) in enumerate(zip(solved, roots.tolist(), strict=True)):
                 values = [root] * len(low)
                 for node in range(len(first_child) - 1):
