@@ -12,7 +12,7 @@ SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
-.PHONY: install release ui test test-some test-all mutants lint docs comparison compatibility atlas
+.PHONY: install release ui test test-some test-all mutants lint docs comparison charts compatibility atlas
 
 install: .venv/installed
 
@@ -81,7 +81,7 @@ lint: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-comparison: install
+comparison: install # about 7 processor hours, nearly all for tda_linf on Italy; it goes on where it ended
 	$(BIN)/od-release compare-mechanisms --to build/comparison
 	cp build/comparison/*.svg docs/figures/comparison/
 	cp build/comparison/comparison.parquet docs/reference/tables/
