@@ -135,13 +135,13 @@ WAYS = {
         RecordColumns("home", "work", "day", user="person"),
         PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=3),
     ),
-    "people": (
-        RecordColumns("home", "work", "day", user="person"),
-        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=4, max_trips_pair=1),
-    ),
     "numbered users": (
         RecordColumns("home", "work", "day", user="number"),
         PrivacyUnit("user", neighbours="unbounded", column="number", max_trips=2),
+    ),
+    "people": (
+        RecordColumns("home", "work", "day", user="person"),
+        PrivacyUnit("user", neighbours="unbounded", column="person", max_trips=4, max_trips_pair=1),
     ),
 }
 PLAIN = TABLE.declared(one_row_a_trip=True)
