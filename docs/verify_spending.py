@@ -120,7 +120,7 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
     domains: dict[str, Facts] = {}
     caps: dict[str, dict[str, Fraction]] = {}
     spent: dict[tuple[str, str], tuple[Facts, Fraction, Fraction]] = {}
-    by_trips: dict[tuple[str, str], dict[str, list[Fraction]]] = {}
+    by_trips: dict[tuple[str, str], dict[str, tuple[list[Fraction], list[Fraction]]]] = {}
     for entry in entries:
         domain, facts, name = entry["domain"], entry["facts"], f"entry {entry['number']}"
         if entry["kind"] == "DOMAIN" and domains.setdefault(domain, facts) != facts:
@@ -143,11 +143,14 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
                 whole, rest = divmod(unit.get("max_trips_year", m), m)  # without years, one period by itself
                 rho = sum(costly[:whole], ZERO) + Fraction(rest, m) ** 2 * sum(costly[whole : whole + 1], ZERO)
                 if "max_trips_pair" in unit:  # what a user's trips cost is then neither their square nor convex
+                    own = by_trips.setdefault(year, {})
                     if "max_uncounted" not in facts:
-                        own = by_trips.setdefault(year, {}).setdefault(period, [ZERO] * m)
                         squares = [most_squares(plan, facts["node_sizes"], trips) for trips in range(1, m + 1)]
-                        own[:] = [a + cost(entry)[3] * b / squares[-1] for a, b in zip(own, squares, strict=True)]
-                    rho = most_of_year(list(by_trips.get(year, {}).values()), unit["max_trips_year"])
+                        added, (costs, _) = cost(entry)[3] / squares[-1], own.get(period, ([ZERO] * m, []))
+                        costs = [before + added * each for before, each in zip(costs, squares, strict=True)]
+                        own[period] = costs, slopes_of(costs)
+                    slopes = sorted((slope for _, each in own.values() for slope in each), reverse=True)
+                    rho = sum(slopes[: unit["max_trips_year"]], ZERO)
                 spent[year] = each, (rho := rho + each["uncounted"]), (delta := delta + cost(entry)[2])
                 cap, left = caps[domain], caps[domain].get("delta", ZERO) - delta
                 in_rho = "rho" in cap and rho <= cap["rho"] and not delta
@@ -158,15 +161,13 @@ def cap_faults(entries: list[Facts]) -> Iterator[str]:
         print(f"{domain} {period}: spent rho {float(rho):.6g}, delta {float(delta):.3g}; the cap is {told}")
 
 
-def most_of_year(periods: list[list[Fraction]], trips: int) -> Fraction:
-    """Return a bound of what a user's ``trips`` of a year cost, given what 1, 2 and so on cost in each period."""
-    slopes: list[Fraction] = []
-    for costs in periods:
-        at, points = 0, [ZERO, *costs]
-        while at < len(costs):  # the steepest line from where the last one ends is above all costs
-            steepest, end = max(((points[k] - points[at]) / (k - at), k) for k in range(at + 1, len(points)))
-            slopes, at = slopes + [steepest] * (end - at), end
-    return sum(sorted(slopes, reverse=True)[:trips], ZERO)
+def slopes_of(costs: list[Fraction]) -> list[Fraction]:
+    """Return what each further trip of a period adds at most: no number of trips costs more than the sum of its own."""
+    slopes, at, points = list[Fraction](), 0, [ZERO, *costs]
+    while at < len(costs):  # the steepest line from where the last one ends is above all costs
+        steepest, end = max(((points[k] - points[at]) / (k - at), k) for k in range(at + 1, len(points)))
+        slopes, at = slopes + [steepest] * (end - at), end
+    return slopes
 
 
 def year_of(period: str, domain: Facts) -> str:

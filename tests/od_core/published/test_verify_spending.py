@@ -25,7 +25,7 @@ import numpy as np
 import pytest
 
 import od_core.ledger.measurements
-from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, release_flows, release_stops
+from od_core import Budget, OdError, PrivacyUnit, StabilityHistogram, Uncounted, release_flows, release_stops
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
 from od_core.group_sizes.publishing import GROUP_SIZES
 from od_core.ledger.ledger import Ledger
@@ -50,6 +50,7 @@ _SPEC.loader.exec_module(verify_spending)
 TRIP, UNBOUNDED = PrivacyUnit("trip", "bounded"), PrivacyUnit("trip", "unbounded")
 USER = PrivacyUnit("user", "unbounded", column="user", max_trips=4)
 PEOPLE = PrivacyUnit("user", "unbounded", column="user", max_trips=4, max_trips_pair=1)
+SEASON = PrivacyUnit("user_year", "unbounded", "user", 4, None, 6, "u[0-9]+", 2)
 LOADED = PrivacyUnit("trip", "bounded", max_weight=7)
 BY_EPSILON = Budget(epsilon=1, delta="1e-8", conversion="exact", shares="geography")
 
@@ -94,7 +95,10 @@ def var(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return var
 
 
-COMMUTERS, DATA_SETS = "commuters", {"rides": "riders", "ride_pairs": "riders", "people": "riders", "walks": "walkers"}
+COMMUTERS, DATA_SETS = (
+    "commuters",
+    {"rides": "riders", "ride_pairs": "riders", "people": "riders", "trains": "trains", "walks": "walkers"},
+)
 
 
 def release_all(var: Path) -> None:
@@ -106,7 +110,12 @@ def release_all(var: Path) -> None:
     def flows(
         key: str, domain: str, unit: PrivacyUnit, budget: Budget = BY_EPSILON, trips: Any = FLOWS, **changes: Any
     ) -> None:
-        of_unit = {USER: with_user, PEOPLE: with_user, LOADED: lambda table: table.rename(columns={"trips": "weight"})}
+        of_unit = {
+            USER: with_user,
+            PEOPLE: with_user,
+            SEASON: with_user,
+            LOADED: lambda table: table.rename(columns={"trips": "weight"}),
+        }
         table = of_unit.get(unit, lambda table: table)(trips)
         given = {"unit": unit, "budget": budget, "noise": "table", "ledger": ledger, "release_id": key} | changes
         geography = given.pop("geography", ONE_LEVEL)
@@ -129,6 +138,9 @@ def release_all(var: Path) -> None:
     modes = {"segments": {"mode": ["car", "bus"]}, "geography": GEOGRAPHY, "area_totals": "1/5"}
     by_mode = FLOWS.assign(mode=["car", "bus", "bus", "car"])
     flows("people/2001-06/r1", "riders", PEOPLE, Budget(epsilon=1, delta="1e-6"), by_mode, **modes)
+    ledger.declare(PrivacyDomain("trains", SEASON, Cap(rho=Fraction(3)), "a test"))
+    for month, rho, uncounted in (("05", "1/5", None), ("06", "1/7", Uncounted("1/4", 9)), ("07", "1/9", None)):
+        flows(f"trains/2001-{month}/r1", "trains", SEASON, Budget(rho=rho, delta="1e-8"), uncounted=uncounted)
     flows("loads/2001-05/r1", "commuters", LOADED, Budget(epsilon="1/2", delta="1e-8"), geography=GEOGRAPHY)
     flows("walks/2001-W23/r1", "walkers", UNBOUNDED)
     flows("walks/2001-W23--2001-W25/r1", "walkers", UNBOUNDED)
@@ -482,6 +494,15 @@ def test_it_runs_as_one_file_on_python_alone_and_agrees_with_the_first_verifier(
     write(tmp_path, "commuters/2001-06/r1", facts)
     assert any("rho_exact is 1, and not 2" in fault for fault in found(tmp_path, capsys))
     assert {"bundle", "ledger"} <= {finding.part for finding in verify_release(release) if finding.fault}
+
+
+def test_a_year_of_users_with_a_pair_cap_costs_what_the_ledger_says(var, tmp_path, capsys):
+    """To the last fraction, uncounted trips included: a cap of just that is kept, and any lower one is exceeded."""
+    spent = Ledger(var / "ledger.sqlite").balance("trains", "2001-06").spent
+    for name, rho, faults in (("kept", spent, 0), ("exceeded", spent - Fraction(1, 10**30), 1)):
+        lowered = forged(var, tmp_path / name, in_content("CAP", "trains", rho=str(rho)))
+        said = [fault for fault in found(lowered, capsys) if "the cap of trains in 2001 is exceeded" in fault]
+        assert len(said) == faults
 
 
 def test_it_is_short_and_imports_nothing_of_ours():
