@@ -2,11 +2,13 @@
 
     python -m benchmarks.person_year --speed --records 100000000 --users 5000000
     python -m benchmarks.person_year --accuracy --trips 10000000 --users 500000 --data FOLDER
+    python -m benchmarks.person_year --pair-caps --trips 10000000 --users 500000 --data FOLDER
 
 All users are made up. Speed: records of one month are counted under unit ``user_period`` with m = 10, and under unit
 ``user_year`` with m = 10 and M = 40, after earlier months were counted and drawn. Accuracy: monthly releases at the
 same rho for a whole year, with m alone and with several M, of a synthetic panel and of the New York taxis, which are
-read from the subfolder ``nyc_yellow_taxi`` of FOLDER.
+read from the subfolder ``nyc_yellow_taxi`` of FOLDER. Pair caps: the same releases with a cap c of a user's trips
+between the same two zones. All errors are those of the trips that were made, those that are cut included.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -42,7 +44,7 @@ from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
 from od_core.noise.backends import noise_named
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import CALENDAR, PrivacyDomain, equal_periods
+from od_core.privacy.domain import CALENDAR, PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
 from od_core.records.counting import count_records
 from od_core.records.counts import TripCounts
@@ -149,27 +151,41 @@ def in_child(name: str, folder: Path) -> dict[str, Any]:
     return measured
 
 
+CAPS = tuple((m, most, c) for m, most in ((10, 40), (10, 120), (40, 160), (40, 480)) for c in (None, 1, 2, 5))
+"""m, M and c of the releases with and without a pair cap; the larger M of an m never binds."""
+
 GRID = tuple((m, most) for m in (1, 2, 5, 10, 20) for most in (10, 20, 40, 60, 120) if m <= most < MONTHS * m)
 
 
-def places(panel: Panel) -> NDArray[np.int64]:
-    """Return the place of each trip, from 0, among those of its user and month; shape (trips,).
+def in_caps(panel: Panel, of_pair: int | None) -> NDArray[np.bool_]:
+    """Return which trips a cap of a user's trips between the same two zones leaves in each month; shape (trips,)."""
+    if of_pair is None:
+        return np.ones(len(panel.user), dtype=np.bool_)
+    zones = len(panel.geography.zones)
+    pair = ((panel.user * MONTHS + panel.month) * zones + panel.origin) * zones + panel.destination
+    kept: NDArray[np.bool_] = places(np.unique(pair, return_inverse=True)[1]) < of_pair
+    return kept
+
+
+def places(group: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the place of each trip, from 0, among those of its group; shape (trips,).
 
     The order is random, as it is with a key.
     """
-    cell = panel.user * MONTHS + panel.month
-    order = np.lexsort((np.random.default_rng(1).random(len(cell)), cell))
-    numbers = np.bincount(cell)
+    order = np.lexsort((np.random.default_rng(1).random(len(group)), group))
+    numbers = np.bincount(group)
     place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order)) - (np.cumsum(numbers) - numbers)[cell[order]]
+    place[order] = np.arange(len(order)) - (np.cumsum(numbers) - numbers)[group[order]]
     return place
 
 
-def counted_trips(panel: Panel, place: NDArray[np.int64], m: int, most: int) -> NDArray[np.bool_]:
+def counted_trips(panel: Panel, m: int, most: int, of_pair: int | None = None) -> NDArray[np.bool_]:
     """Return which trips are counted if the months are counted in their order; shape (trips,)."""
-    users = int(panel.user.max()) + 1
+    users, in_cap = int(panel.user.max()) + 1, in_caps(panel, of_pair)
     cell = panel.user * MONTHS + panel.month
-    numbers = np.bincount(cell, minlength=users * MONTHS).reshape(users, MONTHS)
+    place = np.full(len(cell), np.iinfo(np.int64).max)
+    place[in_cap] = places(cell[in_cap])
+    numbers = np.bincount(cell[in_cap], minlength=users * MONTHS).reshape(users, MONTHS)
     allowed, left = np.zeros((users, MONTHS), dtype=np.int64), np.full(users, most)
     for month, trips in enumerate(numbers.T):
         allowed[:, month] = np.minimum(np.minimum(trips, m), left)
@@ -178,11 +194,16 @@ def counted_trips(panel: Panel, place: NDArray[np.int64], m: int, most: int) -> 
     return kept
 
 
-def planned(panel: Panel, m: int, most: int, yearly: Fraction) -> ReleasePlan:
+def planned(panel: Panel, m: int, most: int, of_pair: int | None, yearly: Fraction) -> ReleasePlan:
     """Return the plan of a month. If every month is released once, a year costs a user the rho ``yearly``."""
-    unit = PrivacyUnit("user_year", "unbounded", "user", m, max_trips_year=most, id_pattern=IDS)
-    budget = Budget(rho=yearly / equal_periods(unit, MONTHS), delta=DELTA)
-    return plan_release(panel.geography, unit=unit, budget=budget, acceptance=NO_FAULTS)
+    unit = PrivacyUnit("user_year", "unbounded", "user", m, None, most, IDS, of_pair)
+
+    def of_month(rho: Fraction) -> ReleasePlan:
+        budget = Budget(rho=rho, delta=DELTA)
+        return plan_release(panel.geography, unit=unit, budget=budget, acceptance=NO_FAULTS)
+
+    plan = of_month(Fraction(1))
+    return of_month(yearly / plan.rho_of_year(plan.spent, MONTHS))
 
 
 def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month: int, runs: int) -> dict[str, float]:
@@ -201,16 +222,18 @@ def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month
     return {"error": float(total[-1]), "error_of_areas": float(total[-3]), "cut": 1 - len(counted[0]) / trips}
 
 
-def accuracy(panel: Panel, runs: int, grid: tuple[tuple[int, int], ...], yearly: Fraction) -> Iterator[dict[str, Any]]:
-    """Yield the errors of the first and the last month for m alone, then with each M."""
-    bounds, place = sorted({(m, MONTHS * m) for m, _ in grid} | set(grid)), places(panel)
-    for m, most in steps(bounds, panel.name):
-        plan, kept = planned(panel, m, most, yearly), counted_trips(panel, place, m, most)
+def accuracy(
+    panel: Panel, runs: int, bounds: Sequence[tuple[int, int, int | None]], yearly: Fraction
+) -> Iterator[dict[str, Any]]:
+    """Yield the errors of the first and the last month for each m, M and c, of which c may be None."""
+    for m, most, of_pair in steps(bounds, panel.name):
+        plan, kept = planned(panel, m, most, of_pair, yearly), counted_trips(panel, m, most, of_pair)
         months = {"first": 0, "last": MONTHS - 1}
         figures = {name: month_errors(panel, plan, kept, month, runs) for name, month in months.items()}
         yield {
             "m": m,
             "M": "none" if most == MONTHS * m else most,
+            **({} if of_pair is None else {"c": of_pair}),
             "rho_of_a_month": float(plan.spent.rho),
             **{f"{what}_{name}": figures[name][what] for what in figures["first"] for name in months},
         }
@@ -221,6 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true", help="measure times alone")
     parser.add_argument("--accuracy", action="store_true", help="measure errors alone")
+    parser.add_argument("--pair-caps", action="store_true", help="measure errors with and without pair caps alone")
     parser.add_argument("--records", type=int, default=10_000_000, help="records of the month, for times")
     parser.add_argument("--users", type=int, default=500_000, help="users of the month, or of the panel")
     parser.add_argument("--trips", type=int, default=2_000_000, help="trips of the panel in the year")
@@ -237,20 +261,24 @@ def main() -> None:
     if options.step:
         print(json.dumps(count_month(options.step[0], Path(options.step[1]))))
         return
-    small, every = options.small, options.speed == options.accuracy
+    small, every = options.small, options.speed == options.accuracy == options.pair_caps
     results: dict[str, Any] = {"machine": machine()}
     if options.speed or every:
         records, users = (20_000, 2_000) if small else (options.records, options.users)
         results["speed"] = speed(records, users, small=small)
-    if options.accuracy or every:
+    if options.accuracy or options.pair_caps or every:
         trips, users, zones = (20_000, 2_000, 40) if small else (options.trips, options.users, options.zones)
         panels: list[Callable[[], Panel]] = [lambda: mobility_panel(trips, users, zones, options.guests)]
         if options.data is not None:
             panels.append(lambda: taxi_panel(options.data / "nyc_yellow_taxi", options.taxi_users))
         for make in panels:
             panel = make()
-            grid, runs = (((5, 20),), 1) if small else (GRID, options.runs)
-            results[panel.name] = list(accuracy(panel, runs, grid, options.rho))
+            grid, caps, runs = ([(5, 20)], [(5, 20, 1)], 1) if small else (GRID, CAPS, options.runs)
+            without = sorted({(m, MONTHS * m, None) for m, _ in grid} | {(*each, None) for each in grid})
+            if options.accuracy or every:
+                results[panel.name] = list(accuracy(panel, runs, without, options.rho))
+            if options.pair_caps or every:
+                results[f"{panel.name}, pair caps"] = list(accuracy(panel, runs, caps, options.rho))
     printed(results, as_json=options.json)
 
 
