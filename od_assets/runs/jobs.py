@@ -30,7 +30,8 @@ from od_core import OdError
 from od_core.ledger.chain import MEASURED
 from od_core.periods import Period
 from od_core.privacy.accounting import float_above
-from od_core.privacy.plan import Step, is_of_uncounted
+from od_core.privacy.domain import is_of_uncounted
+from od_core.privacy.plan import Step
 from od_core.publication.bundle import CERTIFICATE
 from od_core.publication.kind import Kind
 

@@ -14,18 +14,7 @@ from od_core.ledger.chain import CAP, DOMAIN, RESERVED, Entries
 from od_core.periods import Length, Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.privacy.budget import Cap, Charge
-from od_core.privacy.domain import (
-    ALL_PERIODS,
-    Costs,
-    added,
-    charged_periods,
-    costs_of,
-    largest_rho,
-    largest_rho_by_trips,
-    year_of,
-    year_text,
-)
-from od_core.privacy.plan import is_of_uncounted
+from od_core.privacy.domain import ALL_PERIODS, Charged, charged_periods, rho_of_year, year_of, year_text
 from od_core.privacy.unit import UnitKind
 
 _NONE = Fraction(0)
@@ -39,15 +28,13 @@ class _Charges:
     """Equal reservations of one release, each with the same charge to the same elementary periods.
 
     Attributes:
-        in_full: the part of each charge that is for uncounted trips, as rho.
-        costs: what each charge costs by the number of trips, in a year of a user with a pair cap.
+        noise: facts of the step that is charged, for unit ``user_year``; otherwise empty.
         release: key of the release, as text; None if the releases are not read.
         redrawn: whether they were made because an earlier draw was lost.
     """
 
     charge: Charge
-    in_full: Fraction
-    costs: Costs
+    noise: Mapping[str, Any]
     number: int
     release: str | None
     redrawn: bool
@@ -64,7 +51,7 @@ class Balance:
         cap: rho that the cap allows. For a cap in (epsilon, delta), the deltas of all charges are first subtracted from
             its delta.
         spent: rho of all reservations. A charge in epsilon, with or without a delta, counts as epsilon^2 / 2. Those of
-            a year add up by :func:`od_core.privacy.domain.largest_rho`; those for uncounted trips add up in full.
+            a year add up by :func:`od_core.privacy.domain.rho_of_year`.
         charged: rho of all reservations of each release that is charged to the period, by its key as text; empty if
             they were added up without reading the releases.
         lost_draws: number of draws that were lost with their process and charged once more.
@@ -105,26 +92,16 @@ def _charge(rho: str, epsilon: str, delta: str) -> Charge:
     return Charge(Fraction(rho), Fraction(epsilon), Fraction(delta))
 
 
-def in_full_of(row: dict[str, Any]) -> Fraction:
-    """Return the charge of a RESERVED entry as rho if it is for uncounted trips, which add up in full; otherwise 0."""
-    return charge_of(row).as_rho if is_of_uncounted(row["content"]) else Fraction(0)
-
-
-def costs_in_year(declared: Mapping[str, Any], steps: Sequence[Mapping[str, Any]], rho: Sequence[Fraction]) -> Costs:
-    """Return what charges cost by the number of trips; empty unless the domain has years and a pair cap."""
-    if "max_trips_pair" not in declared:
-        return ()
-    return costs_of(steps, rho, declared["max_trips"], declared["max_trips_pair"])
+Asked = Sequence[tuple[Mapping[str, Any], Charge]]
+"""Requested charges: the facts of each step, and its charge."""
 
 
 def balances(
     entries: Entries,
     domain: str,
     periods: Sequence[str] | None = None,
-    asked: Charge | None = None,
+    asked: Asked = (),
     until: int = NEWEST,
-    asked_in_full: Fraction = Fraction(0),
-    asked_costs: Costs = (),
     *,
     by_release: bool = True,
 ) -> list[Balance]:
@@ -134,10 +111,8 @@ def balances(
         entries, domain: entries of the ledger, and the name of the data set, which is declared.
         periods: the elementary periods; by default all that were charged, sorted.
         asked: requested charge to each of the periods, which is not reserved yet. Its delta is subtracted from the cap
-            like the delta of a reservation. ``asked_in_full`` is its part for uncounted trips, and ``asked_costs`` what
-            it costs by the number of trips; see :func:`costs_in_year`.
+            like the delta of a reservation.
         until: number of the last entry to include.
-        asked_in_full: the part of ``asked`` that is for uncounted trips, as rho.
         by_release: False if :attr:`Balance.charged` is not needed, so that less is read.
     """
     of_domain = "kind = ? AND domain = ? AND number <= ?"
@@ -150,9 +125,7 @@ def balances(
         for part in charges.periods:
             by_part.setdefault(part, []).append(place)
     periods = sorted(by_part) if periods is None else periods
-    requested = []
-    if asked is not None:
-        requested = [_Charges(asked, asked_in_full, asked_costs, 1, None, redrawn=False, periods=periods)]
+    requested = [_Charges(charge, noise, 1, None, redrawn=False, periods=periods) for noise, charge in asked]
     result = []
     for name, parts in _capped(declared, periods).items():
         places = sorted({place for part in parts for place in by_part.get(part, ())})
@@ -214,12 +187,9 @@ def _charging(
     charges = []
     for group in entries.groups(", ".join(columns), where, *values):
         periods = (ALL_PERIODS,) if unit == "user" else charged_by(declared, group["period"])
-        charge, is_redrawn, in_full, costs = charge_of(group), group["draw"] > 1, _NONE, tuple[Fraction, ...]()
-        if "year" in declared:
-            content = json.loads(group["content"])
-            in_full = in_full_of({**group, "content": content})
-            costs = tuple(costs_in_year(declared, [content], [charge.as_rho]))
-        charges.append(_Charges(charge, in_full, costs, group["count"], group.get("release"), is_redrawn, periods))
+        noise = json.loads(group["content"]) if "year" in declared else {}
+        charge, is_redrawn = charge_of(group), group["draw"] > 1
+        charges.append(_Charges(charge, noise, group["count"], group.get("release"), is_redrawn, periods))
     return charges
 
 
@@ -251,47 +221,32 @@ def _added_up(
 
     In a year, it is limited by the number of a user's counted trips, but for what is charged for uncounted trips.
     """
-    charged, in_full = dict.fromkeys(sorted(parts), _NONE), _NONE
-    limited = dict(charged)
+    by_part: dict[str, list[Charged]] = {part: [] for part in sorted(parts)}
     for charge in charges:
         for part in parts.intersection(charge.periods):
-            charged[part] += charge.number * charge.charge.as_rho
-            limited[part] += charge.number * (charge.charge.as_rho - charge.in_full)
-            in_full += charge.number * charge.in_full
-    of_part = {part: rho for part, rho in charged.items() if rho}
+            by_part[part].append((charge.noise, charge.number * charge.charge.as_rho))
+    sums = {part: sum((rho for _, rho in charged), start=_NONE) for part, charged in by_part.items()}
+    of_part = {part: rho for part, rho in sums.items() if rho}
     if "year" not in declared:
-        return sum(charged.values(), start=_NONE), of_part
-    m, most = declared["max_trips"], declared["max_trips_year"]
-    if "max_trips_pair" not in declared:
-        return in_full + largest_rho(limited.values(), m, most), of_part
-    of_periods = (
-        [
-            [charge.number * cost for cost in charge.costs]
-            for charge in charges
-            if part in charge.periods and charge.costs
-        ]
-        for part in limited
-    )
-    return in_full + largest_rho_by_trips((added(costs, m) for costs in of_periods), most), of_part
+        return sum(sums.values(), start=_NONE), of_part
+    bounds = declared["max_trips"], declared["max_trips_year"], declared.get("max_trips_pair")
+    return rho_of_year(by_part.values(), *bounds), of_part
 
 
 def check_cap(
     entries: Entries,
     domain: str,
     periods: Sequence[str],
-    asked: Charge,
+    asked: Asked,
     *,
-    in_full: Fraction = Fraction(0),
-    costs: Costs = (),
     lost_draw: bool = False,
 ) -> None:
-    """Raise OdError if the cap does not allow a charge in each of the elementary periods.
+    """Raise OdError if the cap does not allow charges in each of the elementary periods.
 
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.
-    For ``in_full`` and ``costs``, see :func:`balances`. ``lost_draw`` states whether the charge
-    is for drawing a lost level again; it only changes the message.
+    ``lost_draw`` states whether they are for drawing a lost level again; it only changes the message.
     """
-    of_periods = balances(entries, domain, periods, asked, asked_in_full=in_full, asked_costs=costs, by_release=False)
+    of_periods = balances(entries, domain, periods, asked, by_release=False)
     balance = min(of_periods, key=lambda balance: balance.left - balance.asked)
     if balance.asked > balance.left:
         reason = "drawing a lost level again" if lost_draw else "the release"

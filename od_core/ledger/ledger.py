@@ -22,16 +22,7 @@ from typing import Any
 
 from od_core.errors import STAYS_CHARGED, BudgetExceeded, OdError
 from od_core.files.durable import make_folder
-from od_core.ledger.balance import (
-    NEWEST,
-    Balance,
-    balances,
-    charge_of,
-    charged_by,
-    check_cap,
-    costs_in_year,
-    in_full_of,
-)
+from od_core.ledger.balance import NEWEST, Balance, balances, charge_of, charged_by, check_cap
 from od_core.ledger.chain import (
     CAP,
     DOMAIN,
@@ -358,8 +349,7 @@ class Ledger:
             facts = {} if declared is None else declared["content"]
             hold_to_unit(plan.unit, facts, domain)
             periods = charged_by(facts, key.period)
-            in_full, costs = plan.spent.every_period, plan.costs(plan.spent)
-            check_cap(entries, domain, periods, plan.charge, in_full=in_full, costs=costs)
+            check_cap(entries, domain, periods, [(step.noise_facts, step.charge) for step in plan.charged_steps])
             planned = plan.facts()
             for step in plan.charged_steps:
                 content = {"mechanism": planned["mechanism"], "periods": periods, **step.noise_facts, "plan": planned}
@@ -424,11 +414,7 @@ class Ledger:
                 if lost is None:
                     raise broken()
                 charge, content = charge_of(lost), lost["content"]
-                declared = entries.newest(DOMAIN, domain=row["domain"])
-                facts = {} if declared is None else declared["content"]
-                in_full, costs = in_full_of(lost), costs_in_year(facts, [content], [charge.as_rho])
-                periods = content["periods"]
-                check_cap(entries, row["domain"], periods, charge, in_full=in_full, costs=costs, lost_draw=True)
+                check_cap(entries, row["domain"], content["periods"], [(content, charge)], lost_draw=True)
                 draw += 1
                 entries.append(RESERVED, row["domain"], key, level=level, draw=draw, charge=charge, content=content)
             entries.append(DRAWING, row["domain"], key, level=level, draw=draw, content={"noise": noise})

@@ -116,7 +116,7 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 
     Losses of different elementary periods do not add up, because they concern different trips, or different pairs of
     user and period. Under unit ``user`` they do add up, so every release charges the one period ``ALL_PERIODS``. Under
-    unit ``user_year``, those of a year add up as :func:`largest_rho` defines.
+    unit ``user_year``, those of a year add up as :func:`rho_of_year` defines.
 
     Raises:
         OdError: the period does not consist of whole elementary periods. Otherwise, a trip could be replaced by another
@@ -146,37 +146,58 @@ def charged_periods(period: Period, elementary: Length, unit: UnitKind) -> tuple
 # What the releases of a year cost a user, for unit `user_year`.
 
 
+Charged = tuple[Mapping[str, Any], Fraction]
+"""The :attr:`od_core.privacy.plan.Step.noise_facts` of a step, and the rho of its draws for a user with m trips."""
+
+
+def is_of_uncounted(facts: Mapping[str, Any]) -> bool:
+    """Return whether the facts of a step, or the content of its RESERVED entry, are those of uncounted trips."""
+    return "max_uncounted" in facts
+
+
+def rho_of_year(
+    periods: Iterable[Iterable[Charged]], max_trips: int, max_trips_year: int, max_trips_pair: int | None = None
+) -> Fraction:
+    """Return a bound of the rho that the releases of a year can cost one user; the largest one without a pair cap.
+
+    What is charged for uncounted trips adds up in full, because it is due even where none of a user's trips is counted.
+
+    Args:
+        periods: for each elementary period, its charges.
+        max_trips, max_trips_year, max_trips_pair: bounds m, M and c of the privacy unit.
+    """
+    in_full, counted = Fraction(0), list[list[Charged]]()
+    for charges in periods:
+        counted.append([])
+        for facts, rho in charges:
+            if is_of_uncounted(facts):
+                in_full += rho
+            else:
+                counted[-1].append((facts, rho))
+    if max_trips_pair is None:
+        spent = (sum((rho for _, rho in charges), start=Fraction(0)) for charges in counted)
+        return in_full + largest_rho(spent, max_trips, max_trips_year)
+    costs = (costs_by_trips(charges, max_trips, max_trips_pair) for charges in counted)
+    return in_full + largest_rho_by_trips(costs, max_trips_year)
+
+
 Costs = Sequence[Fraction]
 """The rho that releases cost a user with 1, 2, and up to m counted trips, under a pair cap; shape (m,)."""
 
 
-def costs_of(steps: Iterable[Mapping[str, Any]], rho: Iterable[Fraction], max_trips: int, max_trips_pair: int) -> Costs:
-    """Return what steps cost a user by the number of counted trips, under a pair cap.
-
-    Args:
-        steps: :attr:`od_core.privacy.plan.Step.noise_facts` of each. Steps without sizes of nodes, which count
-            something else than the trips of nodes, are left out.
-        rho: what each step costs a user with m trips, for any number of draws.
-        max_trips: contribution bound m.
-        max_trips_pair: pair cap c.
-    """
-    of_steps = (
-        [cost * share for share in _shares(tuple((k, n) for k, n in facts["node_sizes"]), max_trips, max_trips_pair)]
-        for facts, cost in zip(steps, rho, strict=True)
-        if "node_sizes" in facts
-    )
-    return added(of_steps, max_trips)
+def costs_by_trips(charges: Iterable[Charged], max_trips: int, max_trips_pair: int) -> Costs:
+    """Return what the charges of counts of nodes cost together, by a user's number of counted trips."""
+    costs = [Fraction(0)] * max_trips
+    for facts, rho in charges:
+        shares = _shares(tuple((pairs, nodes) for pairs, nodes in facts["node_sizes"]), max_trips, max_trips_pair)
+        costs = [cost + rho * share for cost, share in zip(costs, shares, strict=True)]
+    return costs
 
 
 @lru_cache(maxsize=256)
 def _shares(nodes: NodeSizes, max_trips: int, max_trips_pair: int) -> Costs:
     squares = [largest_squares(trips, max_trips_pair, nodes) for trips in range(1, max_trips + 1)]
     return [Fraction(each, squares[-1]) for each in squares]
-
-
-def added(costs: Iterable[Costs], max_trips: int) -> Costs:
-    """Return what several things cost together, for each number of trips up to ``max_trips``."""
-    return [sum(each, start=Fraction(0)) for each in zip([Fraction(0)] * max_trips, *costs, strict=True)]
 
 
 def largest_rho_by_trips(spent: Iterable[Costs], max_trips_year: int) -> Fraction:

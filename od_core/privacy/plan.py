@@ -23,7 +23,7 @@ from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.privacy.accounting import Number, exact_fraction, promise_text
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
-from od_core.privacy.domain import Costs, costs_of, equal_periods, largest_rho_by_trips
+from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
 from od_core.privacy.unit import PrivacyUnit
 
@@ -241,18 +241,14 @@ class Plan(ABC):
             promise=sum((number * charge.epsilon for number, charge in charges), start=Fraction(0)),
         )
 
-    def costs(self, spent: Spent) -> Costs:
-        """Return what a release costs a user by the number of counted trips; empty without a pair cap."""
-        m, c = self.unit.bounds
-        return () if c is None else costs_of((step.noise_facts for step in self.charged_steps), spent.levels, m, c)
+    def charged(self, spent: Spent) -> list[Charged]:
+        """Return each of the charged steps, as public facts, with the rho of its draws."""
+        return [(step.noise_facts, rho) for step, rho in zip(self.charged_steps, spent.levels, strict=True)]
 
     def rho_of_year(self, spent: Spent, periods: int) -> Fraction:
         """Return the rho of a year of releases under unit ``user_year`` that spend ``spent`` in each of its periods."""
-        if self.unit.max_trips_pair is None:
-            limited = equal_periods(self.unit, periods) * (spent.rho - spent.every_period)
-        else:
-            limited = largest_rho_by_trips([self.costs(spent)] * periods, self.unit.max_trips_year or 0)
-        return limited + periods * spent.every_period
+        m, c = self.unit.bounds
+        return rho_of_year([self.charged(spent)] * periods, m, self.unit.max_trips_year or 0, c)
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:
@@ -473,11 +469,6 @@ class UncountedStep(GaussianStep):
 def share_of_table(uncounted: Uncounted | None) -> Fraction:
     """Return the share of a release's budget that its table has; the number of uncounted trips has the rest."""
     return Fraction(1) if uncounted is None else 1 - uncounted.share
-
-
-def is_of_uncounted(facts: dict[str, Any]) -> bool:
-    """Return whether the facts of a step, or the content of its RESERVED entry, are those of uncounted trips."""
-    return "max_uncounted" in facts
 
 
 def _fault(message: str) -> OdError:

@@ -29,8 +29,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.accounting import promise_text
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import costs_of, largest_rho, largest_rho_by_trips, most_in_a_year
-from od_core.privacy.plan import is_of_uncounted
+from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
@@ -240,15 +239,9 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     if unit == "user_year" and "plan" in certificate:
         spent, plan = certificate["spent"], certificate["plan"]
         periods = (account or {}).get("periods_of_year") or most_in_a_year(Period(certificate["period"]))
-        in_full = Fraction(spent["rho_by_level_exact"][-1]) if is_of_uncounted(plan["steps"][-1]) else Fraction(0)
         bound, year = certificate["contribution_bound"], plan["max_trips_year"]
-        if "max_trips_pair" in plan:
-            levels = map(Fraction, spent["rho_by_level_exact"])
-            costs = costs_of(plan["steps"], levels, bound, plan["max_trips_pair"])
-            limited = largest_rho_by_trips([costs] * periods, year)
-        else:
-            limited = largest_rho([Fraction(spent["rho_exact"]) - in_full] * periods, bound, year)
-        rho = limited + periods * in_full
+        charged = [*zip(plan["steps"], map(Fraction, spent["rho_by_level_exact"]), strict=True)]
+        rho = rho_of_year([charged] * periods, bound, year, plan.get("max_trips_pair"))
         subject = f"A year of {periods} periods, each of them released once like this one,"
         losses.append(Loss(subject, Guarantee.of_rho(rho, guarantee.delta)))
     is_derived = "sources" in certificate

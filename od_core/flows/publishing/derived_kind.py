@@ -32,7 +32,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Length, Period, following
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
-from od_core.privacy.domain import Costs, added, largest_rho, largest_rho_by_trips
+from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
@@ -212,20 +212,13 @@ def _guarantee_for_all_periods(sources: Sequence[Source]) -> Guarantee:
     if any(spent.promise is not None for spent in spending):
         epsilon = sum((spent.epsilon for spent in spending), Fraction(0))
         return Guarantee(epsilon, sum((spent.delta for spent in spending), Fraction(0)))
-    by_period: dict[str, Fraction] = {}
-    for source, spent in zip(sources, spending, strict=True):
-        by_period[source.key.period] = by_period.get(source.key.period, Fraction(0)) + spent.rho - spent.every_period
-    rho = sum(by_period.values(), Fraction(0))
-    if unit.max_trips_year is not None and unit.max_trips_pair is not None:
-        costs: dict[str, list[Costs]] = {}
+    rho = sum((spent.rho for spent in spending), Fraction(0))
+    if unit.max_trips_year is not None:
+        by_period: dict[str, list[Charged]] = {}
         for source, spent in zip(sources, spending, strict=True):
-            costs.setdefault(source.key.period, []).append(source.release.plan.costs(spent))
-        of_periods = (added(each, unit.contribution_bound) for each in costs.values())
-        rho = largest_rho_by_trips(of_periods, unit.max_trips_year)
-    elif unit.max_trips_year is not None:
-        rho = largest_rho(by_period.values(), unit.contribution_bound, unit.max_trips_year)
-    # This part is due even in periods in which none of a user's trips is counted.
-    rho += sum((spent.every_period for spent in spending), Fraction(0))
+            by_period.setdefault(source.key.period, []).extend(source.release.plan.charged(spent))
+        m, c = unit.bounds
+        rho = rho_of_year(by_period.values(), m, unit.max_trips_year, c)
     return Guarantee.of_rho(rho, max(spent.delta for spent in spending))
 
 

@@ -89,7 +89,7 @@ def test_a_lost_draw_is_charged_to_all_its_periods(tmp_path):
 def charge(ledger, what, number):
     """Put an event of any kind into the ledger, by the same filter."""
     with ledger._transaction() as entries:
-        check_cap(entries, "commuters", ["2001-06"], what)
+        check_cap(entries, "commuters", ["2001-06"], [({}, what)])
         content = {"periods": ["2001-06"]}
         entries.append(RESERVED, "commuters", key("2001-06", number), level=0, draw=1, charge=what, content=content)
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from od_core import Budget, FlowTree, OdError, PrivacyUnit, plan_release
-from od_core.privacy.domain import costs_of, largest_rho, largest_rho_by_trips
+from od_core.privacy.domain import costs_by_trips, largest_rho, largest_rho_by_trips
 from od_core.privacy.neighbours import largest_squares, nodes_that_hold
 from tests.od_core.published.test_verify_spending import verify_spending
 from tests.od_core.strategies import TREES, geography_of
@@ -118,8 +118,8 @@ class Period:
         return sum((rho * Fraction(*of) for (rho, _), of in zip(self.levels, squares, strict=True)), Fraction(0))
 
     def costs(self, m: int, c: int) -> list[Fraction]:
-        facts = [{"node_sizes": [list(node) for node in nodes]} for _, nodes in self.levels]
-        return costs_of(facts, [rho for rho, _ in self.levels], m, c)
+        charges = [({"node_sizes": [list(node) for node in nodes]}, rho) for rho, nodes in self.levels]
+        return costs_by_trips(charges, m, c)
 
 
 SHAPES = [[(9, 1)], [(1, 4)], [(2, 1), (1, 2)], [(3, 1), (1, 1)]]
