@@ -27,7 +27,7 @@ import pandas as pd
 
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, read_again, reset_peak_memory, steps
 from benchmarks.synthetic_groups import STATES, KnownGroups, full_number
-from benchmarks.tables import csv_figure, write_csv
+from benchmarks.tables import csv_figure, write_tables
 from od_core import Budget, MixedQueries, PrivacyUnit, release_group_sizes
 from od_core.evaluation.known_flows import SEED
 from od_core.geography.geography import Geography
@@ -321,8 +321,7 @@ def main() -> None:
     else:
         results = measured(options.part, options.case, options.noise, options.runs, options.epsilon, options.mechanism)
     if options.csv:
-        for name, rows in csv_tables(results).items():
-            write_csv(options.csv / name, rows)
+        write_tables(options.csv, csv_tables(results))
     printed(results, as_json=options.json)
 
 

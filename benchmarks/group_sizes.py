@@ -36,7 +36,7 @@ from benchmarks.measuring import (
 )
 from benchmarks.release import FLIGHTS
 from benchmarks.synthetic_groups import KnownGroups, census, departures, households, taxis
-from benchmarks.tables import csv_figure, csv_flag, figure, write_csv
+from benchmarks.tables import csv_figure, csv_flag, figure, write_tables
 from od_core import Budget, PrivacyUnit
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.mechanisms import MECHANISMS, GroupSizeMechanism
@@ -334,8 +334,7 @@ def main() -> None:
     if options.figures:
         draw_figures(pd.DataFrame(results["errors"]), options.figures)
     if options.csv:
-        for name, rows in csv_tables(results).items():
-            write_csv(options.csv / name, rows)
+        write_tables(options.csv, csv_tables(results))
     printed(results if options.json else in_short(results), as_json=options.json)
 
 

@@ -34,7 +34,7 @@ from benchmarks.group_size_figures import draw_published
 from benchmarks.group_sizes import CASES, CONTENDERS, NOISE, Contender, data_set, planned
 from benchmarks.measuring import machine, printed, read_again, steps
 from benchmarks.synthetic_groups import KnownGroups, taxis
-from benchmarks.tables import csv_figure, write_csv
+from benchmarks.tables import csv_figure, write_tables
 from od_core.evaluation.known_flows import SEED
 from od_core.group_sizes.area_totals import apportioned, made_exact, relaxed_prices
 from od_core.group_sizes.cost_tables import share_out, tree_below
@@ -372,8 +372,7 @@ def main() -> None:
     if options.figures:
         draw_published(pd.DataFrame(results["errors"]), pd.DataFrame(results["runtime"]), TIMEOUT, options.figures)
     if options.csv:
-        for name, rows in csv_tables(results).items():
-            write_csv(options.csv / name, rows)
+        write_tables(options.csv, csv_tables(results))
     printed(results, as_json=options.json)
 
 

@@ -44,7 +44,7 @@ from benchmarks.range_queries import covering_ranges, filled_ranges, random_rang
 from benchmarks.release import FLIGHTS
 from benchmarks.stops_tables import ANSWER_ZERO, COUNTS, FLOORS, KINDS, REFERENCE, csv_tables, in_short
 from benchmarks.synthetic_stops import KnownPoints, connections, flights, gaussian, zipf
-from benchmarks.tables import write_csv
+from benchmarks.tables import write_tables
 from od_core.errors import OdError
 from od_core.evaluation.known_flows import SEED
 from od_core.noise.backends import laplace_source, noise_named
@@ -382,8 +382,7 @@ def main() -> None:
         folder = options.data
         results = measured(options.part, options.case, epsilons, runs, some, small=options.small, folder=folder)
     if options.csv:
-        for name, rows in csv_tables(results).items():
-            write_csv(options.csv / name, rows)
+        write_tables(options.csv, csv_tables(results))
     printed(results if options.json else in_short(results), as_json=options.json)
 
 

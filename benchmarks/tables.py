@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,12 @@ def write_csv(path: Path, rows: Sequence[dict[str, Any]]) -> None:
             writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
             writer.writeheader()
             writer.writerows(rows)
+
+
+def write_tables(folder: Path, tables: Mapping[str, Sequence[dict[str, Any]]]) -> None:
+    """Write the rows of tables to files in a folder, by their names, as :func:`write_csv` does."""
+    for name, rows in tables.items():
+        write_csv(folder / name, rows)
 
 
 def csv_figure(value: float | None) -> str:

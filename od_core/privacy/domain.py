@@ -244,15 +244,6 @@ def largest_rho(spent: Iterable[Fraction], max_trips: int, max_trips_year: int) 
     return sum(costly[:periods], start=Fraction(0)) + Fraction(remaining_trips, max_trips) ** 2 * last
 
 
-def equal_periods(unit: PrivacyUnit, periods: int | None = None) -> Fraction:
-    """Return :func:`largest_rho` of a year of ``user_year`` with so many periods, which cost rho 1 each.
-
-    By default, there are so many periods that further ones do not cost more.
-    """
-    m, most = unit.contribution_bound, unit.max_trips_year or 0
-    return largest_rho([Fraction(1)] * (most // m + 1 if periods is None else periods), m, most)
-
-
 def most_in_a_year(period: Period) -> int:
     """Return the largest number of elementary periods like this one that a year of the calendar has."""
     fixed = {"month": 12, "quarter": 4}

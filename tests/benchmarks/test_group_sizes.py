@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 from benchmarks import group_sizes
 from benchmarks.group_sizes import CONTENDERS, choices, csv_tables, errors
-from od_core.group_sizes.release import evaluate_group_sizes
+from od_core.group_sizes.release import GroupSizeRelease, evaluate_group_sizes
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
 
@@ -66,17 +68,23 @@ def test_a_file_has_one_row_per_level():
     ]
 
 
-@pytest.mark.parametrize("label", ["bottom_up, sizes", "histogram_relaxed"])
-def test_figures_are_means_over_the_areas_and_the_runs(label, monkeypatch):
-    """Against the table of the façade, run by run; least and most are of runs; totals that are off are counted."""
-    made = []
+def kept_releases(monkeypatch: pytest.MonkeyPatch, benchmark: ModuleType) -> list[GroupSizeRelease]:
+    """Return the list to which each further release of a benchmark is added."""
+    made: list[GroupSizeRelease] = []
+    run_plan = benchmark.run_plan
 
-    def kept(*arguments):
+    def kept(*arguments: Any) -> GroupSizeRelease:
         made.append(run_plan(*arguments))
         return made[-1]
 
-    run_plan = group_sizes.run_plan
-    monkeypatch.setattr(group_sizes, "run_plan", kept)
+    monkeypatch.setattr(benchmark, "run_plan", kept)
+    return made
+
+
+@pytest.mark.parametrize("label", ["bottom_up, sizes", "histogram_relaxed"])
+def test_figures_are_means_over_the_areas_and_the_runs(label, monkeypatch):
+    """Against the table of the façade, run by run; least and most are of runs; totals that are off are counted."""
+    made = kept_releases(monkeypatch, group_sizes)
     figures = errors("taxis", "0.1", BY_LABEL[label], 3, small=True)
     data = group_sizes.data_set("taxis", small=True)
     tables = [evaluate_group_sizes(release, data.to_frame()) for release in made]

@@ -28,6 +28,7 @@ from benchmarks.published_group_sizes import (
     races,
 )
 from od_core.group_sizes.release import evaluate_group_sizes
+from tests.benchmarks.test_group_sizes import kept_releases
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 BY_LABEL = {contender.label: contender for contender in CONTENDERS}
@@ -59,14 +60,7 @@ def test_integer_programs_of_any_size_are_optimal():
 
 @pytest.mark.parametrize("label", ["histogram_relaxed", "top_down, as published", "cumulative_relaxed", "sizes"])
 def test_errors_are_sums_over_the_areas(label, monkeypatch):
-    made = []
-
-    def kept(*arguments):
-        made.append(run_plan(*arguments))
-        return made[-1]
-
-    run_plan = published_group_sizes.run_plan
-    monkeypatch.setattr(published_group_sizes, "run_plan", kept)
+    made = kept_releases(monkeypatch, published_group_sizes)
     row = errors("taxis", "0.1", BY_LABEL[label], 3, 1e9, small=True)
     data = data_set("taxis", small=True)
     assert len(made) == 1 + row["runs"] == 4

@@ -13,7 +13,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, ReleasePlan
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, text_above
-from od_core.privacy.domain import equal_periods
+from od_core.privacy.domain import largest_rho
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.certify import change_of
 from tests.browser.conftest import show
@@ -97,7 +97,10 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
 
 def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: bool = False) -> None:
     """Compare what is said of small flows and of persons with formulas of Python."""
-    of_year = {f"a year of {periods} such releases": equal_periods(plan.unit, periods)} if is_of_year(plan) else {}
+    of_year = {}
+    if is_of_year(plan):
+        bounds = plan.unit.max_trips, plan.unit.max_trips_year
+        of_year = {f"a year of {periods} such releases": largest_rho([Fraction(1)] * periods, *bounds)}
     times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
     assert len(found["persons"]) == 3 or not of_year
     largest = plan._largest_variances(plan.totals)

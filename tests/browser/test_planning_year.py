@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 import yaml
@@ -11,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, PrivacyUnit
 from od_core.privacy.accounting import text_above
-from od_core.privacy.domain import equal_periods
+from od_core.privacy.domain import largest_rho
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PHONE, too_wide
@@ -48,7 +49,7 @@ def test_a_year_costs_what_it_costs_in_python(page):
             same_numbers(found, plan)
             same_chances(found, plan)
             same_declaration(found, plan)
-            factor = equal_periods(plan.unit, 12)
+            factor = largest_rho([Fraction(1)] * 12, plan.unit.max_trips, plan.unit.max_trips_year)
             times = [factor, 12] if factor < 12 else [12]
             shown = page.locator("[data-cost]").all()
             assert [each.inner_text() for each in shown] == [f"rho {text_above(n * plan.spent.rho, 3)}" for n in times]
