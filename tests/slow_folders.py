@@ -54,6 +54,7 @@ SPREAD = (
     *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "leaks/", "statistical/test_group_size_choice.py"),
     *("statistical/test_group_size_mechanisms.py", "statistical/test_one_run_audit.py"),
     *("statistical/test_random_trees.py", "statistical/test_stops_audit.py"),
+    "statistical/test_user_audit.py",
 )
 """Long files whose tests share nothing, so that any worker may run any of them."""
 

@@ -16,9 +16,10 @@ function of the records of that period alone, and the releases' noise is indepen
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ import pandas as pd
 from numpy.typing import NDArray
 from scipy import special, stats
 
-from od_core import Release, open_release
 from tests.statistical.laws import ALPHA
 
 SIDES = ("origin", "destination")
@@ -74,25 +74,63 @@ def boldest(scores: NDArray[np.float64], share: float) -> Guesses:
 
 @dataclass(frozen=True)
 class Canaries:
-    """Trips that are on one pair of zones if their bit is set, and on another one if it is not.
+    """Trips that are on one pair of zones if the bit of their canary is set, and on another one if it is not.
 
     Attributes:
         bits: shape (canaries,).
-        ends: pairs of zones with a set bit and without: origin_in, destination_in, origin_out, destination_out.
+        ends: pairs of zones with a set bit and without, one row a trip: origin_in, destination_in, origin_out,
+            destination_out.
+        owners: the canary of each row of ``ends``; by default, each canary has one row.
     """
 
     bits: NDArray[np.bool_]
     ends: pd.DataFrame
+    owners: NDArray[np.int64] | None = None
 
     def records(self) -> pd.DataFrame:
         """One row a trip: origin, destination."""
-        ends = self.ends
-        return pd.DataFrame({side: np.where(self.bits, ends[f"{side}_in"], ends[f"{side}_out"]) for side in SIDES})
+        ends, bits = self.ends, self.bits if self.owners is None else self.bits[self.owners]
+        return pd.DataFrame({side: np.where(bits, ends[f"{side}_in"], ends[f"{side}_out"]) for side in SIDES})
 
 
 def fair_bits(number: int) -> NDArray[np.bool_]:
     """Coins of an audit: never the same ones twice, for the bound is over coins and noise together."""
     return np.random.default_rng().integers(0, 2, number).astype(bool)
+
+
+Names = tuple[str, str]
+"""Level of origins and level of destinations."""
+
+
+def read_measurements(bundle: Path) -> Iterator[tuple[str, Names, pd.DataFrame]]:
+    """Name, levels and table (origin, destination, value) of every noisy query, those by category summed up.
+
+    Read from the files alone, by nothing of the library.
+    """
+    levels = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["levels"]
+    names = {row["level"]: (row["origin_level"], row["destination_level"]) for row in levels}
+    for level, table in pd.read_parquet(bundle / "noisy_measurements.parquet").groupby("level"):
+        yield f"level {level}", names[level], table.rename(columns={"noisy": "value"})
+    by_category = bundle / "segment_measurements.parquet"
+    for (level, breakdown), table in _grouped(by_category, ["level", "breakdown"]):
+        yield f"level {level} by {breakdown}", names[level], _summed(table, "noisy")
+
+
+def read_flows(bundle: Path) -> Iterator[tuple[str, Names, pd.DataFrame]]:
+    """As :func:`read_measurements`, of all released flows, those by category summed up."""
+    for (origin, destination), table in _grouped(bundle / "flows.parquet", [f"{side}_level" for side in SIDES]):
+        yield f"flows {origin} {destination}", (origin, destination), table.rename(columns={"trips": "value"})
+    by = ["breakdown", *(f"{side}_level" for side in SIDES)]
+    for (breakdown, origin, destination), table in _grouped(bundle / "segments.parquet", by):
+        yield f"flows {origin} {destination} by {breakdown}", (origin, destination), _summed(table, "trips")
+
+
+def _grouped(path: Path, columns: list[str]) -> Iterable[tuple[Any, pd.DataFrame]]:
+    return pd.read_parquet(path).groupby(columns) if path.exists() else []
+
+
+def _summed(table: pd.DataFrame, column: str) -> pd.DataFrame:
+    return table.groupby(list(SIDES), as_index=False)[column].sum().rename(columns={column: "value"})
 
 
 @dataclass(frozen=True)
@@ -103,59 +141,71 @@ class Auditor:
         canaries: of which he knows all but the bits.
         base: the other records, one row a trip: origin, destination.
         areas: area of each zone at each level, a column a level; the index is the zone.
+        destination_areas: those of the destinations, if they have areas of their own.
     """
 
     canaries: Canaries
     base: pd.DataFrame
     areas: pd.DataFrame
+    destination_areas: pd.DataFrame | None = None
 
-    def guesses(self, bundle: Path, share: float) -> dict[str, Guesses]:
+    def guesses(self, bundle: Path, share: float, *, every_table: bool = False) -> dict[str, Guesses]:
         """Of each attacker on the tables, each on this share of the canaries.
 
         They look at the measurements of all levels, each weighed by its spread, and at those of each level; at the
-        released flows between zones; and at the order in which these are listed.
+        released flows between zones; and at the order in which these are listed. With ``every_table``, others look at
+        the flows at each other pair of levels, and by category.
         """
-        release = open_release(bundle)
-        levels = {f"level {step.level}": self._level_scores(release, step.level) for step in release.plan.steps}
-        origin, destination = names = release.levels[-1]
+        levels = {name: self._scores(names, table) for name, names, table in read_measurements(bundle)}
+        origin, destination = names = self._finest
         flows = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
+        order = flows.assign(value=np.arange(len(flows)))
         scores = {
             "all levels": np.sum([each / max(1.0, each.var()) for each in levels.values()], axis=0),
             **levels,
-            "flows": self._scores(names, flows, flows["trips"].to_numpy(float)),
-            "order of flows": -self._scores(names, flows, np.arange(len(flows)), less_expected=False),
+            "flows": self._scores(names, flows.assign(value=flows["trips"].astype(float))),
+            "order of flows": -self._scores(names, order, less_expected=False),
         }
+        others = read_flows(bundle) if every_table else ()
+        scores |= {name: self._scores(of_table, table) for name, of_table, table in others}
         return {name: boldest(each, share) for name, each in scores.items()}
 
-    def _level_scores(self, release: Release, level: int) -> NDArray[np.float64]:
-        table = release.measurements_at(level)
-        return self._scores(release.levels[level], table, table["noisy"].to_numpy(float))
+    @property
+    def _sides(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+        return self.areas, self.areas if self.destination_areas is None else self.destination_areas
 
-    def _scores(
-        self, names: tuple[str, str], table: pd.DataFrame, values: NDArray[Any], *, less_expected: bool = True
-    ) -> NDArray[np.float64]:
-        """The value of the cell where a canary is if its bit is set, less that of the other; 0 where one is not listed.
+    @property
+    def _finest(self) -> Names:
+        """The levels of the zones."""
+        origin, destination = (areas.index.name for areas in self._sides)
+        return origin, destination
 
-        Each less what is expected of it: other records, and half of the canaries that may be there.
+    def _scores(self, names: Names, table: pd.DataFrame, *, less_expected: bool = True) -> NDArray[np.float64]:
+        """The values where a canary's trips are if its bit is set, less those of the others, in all; shape (canaries,).
+
+        Each less what is expected of it: other records, and half of the canaries that may be there. A value that is not
+        listed counts 0, and so does the one that it is compared with.
         """
         inside, outside = (self._cells(names, self.canaries.ends, side) for side in ("_in", "_out"))
-        found = np.full(self.areas[names[0]].nunique() * self.areas[names[1]].nunique(), np.nan)
-        listed = (pd.Index(self.areas[name].unique()) for name in names)
+        sizes = [areas[name].nunique() for areas, name in zip(self._sides, names, strict=True)]
+        found = np.full(sizes[0] * sizes[1], np.nan)
+        listed = (pd.Index(areas[name].unique()) for areas, name in zip(self._sides, names, strict=True))
         rows, columns = (index.get_indexer(table[side]) for index, side in zip(listed, SIDES, strict=True))
-        found[rows * self.areas[names[1]].nunique() + columns] = values
+        found[rows * sizes[1] + columns] = table["value"]
         if less_expected:
             found -= np.bincount(self._cells(names, self.base), minlength=len(found))
             found -= np.bincount(np.concatenate([inside, outside]), minlength=len(found)) / 2
-        return np.nan_to_num(found[inside] - found[outside])
+        differences = np.nan_to_num(found[inside] - found[outside])
+        owners = self.canaries.owners
+        return differences if owners is None else np.bincount(owners, differences, len(self.canaries.bits))
 
-    def _cells(self, names: tuple[str, str], trips: pd.DataFrame, suffix: str = "") -> NDArray[np.int64]:
+    def _cells(self, names: Names, trips: pd.DataFrame, suffix: str = "") -> NDArray[np.int64]:
         """Numbers of the cells of some trips at a pair of levels."""
-        numbers = [pd.factorize(self.areas[name])[0] for name in names]
         rows, columns = (
-            number[self.areas.index.get_indexer(trips[f"{side}{suffix}"])]
-            for number, side in zip(numbers, SIDES, strict=True)
+            pd.factorize(areas[name])[0][areas.index.get_indexer(trips[f"{side}{suffix}"])]
+            for areas, name, side in zip(self._sides, names, SIDES, strict=True)
         )
-        return rows * self.areas[names[1]].nunique() + columns
+        return rows * self._sides[1][names[1]].nunique() + columns
 
 
 def tokens_in(texts: Sequence[str], tokens: Sequence[str]) -> Guesses:

@@ -117,6 +117,13 @@ CASES = {
         None,
         [OF_A_USER[0], *OF_A_USER[2:]],
     ),
+    "one user, one trip of each pair": (
+        PrivacyUnit("user", column="person", max_trips=2, max_trips_pair=1),
+        LISTED,
+        1,
+        None,
+        [*OF_A_USER[:3], ("b", "a", "car", "am", 1.0, "p"), ("a", "b", "bus", "pm", 1.0, "p")],
+    ),
 }
 EXACT = {"one trip without faults", "one trip, all unknown"}
 
@@ -136,7 +143,9 @@ def attains_every_sensitivity(case: str, relation: str) -> None:
     plan, m = plan_of(PrivacyUnit(**{**vars(unit), "neighbours": relation}), *given), unit.contribution_bound
     assert plan.publishes_total is (case in EXACT and relation == "bounded")
     changes = largest_changes(plan, inputs_of(case))
-    expected = dict.fromkeys(changes, 2 * m**2 if relation == "bounded" else m**2)
+    of_leaves = m * (unit.max_trips_pair or m)
+    squares = {query: of_leaves if query[0] == plan.tree.depth else m**2 for query in changes}
+    expected = {query: 2 * each if relation == "bounded" else each for query, each in squares.items()}
     expected[0, None] = 0 if plan.publishes_total else m**2
     assert changes == expected
     stated = {query_of(step): step.sensitivity_squared for step in plan.steps}
