@@ -93,8 +93,11 @@ def mobility_panel(trips: int, users: int, zones: int, guests: float) -> Panel:
     return Panel("panel", Geography.from_frame(frame, LEVELS), user, month, origin, destination)
 
 
-def write_loaded_records(path: Path, geography: Geography, records: int, users: int) -> None:
-    """Write records as they are once they are loaded, in random order: origin, destination, user and in_period."""
+def write_loaded_records(path: Path, geography: Geography, records: int, users: int, places: int = 1000) -> None:
+    """Write records as they are once they are loaded, in random order: origin, destination, user and in_period.
+
+    Both ends of a user's trips are drawn from so many ``places``, so a user with few has many trips of the same pair.
+    """
     generator = np.random.default_rng(SEED)
     cumulated = shares(generator, users)
     home = generator.integers(0, len(geography.zones), users)
@@ -103,7 +106,7 @@ def write_loaded_records(path: Path, geography: Geography, records: int, users: 
     with pq.ParquetWriter(path, schema.append(pa.field("in_period", pa.bool_())), use_dictionary=False) as writer:
         for start in range(0, records, 1 << 20):
             user = drawn(generator, cumulated, min(1 << 20, records - start))
-            near = generator.integers(0, 1000, (2, len(user)))
+            near = generator.integers(0, places, (2, len(user)))
             ends = [codes.take(pa.array((home[user] + step) % len(codes))) for step in near]
             rows = pa.record_batch([*ends, ids.take(pa.array(user)), pa.array(np.ones(len(user), bool))], writer.schema)
             writer.write_batch(rows)
