@@ -14,6 +14,7 @@ the sensitivity of each query.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +24,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from od_core import Budget, Geography, PrivacyUnit, plan_release, release_flows
+from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.release import run_plan
 from od_core.ledger.ledger import Ledger
@@ -32,8 +33,11 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import Acceptance, Neighbours
+from od_core.published.verification import Published
 from od_core.records.counting import CountQuery, count_trips
 from tests.od_core.publication.published_kinds import publish
+from tests.od_core.published.test_verification import faults
+from tests.od_core.published.test_verify_spending import verify_spending
 from tests.statistical.one_run import Auditor, Canaries, best, fair_bits
 from tests.statistical.test_audit import Asked
 
@@ -66,6 +70,7 @@ class Case:
         cap: c.
         audited: the level that has nearly all of the budget.
         options: of the release.
+        kind: of the privacy unit.
     """
 
     origins: pd.DataFrame
@@ -75,6 +80,7 @@ class Case:
     cap: int
     audited: int
     options: dict[str, Any] = field(default_factory=dict)
+    kind: str = "user"
 
     @property
     def geographies(self) -> dict[str, Geography]:
@@ -89,7 +95,9 @@ class Case:
     @property
     def given(self) -> dict[str, Any]:
         """What plan and release are made from."""
-        unit = PrivacyUnit("user", "bounded", "person", RATIO * self.cap, max_trips_pair=self.cap)
+        m = RATIO * self.cap
+        year = {"max_trips_year": 2 * m, "id_pattern": "u[0-9]+"} if self.kind == "user_year" else {}
+        unit = PrivacyUnit(self.kind, "bounded", "person", m, max_trips_pair=self.cap, **year)
         shares = [Fraction(9, 10) if level == self.audited else Fraction(1, 40) for level in range(5)]
         return {"unit": unit, "budget": Budget(epsilon=2, delta=str(DELTA), shares=shares), **self.options}
 
@@ -118,9 +126,9 @@ def ends_of(zones: list[np.ndarray], inside: list[np.ndarray], outside: list[np.
     )
 
 
-def one_pair() -> Case:
+def one_pair(regions: int = 10) -> Case:
     """All trips of a canary are of one pair of zones, in 144 combinations of categories."""
-    zones, number = zones_of(10, 10), 1000
+    zones, number = zones_of(regions, 10), 10 * regions**2
     places = np.random.default_rng(1).permutation(len(zones) ** 2)[: 2 * number]
     codes = zones["zone"].to_numpy()
     ends = ends_of([codes, codes], *([*np.divmod(each, len(zones))] for each in np.split(places, 2)))
@@ -135,9 +143,9 @@ def one_pair() -> Case:
     return Case(zones, zones, Canaries(fair_bits(number), ends), trips, 1, 4, options)
 
 
-def unlisted_zones() -> Case:
+def unlisted_zones(regions: int = 40) -> Case:
     """All trips of a canary are from unlisted zones, another one each, to one zone."""
-    origins, destinations, number = zones_of(1, 2, "o", unknown=True), zones_of(40, 25), 500
+    origins, destinations, number = zones_of(1, 2, "o", unknown=True), zones_of(regions, 26), 13 * regions
     places = np.split(np.random.default_rng(1).permutation(len(destinations)), 2)
     unknown, codes = np.full(number, 2), [side["zone"].to_numpy() for side in (origins, destinations)]
     ends = ends_of(codes, *([unknown, each] for each in places))
@@ -147,13 +155,13 @@ def unlisted_zones() -> Case:
     return Case(origins, destinations, Canaries(fair_bits(number), ends), trips, 1, 4, {"fault_threshold": 1})
 
 
-def one_node() -> Case:
+def one_node(regions: int = 100) -> Case:
     """Of a canary's trips, three are of each pair of zones of two regions, of which two are counted."""
-    origins, destinations, number = zones_of(10, SIDE, "o"), zones_of(100, SIDE), 500
-    places = np.split(np.random.default_rng(1).permutation(10 * 100), 2)
+    origins, destinations, number = zones_of(10, SIDE, "o"), zones_of(regions, SIDE), 5 * regions
+    places = np.split(np.random.default_rng(1).permutation(10 * regions), 2)
     one, other = np.divmod(np.tile(np.arange(RATIO), number), SIDE)
     owners = np.arange(number).repeat(RATIO)
-    sides = (np.divmod(each.repeat(RATIO), 100) for each in places)
+    sides = (np.divmod(each.repeat(RATIO), regions) for each in places)
     codes = [side["zone"].to_numpy() for side in (origins, destinations)]
     ends = ends_of(codes, *([o * SIDE + one, d * SIDE + other] for o, d in sides))
     trips = ends.assign(canary=owners).loc[ends.index.repeat(3)].reset_index(drop=True)
@@ -163,10 +171,10 @@ def one_node() -> Case:
 CASES = {make.__name__: make for make in (one_pair, unlisted_zones, one_node)}
 
 
-def shown(case: Case, root: Path) -> tuple[str, float, float]:
-    """The attacker who shows most, what, and the epsilon that the certificate states."""
-    key, ledger = ReleaseKey("trips", "2001-01"), Ledger(root / "ledger.sqlite")
-    ledger.declare(PrivacyDomain("trips", case.given["unit"], Cap(rho=1), "an audit"))
+def published(case: Case, root: Path) -> Published:
+    """The case as the pipeline makes it public: ledger, bundle and database."""
+    key, ledger, unit = ReleaseKey("trips", "2001-01"), Ledger(root / "ledger.sqlite"), case.given["unit"]
+    ledger.declare(PrivacyDomain("trips", unit, Cap(rho=1), "an audit"))
     release = release_flows(
         case.records(case.canaries.bits),
         **case.geographies,
@@ -176,9 +184,14 @@ def shown(case: Case, root: Path) -> tuple[str, float, float]:
         noise="table",
         one_row_a_trip=True,
     )
-    place, _ = publish(FLOWS, release, key, "trips", root)
-    stated = json.loads((place.bundle / "certificate.json").read_text(encoding="utf-8"))["spent"]["epsilon"]
-    guesses = case.auditor.guesses(place.bundle, SHARE, every_table=True)
+    return publish(FLOWS, release, key, "trips", root)[0]
+
+
+def shown(case: Case, root: Path) -> tuple[str, float, float]:
+    """The attacker who shows most, what, and the epsilon that the certificate states."""
+    bundle = published(case, root).bundle
+    stated = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["spent"]["epsilon"]
+    guesses = case.auditor.guesses(bundle, SHARE, every_table=True)
     return *best(case.canaries.bits, guesses, DELTA), stated
 
 
@@ -283,7 +296,8 @@ DEFECTS = [
 def test_a_defect_of_a_pair_cap_shows_more_than_is_promised(tmp_path, monkeypatch, defect, case):
     """Misses a defect with a probability below 1e-7.
 
-    Where the noise is for c trips, and m are counted, 0.7 of 300 guesses are wrong on average, and nine may be.
+    Where a level has noise for c trips of a pair, and m are counted, 0.7 of 300 guesses are wrong on average, and
+    nine may be.
     """
     defect(monkeypatch)
     attacker, epsilon, stated = shown(case(), tmp_path)
@@ -294,3 +308,32 @@ def test_a_defect_of_a_pair_cap_shows_more_than_is_promised(tmp_path, monkeypatc
 def test_a_defect_of_a_pair_cap_changes_a_query_by_more_than_its_sensitivity(monkeypatch, defect, case):
     defect(monkeypatch)
     assert [level for level, _, change, stated in changes(case()) if change > stated]
+
+
+def of_a_year(make: Callable[[int], Case]) -> Case:
+    """A small case whose unit is a year of a user."""
+    return replace(make(2), kind="user_year")
+
+
+@pytest.mark.parametrize(
+    ("defect", "case", "seen"),
+    [(None, one_pair, False), (*DEFECTS[0], False), (the_sensitivity_of_leaves_at_one_level, one_node, True)],
+)
+def test_both_verifiers_see_a_wrong_sensitivity_but_no_trips_that_are_counted_wrongly(tmp_path, defect, case, seen):
+    """They read no records: a cap that is forgotten everywhere is seen by the audits alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        if defect is not None:
+            defect(patch)
+        place = published(of_a_year(case), tmp_path)
+    found = faults(place), verify_spending.main(tmp_path / "ledger.sqlite", tmp_path / "releases")
+    assert tuple(map(bool, found)) == (seen, seen), found
+
+
+@pytest.mark.parametrize(("defect", "case"), DEFECTS[1:3])
+def test_a_release_of_a_year_sees_that_trips_and_users_are_counted_by_different_caps(
+    tmp_path, monkeypatch, defect, case
+):
+    """Before anything is drawn: the counters of users are made by another query than the counts."""
+    defect(monkeypatch)
+    with pytest.raises(OdError, match="OD-YEAR-COUNTERS"):
+        published(of_a_year(case), tmp_path)

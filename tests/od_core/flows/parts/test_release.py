@@ -72,6 +72,14 @@ def test_the_same_noise_gives_the_same_release(folder, neighbours, tree, mechani
     assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
 
 
+def test_the_same_noise_gives_the_same_release_of_users_with_a_pair_cap(folder):
+    """The levels of one plan have different sensitivities then."""
+    asked = {"unit": PrivacyUnit("user", "unbounded", "user", 10, max_trips_pair=2)}
+    plan, one_pass = plan_of(FLOWS, Bands(*CUTS[4]), **asked), plan_of(FLOWS, **asked)
+    assert len({step.sensitivity_squared for step in plan.steps}) > 1
+    assert_alike(folder, plan, one_pass, counted(plan, FLOWS))
+
+
 def test_what_learns_from_whole_levels_differs_from_least_squares(folder):
     """Otherwise, parts that are refined one by one would pass the test above."""
     asked = {"mechanism": MECHANISMS["shrunk"]}
