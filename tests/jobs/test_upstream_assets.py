@@ -126,6 +126,21 @@ def test_one_tick_after_a_new_partition_requests_the_release_and_the_dashboard(p
     assert team.tick("2001-02-14") == {}, "a published period is charged only by hand"
 
 
+def test_a_failed_release_is_requested_again_only_after_an_update(project: Project) -> None:
+    """It fails where the records are counted: a quarter of them are of no zone of the list."""
+    pd.read_csv(project.root / "zones.csv").iloc[1:].to_csv(project.root / "zones.csv", index=False)
+    team = Lake(project)
+    team.run(["trips", "geography"])
+    assert team.tick("2001-02-10") == {}
+    for day in (11, 21):
+        assert team.run(LAKE, partition="2001-01-01").success
+        requested = team.tick(f"2001-02-{day}")
+        assert "trips/raw_trips" in requested
+        ran = team.run(*map(dg.AssetKey.from_user_string, requested), partition="2001-01")
+        assert not ran.success
+        assert [team.tick(f"2001-02-{day + later}") for later in (1, 2, 3)] == [{}, {}, {}]
+
+
 @pytest.mark.parametrize(
     ("partitions", "stated"), [(MONTHS, "path"), (DAYS, "dagster/uri"), (None, "uri")], ids=["months", "days", "none"]
 )
@@ -206,6 +221,28 @@ def test_an_asset_of_another_code_location_is_read_once_it_is_declared(project: 
     project.instance.report_runless_asset_event(made)
     assert run()
     assert loaded(project) == [("Z00", "Z11", True)]
+
+
+def test_an_asset_that_is_only_observed_requests_nothing(project: Project) -> None:
+    """Once, twice, or with another data version: Dagster holds it for missing until it is materialized."""
+    series = project.component(trips__asset="lake/trips", periods={"first": "2001-01"}, schedule=None)
+    lake = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
+    definitions, instance, cursor = dg.Definitions.merge(project.definitions(series), lake), project.instance, None
+    instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "geography"]))
+    month, raw = "2001-01-01", dg.AssetKey(["trips", "raw_trips"])
+    seen = [
+        dg.AssetObservation(LAKE, partition=month, tags={"dagster/data_version": version})
+        for version in ("1", "1", "2")
+    ]
+    requested = []
+    for day, event in enumerate([None, *seen, dg.AssetMaterialization(LAKE, partition=month), None], start=10):
+        if event is not None:
+            instance.report_runless_asset_event(event)
+        time = datetime.datetime(2001, 2, day, tzinfo=datetime.UTC)
+        evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor, evaluation_time=time)
+        cursor = evaluated.cursor
+        requested.append(evaluated.get_requested_partitions(raw))
+    assert requested == [set(), set(), set(), set(), {"2001-01"}, set()]
 
 
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
