@@ -95,12 +95,12 @@ def test_the_first_children_have_the_most_trips_that_the_distance_allows():
         assert y == filled, (noisy, total)
 
 
-X, TOTALS, CHILDREN = np.array([1, -1, 10, 4]), np.array([9, 6]), np.array([3, 1])
+X, TOTALS, STARTS = np.array([1, -1, 10, 4]), np.array([9, 6]), np.array([0, 3])
 """Noisy counts, with the least distances 1, at 0, 0 and 9, and 2."""
 
 
 def test_an_answer_in_whole_numbers_is_believed():
-    assert _verified(np.array([0, 0, 9, 6]), X, TOTALS, CHILDREN, np.array([1, 2])).tolist() == [0, 0, 9, 6]
+    assert _verified(np.array([0, 0, 9, 6]), X, TOTALS, STARTS, np.array([1, 2])).tolist() == [0, 0, 9, 6]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_an_answer_in_whole_numbers_is_believed():
 )
 def test_an_answer_is_believed_only_in_whole_numbers(y, t):
     with pytest.raises(OdError, match="OD-SOLVER-INEXACT"):
-        _verified(np.array(y), X, TOTALS, CHILDREN, np.array(t))
+        _verified(np.array(y), X, TOTALS, STARTS, np.array(t))
 
 
 def test_no_answer_is_an_error():
