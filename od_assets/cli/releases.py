@@ -178,7 +178,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
         raise typer.Exit(1)
 
 
-def status(as_json: bool = False) -> None:
+def status(every: bool = False, as_json: bool = False) -> None:
     """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
 
     Releases whose settings were changed since they were published or begun are named. Published releases that are no
@@ -227,7 +227,7 @@ def status(as_json: bool = False) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME))
+        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME), every=every)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:
