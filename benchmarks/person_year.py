@@ -33,16 +33,14 @@ from benchmarks.counting import NATION, REGION, geography, make_zones
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.metrics import Truth
-from od_core.flows.release import run_plan
+from od_core.evaluation.user_bounds import UserTrips, bound_errors
 from od_core.flows.staging import StagedRelease
+from od_core.geography.flow_tree import Pairs
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
-from od_core.noise.backends import noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -157,41 +155,22 @@ CAPS = tuple((m, most, c) for m, most in ((10, 40), (10, 120), (40, 160), (40, 4
 GRID = tuple((m, most) for m in (1, 2, 5, 10, 20) for most in (10, 20, 40, 60, 120) if m <= most < MONTHS * m)
 
 
-def in_caps(panel: Panel, of_pair: int | None) -> NDArray[np.bool_]:
-    """Return which trips a cap of a user's trips between the same two zones leaves in each month; shape (trips,)."""
-    if of_pair is None:
-        return np.ones(len(panel.user), dtype=np.bool_)
-    zones = len(panel.geography.zones)
-    pair = ((panel.user * MONTHS + panel.month) * zones + panel.origin) * zones + panel.destination
-    kept: NDArray[np.bool_] = places(np.unique(pair, return_inverse=True)[1]) < of_pair
-    return kept
+def in_months(panel: Panel) -> list[UserTrips]:
+    """Return the trips of each month of a panel."""
+    tree = FlowTree(panel.geography, panel.geography)
+    zones = (zone.astype(np.int32) for zone in (panel.origin, panel.destination))
+    rank = tree.first_rank(Pairs(tree.depth, *zones))
+    is_now = (panel.month == month for month in range(MONTHS))
+    return [UserTrips(tree, rank[now], panel.user[now]) for now in is_now]
 
 
-def places(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each trip, from 0, among those of its group; shape (trips,).
-
-    The order is random, as it is with a key.
-    """
-    order = np.lexsort((np.random.default_rng(1).random(len(group)), group))
-    numbers = np.bincount(group)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order)) - (np.cumsum(numbers) - numbers)[group[order]]
-    return place
-
-
-def counted_trips(panel: Panel, m: int, most: int, of_pair: int | None = None) -> NDArray[np.bool_]:
-    """Return which trips are counted if the months are counted in their order; shape (trips,)."""
-    users, in_cap = int(panel.user.max()) + 1, in_caps(panel, of_pair)
-    cell = panel.user * MONTHS + panel.month
-    place = np.full(len(cell), np.iinfo(np.int64).max)
-    place[in_cap] = places(cell[in_cap])
-    numbers = np.bincount(cell[in_cap], minlength=users * MONTHS).reshape(users, MONTHS)
-    allowed, left = np.zeros((users, MONTHS), dtype=np.int64), np.full(users, most)
-    for month, trips in enumerate(numbers.T):
-        allowed[:, month] = np.minimum(np.minimum(trips, m), left)
-        left -= allowed[:, month]
-    kept: NDArray[np.bool_] = place < allowed.ravel()[cell]
-    return kept
+def counted_trips(months: Sequence[UserTrips], m: int, most: int, of_pair: int | None) -> list[NDArray[np.bool_]]:
+    """Return which trips of each month are counted if the months are counted in their order; shape (trips,) each."""
+    left, counted = np.full(max(int(trips.user.max()) for trips in months) + 1, most), []
+    for trips in months:
+        counted.append(trips.counted(m, of_pair, left))
+        left = left - np.bincount(trips.user[counted[-1]], minlength=len(left))
+    return counted
 
 
 def planned(panel: Panel, m: int, most: int, of_pair: int | None, yearly: Fraction) -> ReleasePlan:
@@ -206,36 +185,32 @@ def planned(panel: Panel, m: int, most: int, of_pair: int | None, yearly: Fracti
     return of_month(yearly / plan.rho_of_year(plan.spent, MONTHS))
 
 
-def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month: int, runs: int) -> dict[str, float]:
-    """Return the mean total absolute error of a month per trip, at the leaves and at the first levels, and the cut."""
-    noise, tree = noise_named("table"), plan.tree
-    is_now = panel.month == month
-    true, counted = (
-        (panel.origin[chosen], panel.destination[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
-        for chosen in (is_now, is_now & kept)
-    )
-    truth, counts = Truth.of_counts(tree, TripCounts.from_pairs(tree, *true)), TripCounts.from_pairs(tree, *counted)
-    trips = len(true[0])
-    releases = [run_plan(plan, counts, noise, MemoryMeasurements()).leaves for _ in range(runs)]
-    errors = np.array([[level["mean_abs_error"] for level in truth.errors(leaves)] for leaves in releases])
-    total = errors.mean(axis=0) * [tree.cells(level) for level in range(tree.depth + 1)] / trips
-    return {"error": float(total[-1]), "error_of_areas": float(total[-3]), "cut": 1 - len(counted[0]) / trips}
-
-
 def accuracy(
     panel: Panel, runs: int, bounds: Sequence[tuple[int, int, int | None]], yearly: Fraction
 ) -> Iterator[dict[str, Any]]:
     """Yield the errors of the first and the last month for each m, M and c, of which c may be None."""
+    trips, with_caps = in_months(panel), any(of_pair for _, _, of_pair in bounds)
     for m, most, of_pair in steps(bounds, panel.name):
-        plan, kept = planned(panel, m, most, of_pair, yearly), counted_trips(panel, m, most, of_pair)
-        months = {"first": 0, "last": MONTHS - 1}
-        figures = {name: month_errors(panel, plan, kept, month, runs) for name, month in months.items()}
+        plan, counted = planned(panel, m, most, of_pair, yearly), counted_trips(trips, m, most, of_pair)
+        found = [bound_errors(plan, trips[at], counted[at], runs) for at in (0, -1)]
+        figures = {
+            "error": [one["error"][-1] for one in found],
+            "error_of_areas": [one["error"][-3] for one in found],
+            "cut": [one["cut"] for one in found],
+        }
+        if with_caps:
+            figures["error_of_counted"] = [one["error_of_counted"][-1] for one in found]
+            figures["within_c"] = [one["within_c"] for one in found]
         yield {
             "m": m,
             "M": "none" if most == MONTHS * m else most,
-            **({} if of_pair is None else {"c": of_pair}),
+            **({"c": of_pair or "none"} if with_caps else {}),
             "rho_of_a_month": float(plan.spent.rho),
-            **{f"{what}_{name}": figures[name][what] for what in figures["first"] for name in months},
+            **{
+                f"{what}_{at}": value
+                for what, values in figures.items()
+                for at, value in zip(("first", "last"), values, strict=True)
+            },
         }
 
 
