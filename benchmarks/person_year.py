@@ -3,12 +3,14 @@
     python -m benchmarks.person_year --speed --records 100000000 --users 5000000
     python -m benchmarks.person_year --accuracy --trips 10000000 --users 500000 --data FOLDER
     python -m benchmarks.person_year --pair-caps --trips 10000000 --users 500000 --data FOLDER
+    python -m benchmarks.person_year --each-level --trips 10000000 --users 500000 --data FOLDER
 
 All users are made up. Speed: records of one month are counted under unit ``user_period`` with m = 10, and under unit
 ``user_year`` with m = 10 and M = 40, after earlier months were counted and drawn. Accuracy: monthly releases at the
 same rho for a whole year, with m alone and with several M, of a synthetic panel and of the New York taxis, which are
 read from the subfolder ``nyc_yellow_taxi`` of FOLDER. Pair caps: the same releases with a cap c of a user's trips
-between the same two zones. All errors are those of the trips that were made, those that are cut included.
+between the same two zones. Each level: one release, and a table for each level with its own caps, as Tumult Analytics
+makes them. All errors are those of the trips that were made, those that are cut included.
 """
 
 from __future__ import annotations
@@ -32,7 +34,10 @@ from numpy.typing import NDArray
 from benchmarks.counting import NATION, REGION, geography, make_zones
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
+from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
+from od_core.evaluation.forecast import RepeatableNoise
+from od_core.evaluation.metrics import aligned
 from od_core.evaluation.user_bounds import UserTrips, bound_errors
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Pairs
@@ -214,12 +219,61 @@ def accuracy(
         }
 
 
+def each_level(panel: Panel, runs: int, yearly: Fraction) -> Iterator[dict[str, Any]]:
+    """Yield the errors of the first month, at each level of both sides, of one release and of a table for each level.
+
+    The tables are those of Tumult Analytics [berghel2022tumult]: each has an equal share of the rho, bounds of its own,
+    which are m, and at the leaves also c, and discrete Gaussian noise in every public cell. They are also compared with
+    negative numbers set to 0. All errors are total absolute ones against the trips that were made, per trip; those at
+    the leaves also against people by pair, if c is 1.
+    """
+    trips = in_months(panel)[0]
+    tree, every = trips.tree, np.ones(len(trips.rank), dtype=np.bool_)
+    for m, of_pair in steps([(10, None), (10, 1), (40, None), (40, 1)], panel.name):
+        plan = planned(panel, m, MONTHS * m, of_pair, yearly)
+        released = bound_errors(plan, trips, trips.counted(m, of_pair), runs)
+        levels = range(2, tree.depth + 1, 2)
+        for level in levels:
+            is_leaf, cells = level == tree.depth, tree.cells(level)
+            cap = of_pair if is_leaf else None
+            squared = m**2 if cap is None else m * cap
+            truths = {"error": every} | ({"error_of_counted": trips.counted(len(every), cap)} if is_leaf else {})
+            for figure, truth in truths.items():
+                pair = (trips.flows(chosen).truth.levels[level] for chosen in (truth, trips.counted(m, cap)))
+                true, kept = (np.pad(values, (0, cells - len(values))) for values in aligned(*pair))
+                noise = RepeatableNoise(level).draw(
+                    squared * len(levels) / (2 * plan.spent.rho), level, 0, runs * cells
+                )
+                noisy = kept + noise.reshape(runs, cells)
+                yield {
+                    **{"m": m, "c": of_pair or "none", "level": " x ".join(tree.level_names[level]), "figure": figure},
+                    "one_release": released[figure][level],
+                    "each_level": float(np.abs(noisy - true).sum()) / runs / int(truth.sum()),
+                    "cut_at_zero": float(np.abs(np.maximum(noisy, 0) - true).sum()) / runs / int(truth.sum()),
+                }
+
+
+IN_CSV = ("pair caps", "each level")
+
+
+def in_csv(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the rows of all panels for one of :data:`IN_CSV`, with rounded figures."""
+    found = {panel: rows for panel, rows in results.items() if panel.endswith(f", {name}")}
+    return [
+        {"data_set": panel.split(",")[0]}
+        | {key: f"{one:.3g}" if isinstance(one, float) else one for key, one in row.items()}
+        for panel, rows in found.items()
+        for row in rows
+    ]
+
+
 def main() -> None:
     """Parse the arguments, measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--speed", action="store_true", help="measure times alone")
     parser.add_argument("--accuracy", action="store_true", help="measure errors alone")
     parser.add_argument("--pair-caps", action="store_true", help="measure errors with and without pair caps alone")
+    parser.add_argument("--each-level", action="store_true", help="compare with a table for each level alone")
     parser.add_argument("--records", type=int, default=10_000_000, help="records of the month, for times")
     parser.add_argument("--users", type=int, default=500_000, help="users of the month, or of the panel")
     parser.add_argument("--trips", type=int, default=2_000_000, help="trips of the panel in the year")
@@ -229,6 +283,7 @@ def main() -> None:
     parser.add_argument("--rho", type=Fraction, default=Fraction(1), help="rho of a year, for one user")
     parser.add_argument("--runs", type=int, default=5, help="releases of each kind and month")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the tables of pair caps and levels here, too")
     parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--step", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
@@ -236,12 +291,13 @@ def main() -> None:
     if options.step:
         print(json.dumps(count_month(options.step[0], Path(options.step[1]))))
         return
-    small, every = options.small, options.speed == options.accuracy == options.pair_caps
+    parts = (options.speed, options.accuracy, options.pair_caps, options.each_level)
+    small, every = options.small, not any(parts)
     results: dict[str, Any] = {"machine": machine()}
     if options.speed or every:
         records, users = (20_000, 2_000) if small else (options.records, options.users)
         results["speed"] = speed(records, users, small=small)
-    if options.accuracy or options.pair_caps or every:
+    if any(parts[1:]) or every:
         trips, users, zones = (20_000, 2_000, 40) if small else (options.trips, options.users, options.zones)
         panels: list[Callable[[], Panel]] = [lambda: mobility_panel(trips, users, zones, options.guests)]
         if options.data is not None:
@@ -254,6 +310,10 @@ def main() -> None:
                 results[panel.name] = list(accuracy(panel, runs, without, options.rho))
             if options.pair_caps or every:
                 results[f"{panel.name}, pair caps"] = list(accuracy(panel, runs, caps, options.rho))
+            if options.each_level or every:
+                results[f"{panel.name}, each level"] = list(each_level(panel, runs, options.rho))
+    if options.csv is not None:
+        write_tables(options.csv, {f"{name.replace(' ', '-')}.csv": in_csv(results, name) for name in IN_CSV})
     printed(results, as_json=options.json)
 
 
