@@ -20,10 +20,7 @@ def bounds_of(
 ) -> dict[str, Any]:
     """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
 
-    Args:
-        users: see :func:`described_users`.
-        table: see :func:`od_assets.cli.target_plan.public_table`.
-        bounds: bounds to compare, such as ``m=10,c=1``; by default :func:`usual_bounds`.
+    For the texts of ``users``, see :func:`described_users`; those of ``bounds`` are such as ``m=10,c=1``.
 
     Raises:
         OdError: the series does not release flows of users, or not by measuring every level; an option is refused; or

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -42,12 +43,9 @@ def described_users(text: str) -> Users:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class UserTrips:
-    """Public or synthetic trips of a period with their users. Errors computed from them are NOT private.
+    """Public or synthetic trips of a period: the ranks of their leaf pairs, and the numbers of their users, from 0.
 
-    Attributes:
-        tree: flow tree of the releases.
-        rank: position of the leaf pair of each trip in tree order; shape (trips,).
-        user: number of the user of each trip, from 0; shape (trips,).
+    ``rank`` and ``user`` have the shape (trips,). Errors computed from the trips are NOT private.
     """
 
     tree: FlowTree
@@ -82,9 +80,9 @@ class UserTrips:
         """
         counted = np.ones(len(self.rank), dtype=np.bool_)
         if max_trips_pair is not None:
-            counted = self._places(self.user, self.rank) < max_trips_pair
+            counted = self._places(counted, "pair") < max_trips_pair
         allowed = max_trips if left is None else np.minimum(left, max_trips)[self.user]
-        found: Mask = counted & (self._places(self.user, counted) < allowed)
+        found: Mask = counted & (self._places(counted, "user") < allowed)
         return found
 
     def counted_by(self, unit: PrivacyUnit, periods: int = 1) -> Mask:
@@ -105,28 +103,32 @@ class UserTrips:
         trips = TripCounts.from_ranks(self.rank[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         return KnownFlows("trips of users", "synthetic", self.tree, trips)
 
-    def _places(self, *groups: NDArray[Any]) -> Integers:
-        """Return the place of each trip, from 0, among those with the same values in all ``groups``; shape (trips,)."""
-        random = seeded(SEED).permutation(len(self.rank))
-        order, is_first = np.lexsort((random, *groups)), np.zeros(len(self.rank), dtype=np.bool_)
-        for group in groups:
-            is_first[1:] |= group[order[1:]] != group[order[:-1]]
-        number, place = np.arange(len(order)), np.empty(len(order), dtype=np.int64)
-        place[order] = number - np.maximum.accumulate(np.where(is_first, number, 0))
+    @cached_property
+    def _sorted(self) -> dict[str, tuple[Integers, Integers]]:
+        """Trips in a random order, by user and by user and pair, and the first of each group; shape (trips,) each."""
+        found, random = {}, seeded(SEED).permutation(len(self.rank))
+        for name, groups in {"user": (self.user,), "pair": (self.user, self.rank)}.items():
+            order, is_first = np.lexsort((random, *groups)), np.zeros(len(random), dtype=np.bool_)
+            for group in groups:
+                is_first[1:] |= group[order[1:]] != group[order[:-1]]
+            found[name] = order, np.maximum.accumulate(np.where(is_first, np.arange(len(order)), 0))
+        return found
+
+    def _places(self, among: Mask, group: str) -> Integers:
+        """Return how many of the trips ``among`` some come before each trip in its group; shape (trips,)."""
+        order, first = self._sorted[group]
+        place, before = np.empty(len(order), dtype=np.int64), np.cumsum(among[order], dtype=np.int64) - among[order]
+        place[order] = before - before[first]
         return place
 
 
 def usual_bounds(unit: PrivacyUnit, periods: int = 1) -> Iterator[PrivacyUnit]:
-    """Yield a user unit with half, once and twice its m, each without a pair cap and with some.
-
-    Under unit ``user_year``, M is the declared one, or m if that is larger, and also one that never binds.
-    """
+    """Yield a unit with half, once and twice its m, some c and, for ``user_year``, its M and one that never binds."""
     declared, most = unit.contribution_bound, unit.max_trips_year
     for m in sorted({max(declared // 2, 1), declared, 2 * declared}):
         for of_year in (None,) if most is None else sorted({max(m, most), m * periods}):
-            for c in (None, 1, 2, 5):
-                if c is None or c < m:
-                    yield replace(unit, max_trips=m, max_trips_pair=c, max_trips_year=of_year)
+            for c in (None, *(c for c in (1, 2, 5) if c < m)):
+                yield replace(unit, max_trips=m, max_trips_pair=c, max_trips_year=of_year)
 
 
 def with_bounds(plan: ReleasePlan, unit: PrivacyUnit, periods: int = 1) -> ReleasePlan:
@@ -142,10 +144,10 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
     """Return the mean errors of ``runs`` simulated releases of the trips that are ``counted``; shape (trips,).
 
     Returns:
-        The bounds m, c and M (None without); cut, the share of the trips that is not counted; and within_c, the share
-        that c alone leaves, which the table says that it counts. By level, root first: noise, its standard deviation
-        (at an unmeasured level, that of the next); error, the total absolute error against all trips, divided by their
-        number; and error_of_counted, the same of the trips within c.
+        The bounds m, c and M (None without); cut, the share of the trips that is not counted; within_c, the share that
+        c alone leaves; and by level, root first: noise (its standard deviation; at an unmeasured level, that of the
+        next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
+        trips within c, which the table says that it counts).
     """
     tree, of_pairs = trips.tree, trips.counted(len(trips.rank), plan.unit.max_trips_pair)
     true = [trips.flows(chosen) for chosen in (np.ones_like(counted), of_pairs)]
