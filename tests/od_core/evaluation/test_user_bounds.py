@@ -17,6 +17,8 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_r
 from od_core.evaluation.forecast import on_plan, simulated_releases, synthetic_table
 from od_core.evaluation.known_flows import SEED, seeded
 from od_core.evaluation.user_bounds import UserTrips, bound_errors, described_users, usual_bounds, with_bounds
+from od_core.geography.flow_tree import Pairs
+from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 
 GEOGRAPHY = Geography.from_frame(
@@ -58,6 +60,19 @@ def test_what_is_counted_is_what_a_walk_over_the_trips_counts(rows, m, c, left):
                 of_users[user] += 1
                 of_pairs[user, pair] += 1
         assert found.tolist() == expected.tolist()
+
+
+def test_as_many_trips_are_counted_as_by_a_release():
+    """The order of a user's trips has a key there, but the number that is counted does not depend on it."""
+    generator, zones = np.random.default_rng(1), np.array(GEOGRAPHY.zones)
+    user, origin, destination = generator.integers(0, (20, 3, 3), (300, 3)).T
+    tree = planned().tree
+    trips = UserTrips(tree, tree.first_rank(Pairs(4, origin.astype(np.int32), destination.astype(np.int32))), user)
+    frame = pd.DataFrame({"person": user.astype(str), "origin": zones[origin], "destination": zones[destination]})
+    for m, c in ((3, None), (12, 1), (12, 2), (3, 2)):
+        unit = replace(USER, max_trips=m, max_trips_pair=c)
+        counted = count_trips(frame, tree, one_row_a_trip=True, unit=unit, key=bytes(range(32)), period="2001-01")
+        assert counted.total == trips.counted_by(unit).sum() < 300
 
 
 def test_under_user_year_as_many_users_are_in_each_period_of_the_year():
