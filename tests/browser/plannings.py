@@ -53,6 +53,8 @@ class Setting:
     weights: tuple[int, ...] | None
     yearly: int | None = None
     """For unit ``user_year``, the largest number of counted trips of a year."""
+    pair: int | None = None
+    """For user units, the pair cap; None without."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ class Case:
         user = setting.unit != "trip"
         weight = None if user else self.unit.max_weight
         pattern = None if setting.yearly is None else self.unit.id_pattern
-        counted = (setting.trips if user else None, weight, setting.yearly, pattern)
+        counted = (setting.trips if user else None, weight, setting.yearly, pattern, setting.pair)
         unit = PrivacyUnit(setting.unit, setting.relation, "user" if user else None, *counted)
         budget = self.budget
         if setting.epsilon is not None:
@@ -161,6 +163,8 @@ class Case:
             if setting.unit == "user_year":
                 most = setting.trips * (self.periods + 2)
                 setting = replace(setting, yearly=int(random.integers(setting.trips, most)))
+            if setting.unit != "trip" and setting.trips > 1 and random.random() < 0.7:
+                setting = replace(setting, pair=int(random.integers(1, min(setting.trips, 8))))
             yield setting
 
     def fragment(self, setting: Setting) -> str:
@@ -169,7 +173,7 @@ class Case:
             "budget": self.epsilons().index(setting.epsilon),
             "unit": setting.unit,
             "neighbours": setting.relation,
-            **({} if setting.unit == "trip" else {"trips": setting.trips}),
+            **({} if setting.unit == "trip" else {"trips": setting.trips, "pair": setting.pair or setting.trips}),
             **({} if setting.yearly is None else {"yearly": setting.yearly}),
             "levels": ",".join(map(str, setting.levels)),
             **({"segments": int(setting.segments)} if self.has_segments else {}),
@@ -229,6 +233,19 @@ CASES = {
         UNEVEN,
         unit=PrivacyUnit("user_year", "bounded", "person", 10, max_trips_year=25, id_pattern="[0-9a-f]{16}"),
         options={"segments": {"mode": ["car", "bus", "other"]}},
+        periods=7,
+    ),
+    "people": Case(
+        UNEVEN,
+        OTHER,
+        unit=PrivacyUnit("user_period", "bounded", "person", 40, max_trips_pair=2),
+        options={"area_totals": "1/7", "segments": MODES},
+    ),
+    "people of a year": Case(
+        UNEVEN,
+        OTHER,
+        unit=PrivacyUnit("user_year", "bounded", "person", 25, None, 60, "[0-9a-f]{16}", max_trips_pair=1),
+        options={"area_totals": "1/7", "tree": "origin"},
         periods=7,
     ),
 }

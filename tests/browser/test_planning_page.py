@@ -22,7 +22,7 @@ from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.reports import EVIL
 
 SETTINGS = 8
-"""Of each of 16 cases, so that there are more than a hundred."""
+"""Of each case, so that there are more than a hundred."""
 
 READ = """() => {
     const value = (cell) => Number(cell.querySelector("data").value);
@@ -99,8 +99,7 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
     """Compare what is said of small flows and of persons with formulas of Python."""
     of_year = {}
     if is_of_year(plan):
-        bounds = plan.unit.max_trips, plan.unit.max_trips_year
-        of_year = {f"a year of {periods} such releases": largest_rho([Fraction(1)] * periods, *bounds)}
+        of_year = {f"a year of {periods} such releases": year_factor(plan, periods)}
     times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
     assert len(found["persons"]) == 3 or not of_year
     largest = plan._largest_variances(plan.totals)
@@ -136,6 +135,13 @@ def test_the_numbers_of_random_settings_are_those_of_the_plans(opened, tmp_path,
     assert seen.errors == []
 
 
+def year_factor(plan: ReleasePlan, periods: int) -> Fraction:
+    """What a year of releases like this one costs, as a multiple of one."""
+    if plan.unit.max_trips_pair is None:
+        return largest_rho([Fraction(1)] * periods, plan.unit.max_trips, plan.unit.max_trips_year)
+    return plan.rho_of_year(plan.spent, periods) / plan.spent.rho
+
+
 def is_of_year(plan: ReleasePlan) -> bool:
     return plan.unit.kind == "user_year"
 
@@ -149,6 +155,7 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
     if plan.unit.max_trips and (not is_of_year(plan) or "unit" in lines):
         assert lines["max_trips"] == plan.unit.max_trips
         assert lines.get("max_trips_year") == plan.unit.max_trips_year
+        assert lines.get("max_trips_pair") == plan.unit.max_trips_pair
     if "geography" in lines:
         assert tuple(lines["geography"]["levels"]) == plan.tree.origin.levels
     if "unit" in lines:
@@ -171,6 +178,8 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             expected[f"{finest} {title}"] = replace(setting, levels=fewer)
         if setting.segments:
             expected["Without segments"] = replace(setting, segments=False)
+        if setting.pair:
+            expected["Without the cap for each pair of zones"] = replace(setting, pair=None)
         plans = {title: case.plan(each) for title, each in expected.items()} | {"As declared": case.declared()}
         assert set(expected) <= set(named) <= set(plans)
         for title, widths in named.items():
@@ -211,6 +220,21 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert page.get_attribute("#trips", "aria-invalid") == "true"
     page.focus("#budget")
     assert page.input_value("#trips") == "6"
+    assert (page.input_value("#pair"), page.get_attribute("#pair", "max")) == ("6", "6"), "no cap"
+    page.fill("#pair", "2")
+    changed(pair=2)
+    assert "of which at most 6, and at most 2 between the same two zones, are counted," in page.inner_text("#short")
+    assert "at most 6 and at most 2 between the same two zones are counted" in page.inner_text("#promise")
+    page.fill("#pair", "7")
+    assert page.get_attribute("#pair", "aria-invalid") == "true"
+    changed()
+    page.fill("#pair", "6")
+    changed(pair=None)
+    page.fill("#trips", "9")
+    changed(trips=9)
+    page.fill("#pair", "1")
+    changed(pair=1)
+    assert "a sum of flows counts a person once for each pair of zones" in page.inner_text("#promise")
     page.get_by_role("checkbox", name="town").uncheck()
     changed(levels=(1, 3))
     page.get_by_role("checkbox", name="zone").uncheck()
@@ -233,7 +257,7 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     page.click("#rule")
     changed(weights=None)
     page.click("#declared")
-    changed(epsilon=None, unit="trip", relation="bounded", levels=(1, 2, 3), segments=True)
+    changed(epsilon=None, unit="trip", relation="bounded", levels=(1, 2, 3), segments=True, trips=10, pair=None)
     assert seen.errors == []
 
 
@@ -268,6 +292,24 @@ def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_pat
     assert "more than it allows, so od-release would refuse it" in page.inner_text("#short")
     page.select_option("#relation", "unbounded")
     assert "cap" not in page.inner_text("#short")
+
+
+def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(opened, tmp_path):
+    """Under a year of a user, the cap is one of the data set, whose budget another cap does not share."""
+    case = CASES["people of a year"]
+    page, _ = opened(case.write(tmp_path))
+    assert page.input_value("#pair") == "1"
+    assert "of the cap of the data set" in page.inner_text("#short")
+    page.fill("#pair", "2")
+    assert "of the cap of the data set" not in page.inner_text("#short")
+    assert "As declared" in page.inner_text("#alternatives")
+    page.fill("#pair", "25")
+    assert "max_trips_pair is left out." in page.inner_text("#declaration")
+    assert "between the same two zones" not in page.inner_text("#promise")
+    page.select_option("#kind", "trip")
+    assert not page.locator("#pair").is_visible()
+    page.click("#declared")
+    same_numbers(page.evaluate(READ), case.declared())
 
 
 def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_path):
@@ -332,7 +374,7 @@ def test_an_address_that_states_nothing_true_shows_the_declared_setting(opened, 
     assert seen.errors == []
 
 
-CHOSEN = "#budget=12&unit=user&neighbours=unbounded&trips=4&levels=1,3&segments=1&weights=50,50,60,50,9,50,90"
+CHOSEN = "#budget=12&unit=user&neighbours=unbounded&trips=4&pair=1&levels=1,3&segments=1&weights=50,50,60,50,9,50,90"
 
 
 @pytest.fixture(scope="module")
@@ -362,8 +404,9 @@ def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
     assert too_wide(page) == ""
     assert not page.locator("#controls").is_visible()
     assert (
-        "Epsilon 2.5; all trips of a person, of which at most 4 are counted, are added or removed; levels region, zone;"
-        " with segments; chosen shares of the budget." in page.inner_text("#short")
+        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 between the same two zones, are counted,"
+        " are added or removed; levels region, zone; with segments; chosen shares of the budget."
+        in page.inner_text("#short")
     )
 
 

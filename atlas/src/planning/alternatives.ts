@@ -2,6 +2,7 @@
 
 import { make, number } from "../dom";
 import { levelName } from "./accuracy";
+import { pairCap } from "./bounds";
 import type { Facts } from "./facts";
 import { plan, type Planned, type Setting } from "./plan";
 import { declaredState, type State } from "./state";
@@ -99,6 +100,9 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
     found.push({ name: `${coarser} ${named}`, planned: changed({ set }), flow });
   }
   if (state.segments) found.push({ name: "Without segments", planned: changed({ segments: false }), flow });
+  if (now.unit.trips === null && pairCap(now.setting) !== null) {
+    found.push({ name: "Without the cap for each pair of zones", planned: changed({ pair: now.setting.trips }), flow });
+  }
   found.push({ name: `A period ${number(state.times)} times as long`, planned: now, flow: flow * state.times });
   return found;
 }
@@ -107,5 +111,6 @@ function same(one: Setting, { setting: other, unit }: Planned): boolean {
   const names: (keyof Setting)[] = ["budget", "unit", "set", "segments"];
   if (unit.trips === null) names.push("trips");
   if (unit.kind === "user_year") names.push("yearly");
+  if (unit.trips === null && pairCap(one) !== pairCap(other)) return false;
   return !other.weights && names.every((name) => one[name] === other[name]);
 }

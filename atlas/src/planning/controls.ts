@@ -1,9 +1,11 @@
 /** The controls of a setting: they show the state, and change it. */
 
 import { byId, make, number, percent } from "../dom";
+import { pairCap } from "./bounds";
 import type { Facts, UnitFacts } from "./facts";
 import { declaredLevel, weightedLevels, type Planned, type Setting } from "./plan";
-import { limits, MOST_WEIGHT, NUMBERS, weightsOfRule, whole, within, type NumberName, type State } from "./state";
+import { limits, MOST_WEIGHT, NUMBERS, shownPair, typed, weightsOfRule } from "./state";
+import { whole, within, type NumberName, type State } from "./state";
 
 const KINDS: Record<UnitFacts["kind"], string> = {
   trip: "one trip",
@@ -20,7 +22,9 @@ const RELATIONS: Record<UnitFacts["relation"], string> = {
 /** The protected change in a few words. */
 export function unitText({ kind, relation, trips }: UnitFacts, chosen: Setting): string {
   const bound = kind === "user_year" ? ` in each period and ${number(chosen.yearly)} in the year` : "";
-  const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound} are counted,` : "";
+  const cap = pairCap(chosen);
+  const ofPair = cap === null ? "" : `, and at most ${number(cap)} between the same two zones,`;
+  const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound}${ofPair} are counted,` : "";
   return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
 }
 
@@ -95,13 +99,17 @@ export class Controls {
       input.oninput = () => {
         const value = within(limits(name, this.state(), this.facts), whole(input.value));
         input.setAttribute("aria-invalid", String(value === null));
-        if (value !== null) this.change({ [name]: value });
+        if (value !== null) this.change(typed(name, value, this.state()));
       };
       input.onchange = () => {
-        input.value = String(this.state()[name]);
+        input.value = this.shown(name);
         input.setAttribute("aria-invalid", "false");
       };
     }
+  }
+
+  private shown(name: NumberName): string {
+    return String(name === "pair" ? shownPair(this.state()) : this.state()[name]);
   }
 
   show(planned: Planned): void {
@@ -117,6 +125,7 @@ export class Controls {
     byId<HTMLSelectElement>("relation").value = relation;
     byId("trips-label").hidden = trips !== null;
     byId("trips-label").querySelector("span")!.textContent = kind === "user_year" ? " in each period" : "";
+    byId("pair-label").hidden = trips !== null;
     byId("yearly-label").hidden = kind !== "user_year";
     byId("person-label").hidden = kind !== "trip";
     byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : "trips";
@@ -124,7 +133,7 @@ export class Controls {
       const input = byId<HTMLInputElement>(name);
       const { least, most } = limits(name, state, facts);
       [input.min, input.max] = [String(least), String(most)];
-      if (document.activeElement !== input) input.value = String(state[name]);
+      if (document.activeElement !== input) input.value = this.shown(name);
     }
     this.showLevels(planned.tree.set.kept);
     byId<HTMLInputElement>("segments").checked = state.segments;

@@ -3,12 +3,13 @@
 import { byId, make, number } from "../dom";
 import { accuracy, levelName, smallFlows } from "./accuracy";
 import { alternatives } from "./alternatives";
+import { yearFactor } from "./bounds";
 import { Controls, unitText } from "./controls";
 import { declaration } from "./declaration";
 import { readFacts } from "./facts";
 import { isOfDeclaredUnit, plan, type Planned } from "./plan";
 import { promise } from "./promise";
-import { seen, yearFactor } from "./privacy";
+import { seen } from "./privacy";
 import { declaredState, fragment, stated, type State } from "./state";
 import { chanceAtLeast, exact, oneIn, plusMinus, shareOf, trips, trusted, up } from "./words";
 
@@ -101,7 +102,7 @@ function charge(planned: Planned): string {
   if (planned.rho[0] > facts.cap) return `${said}: more than it allows, so od-release would refuse it`;
   if (planned.unit.kind !== "user_year") return said;
   const { periods } = facts.year!;
-  const all = share * yearFactor(periods, state.trips, state.yearly);
+  const all = share * yearFactor(periods, state, planned.tree.set, planned.charges);
   const over = trusted(all) > 100 ? ": more than it allows, so od-release would refuse some of them" : "";
   return `${said}, which is for a year; ${number(periods)} such releases, one of each period, take ${up(all)} %${over}`;
 }
