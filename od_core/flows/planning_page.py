@@ -1,4 +1,4 @@
-"""Write the planning page of a release of flows: one HTML file on which people choose a budget and see what follows.
+"""Write the planning page of flows or counts: one HTML file on which people choose a budget and see what follows.
 
 The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
 :func:`planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its program
@@ -83,8 +83,6 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
     """
     if not isinstance(plan, ReleasePlan):
         raise _refused(f"{name} does not release flows")
-    if plan.tree.has_one_side:
-        raise _refused(f"{name} releases counts by one hierarchy")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
     if plan.uncounted is not None:
@@ -105,7 +103,7 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
             "isPlain": not plan.mechanism.shrinks and plan.mechanism.leaf_dial is None,
         },
         "order": plan.tree.order,
-        "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
+        "levels": [list(side.levels) for side in plan.tree.listed_sides],
         "normal": NORMAL_VALUES.tolist(),
         "declared": {
             "budget": choices.budgets.index(plan.budget),
@@ -283,8 +281,11 @@ def kept_levels(depth: int) -> list[tuple[int, ...]]:
 def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """Return the geography that a zone list with only some of the levels gives.
 
-    ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones.
+    ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones. The
+    other side of counts by one hierarchy has no levels, and stays as it is.
     """
+    if not geography.levels:
+        return geography
     last = kept[-1]
     zones = pd.DataFrame(
         {geography.levels[level - 1]: geography.codes_of(level, geography.ancestors_at(last, level)) for level in kept}
@@ -322,6 +323,6 @@ def _exact_text(value: Fraction) -> str:
 def _refused(reason: str) -> OdError:
     return OdError(
         "OD-FORECAST-KIND",
-        f"{reason}; a planning page is available only for flows with Gaussian noise",
+        f"{reason}; a planning page is available only for flows, and counts by one hierarchy, with Gaussian noise",
         next_step="run od-release plan without --page",
     )

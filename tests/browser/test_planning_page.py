@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -84,11 +85,19 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         near([row["error"] for row in rows], errors)
         near([row["width"] for row in rows], widths)
         assert [row["cells"] for row in rows] == [f"{plan.tree.cells(row['level']):,}" for row in rows]
-        assert [tuple(row["name"].split(" x ")) for row in rows] == plan.tree.level_names
+        names = [(own, "all") if plan.tree.has_one_side else (own, other) for own, other in plan.tree.level_names]
+        shown = [tuple(row["name"].split(" x ")) for row in rows]
+        assert [(*each, "all")[:2] for each in shown] == names
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
     change = change_of(plan.unit, may_leave=plan.neighbours.record_may_leave)
+    if plan.tree.has_one_side:
+        unit = "unit" if plan.unit.max_weight else "record"
+        change = (
+            change.replace("trip record", "record").replace("trip", unit).replace("between the same two", "in the same")
+        )
+        change = change.replace("same zones", "same zone")
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )
@@ -162,7 +171,7 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
         assert (lines["unit"], lines["neighbours"]) == (plan.unit.kind, plan.unit.neighbours)
 
 
-@pytest.mark.parametrize("name", ["uneven", "segments", "two sides"])
+@pytest.mark.parametrize("name", ["uneven", "segments", "two sides", "counts of people"])
 def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
     case = CASES[name]
     page, _ = opened(case.write(tmp_path))
@@ -179,7 +188,8 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
         if setting.segments:
             expected["Without segments"] = replace(setting, segments=False)
         if setting.pair:
-            expected["Without the cap for each pair of zones"] = replace(setting, pair=None)
+            zones = "zone" if case.has_one_side else "pair of zones"
+            expected[f"Without the cap for each {zones}"] = replace(setting, pair=None)
         plans = {title: case.plan(each) for title, each in expected.items()} | {"As declared": case.declared()}
         assert set(expected) <= set(named) <= set(plans)
         for title, widths in named.items():
@@ -187,7 +197,7 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             names = [names[0] for names in plan.tree.level_names]
             for level, width in zip(case.origins.columns, widths, strict=True):
                 if level in names:
-                    near([width], [plan.half_widths[2 * plan.tree.origin.level_number(level)]])
+                    near([width], [plan.half_widths[len(case.sides) * plan.tree.origin.level_number(level)]])
                 else:
                     assert width is None
 
@@ -343,6 +353,21 @@ def test_a_person_with_weighted_records_has_records(opened, tmp_path):
     page, _ = opened(CASES["weights"].write(tmp_path))
     assert "A person with records" in " ".join(page.inner_text("#person-label").split())
     assert "For a person with several records" in page.inner_text("#promise")
+
+
+@pytest.mark.parametrize(("name", "record"), [("counts", "record"), ("counted weights", "unit")])
+def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name, record):
+    """But for the sentences of `od-release plan`, and for names that the declaration gives."""
+    own = "flows_of_trips"
+    page, seen = opened(replace(CASES[name], origins=UNEVEN.rename(columns={"town": own})).write(tmp_path))
+    page.wait_for_selector("#results[data-shown]")
+    page.evaluate("document.querySelector('#accuracy details').remove()")
+    text = page.inner_text("main")
+    assert f"A count of 100 {record}s in an area of the finest level (zone)" in text
+    assert f"region, {own}, zone" in text
+    others = text.replace(own, "")
+    assert [line for line in others.split("\n") if re.search("flow|trip|pair|two zones", line, re.IGNORECASE)] == []
+    assert seen.errors == []
 
 
 def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):

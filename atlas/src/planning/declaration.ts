@@ -12,7 +12,7 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
   const parts = [`${budget.declared}: "${budget.exact}"`, `delta: "${facts.delta.exact}"`];
   if (setting.weights) {
     const { weights } = setting;
-    const own = [...planned.shares.keys()].map((level) => weights[declaredLevel(tree.set, level)]);
+    const own = [...planned.shares.keys()].map((level) => weights[declaredLevel(facts, tree.set, level)]);
     const sum = own.reduce((one, other) => one + other, 0);
     parts.push(`conversion: ${facts.conversion}`, `shares: [${own.map((weight) => `"${weight}/${sum}"`).join(", ")}]`);
   }
@@ -37,7 +37,7 @@ export function declaration(facts: Facts, planned: Planned): Node[] {
     const { kept } = tree.set;
     const names = facts.levels.map((side) => kept.map((level) => JSON.stringify(side[level - 1])).join(", "));
     lines.push(`geography: {levels: [${names[0]}]}`);
-    if (names[0] !== names[1]) lines.push(`destination_geography: {levels: [${names[1]}]}`);
+    if (names.length > 1 && names[0] !== names[1]) lines.push(`destination_geography: {levels: [${names[1]}]}`);
     if (kept.at(-1) !== facts.levels[0].length) {
       notes.push("The list of zones then needs one row for each area of the new finest level.");
     }

@@ -76,7 +76,8 @@ export interface Facts {
   /** `isPlain` is false if options change estimates in ways that depend on the records. */
   mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
   order: "destination" | "origin";
-  levels: [origin: string[], destination: string[]];
+  /** Names of the levels of the origins and of the destinations; counts by one hierarchy have no destinations. */
+  levels: string[][];
   /** Equally likely values that approximate a standard normal variable. */
   normal: number[];
   declared: { budget: number; unit: number; trips: number; pair: number | null; segments: boolean };

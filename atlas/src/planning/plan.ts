@@ -53,15 +53,21 @@ const trees = new Map<LevelSet, Tree>();
 
 /** The levels that have a share of the budget if a reader gives their weights. */
 export function weightedLevels(facts: Facts, setting: Setting): number[] {
-  const depth = 2 * facts.sets[setting.set].kept.length;
+  const depth = facts.levels.length * facts.sets[setting.set].kept.length;
   if (facts.mechanism.measures === "all_leaves") return [depth];
   const first = !setting.segments && facts.units[setting.unit].publishesTotal[0] ? 1 : 0;
   return Array.from({ length: depth + 1 - first }, (_, place) => first + place);
 }
 
 /** The level of the tree with all levels that a level of the tree of a set corresponds to. */
-export function declaredLevel(set: LevelSet, level: number): number {
-  return level === 0 ? 0 : 2 * set.kept[Math.ceil(level / 2) - 1] - (level % 2);
+export function declaredLevel(facts: Facts, set: LevelSet, level: number): number {
+  const sides = facts.levels.length;
+  return level === 0 ? 0 : sides * set.kept[Math.ceil(level / sides) - 1] - (level % sides);
+}
+
+/** The name of a level of the areas of both sides, or of the only one. */
+export function areasOf(facts: Facts, level: number): string {
+  return [...new Set(facts.levels.map((side) => side[level - 1]))].join(" and ");
 }
 
 export function ruleOf(facts: Facts, setting: Setting): Rule {
@@ -81,7 +87,7 @@ export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
   const { weights } = setting;
   if (!weights) return new Map(ruleOf(facts, setting).shares);
   const levels = weightedLevels(facts, setting);
-  const own = levels.map((level) => weights[declaredLevel(facts.sets[setting.set], level)]);
+  const own = levels.map((level) => weights[declaredLevel(facts, facts.sets[setting.set], level)]);
   const sum = own.reduce((one, other) => one + other, 0);
   return new Map(levels.map((level, place) => [level, own[place] / sum]));
 }

@@ -44,12 +44,12 @@ export function declaredState(facts: Facts): State {
 /** Weights that give about the declared shares, from which a reader begins. */
 export function weightsOfRule(facts: Facts, state: State): number[] {
   const set = facts.sets[state.set];
-  const weights = new Array<number>(2 * facts.levels[0].length + 1).fill(MOST_WEIGHT / 2);
+  const weights = new Array<number>(facts.levels.flat().length + 1).fill(MOST_WEIGHT / 2);
   const shares = new Map(ruleOf(facts, state).shares);
   const most = Math.max(...shares.values());
   for (const level of weightedLevels(facts, state)) {
     const weight = Math.round((MOST_WEIGHT * (shares.get(level) ?? 0)) / most);
-    weights[declaredLevel(set, level)] = Math.max(weight, 1);
+    weights[declaredLevel(facts, set, level)] = Math.max(weight, 1);
   }
   return weights;
 }
@@ -101,7 +101,7 @@ export function stated(address: string, facts: Facts): State {
   if (facts.year && state.trips > state.yearly) [state.trips, state.yearly] = [facts.declared.trips, facts.year.trips];
   const weights = given.get("weights")?.split(",").map(whole) ?? [];
   const allowed = weights.every((weight) => weight !== null && weight >= 1 && weight <= MOST_WEIGHT);
-  if (allowed && weights.length === 2 * facts.levels[0].length + 1) state.weights = weights as number[];
+  if (allowed && weights.length === facts.levels.flat().length + 1) state.weights = weights as number[];
   if (weightedLevels(facts, state).length < 2) state.weights = null;
   return state;
 }
