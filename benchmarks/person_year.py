@@ -4,13 +4,15 @@
     python -m benchmarks.person_year --pair-cap-speed --records 100000000 --users 5000000 --places 4
     python -m benchmarks.person_year --accuracy --trips 10000000 --users 500000 --data FOLDER
     python -m benchmarks.person_year --pair-caps --trips 10000000 --users 500000 --data FOLDER
+    python -m benchmarks.person_year --each-level --trips 10000000 --users 500000 --data FOLDER
 
 All users are made up. Speed: records of one month are counted under unit ``user_period`` with m = 10, and under unit
 ``user_year`` with m = 10 and M = 40, after earlier months were counted and drawn. Speed of a pair cap: the same month,
 with m = 10 alone and with m = 10 and c = 1, in turn. Accuracy: monthly releases at the same rho for a whole year, with
 m alone and with several M, of a synthetic panel and of the New York taxis, which are read from the subfolder
 ``nyc_yellow_taxi`` of FOLDER. Pair caps: the same releases with a cap c of a user's trips between the same two zones.
-All errors are those of the trips that were made, those that are cut included.
+Each level: one release, and a table for each level with its own caps, as Tumult Analytics makes them. All errors are
+those of the trips that were made, those that are cut included.
 """
 
 from __future__ import annotations
@@ -35,17 +37,18 @@ from numpy.typing import NDArray
 from benchmarks.counting import NATION, REGION, geography, make_zones
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
+from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.metrics import Truth
-from od_core.flows.release import run_plan
+from od_core.evaluation.forecast import RepeatableNoise
+from od_core.evaluation.metrics import aligned
+from od_core.evaluation.user_bounds import UserTrips, bound_errors
 from od_core.flows.staging import StagedRelease
+from od_core.geography.flow_tree import Pairs
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
-from od_core.noise.backends import noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -173,41 +176,22 @@ CAPS = tuple((m, most, c) for m, most in ((10, 40), (10, 120), (40, 160), (40, 4
 GRID = tuple((m, most) for m in (1, 2, 5, 10, 20) for most in (10, 20, 40, 60, 120) if m <= most < MONTHS * m)
 
 
-def in_caps(panel: Panel, of_pair: int | None) -> NDArray[np.bool_]:
-    """Return which trips a cap of a user's trips between the same two zones leaves in each month; shape (trips,)."""
-    if of_pair is None:
-        return np.ones(len(panel.user), dtype=np.bool_)
-    zones = len(panel.geography.zones)
-    pair = ((panel.user * MONTHS + panel.month) * zones + panel.origin) * zones + panel.destination
-    kept: NDArray[np.bool_] = places(np.unique(pair, return_inverse=True)[1]) < of_pair
-    return kept
+def in_months(panel: Panel) -> list[UserTrips]:
+    """Return the trips of each month of a panel."""
+    tree = FlowTree(panel.geography, panel.geography)
+    zones = (zone.astype(np.int32) for zone in (panel.origin, panel.destination))
+    rank = tree.first_rank(Pairs(tree.depth, *zones))
+    is_now = (panel.month == month for month in range(MONTHS))
+    return [UserTrips(tree, rank[now], panel.user[now]) for now in is_now]
 
 
-def places(group: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Return the place of each trip, from 0, among those of its group; shape (trips,).
-
-    The order is random, as it is with a key.
-    """
-    order = np.lexsort((np.random.default_rng(1).random(len(group)), group))
-    numbers = np.bincount(group)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order)) - (np.cumsum(numbers) - numbers)[group[order]]
-    return place
-
-
-def counted_trips(panel: Panel, m: int, most: int, of_pair: int | None = None) -> NDArray[np.bool_]:
-    """Return which trips are counted if the months are counted in their order; shape (trips,)."""
-    users, in_cap = int(panel.user.max()) + 1, in_caps(panel, of_pair)
-    cell = panel.user * MONTHS + panel.month
-    place = np.full(len(cell), np.iinfo(np.int64).max)
-    place[in_cap] = places(cell[in_cap])
-    numbers = np.bincount(cell[in_cap], minlength=users * MONTHS).reshape(users, MONTHS)
-    allowed, left = np.zeros((users, MONTHS), dtype=np.int64), np.full(users, most)
-    for month, trips in enumerate(numbers.T):
-        allowed[:, month] = np.minimum(np.minimum(trips, m), left)
-        left -= allowed[:, month]
-    kept: NDArray[np.bool_] = place < allowed.ravel()[cell]
-    return kept
+def counted_trips(months: Sequence[UserTrips], m: int, most: int, of_pair: int | None) -> list[NDArray[np.bool_]]:
+    """Return which trips of each month are counted if the months are counted in their order; shape (trips,) each."""
+    left, counted = np.full(max(int(trips.user.max()) for trips in months) + 1, most), []
+    for trips in months:
+        counted.append(trips.counted(m, of_pair, left))
+        left = left - np.bincount(trips.user[counted[-1]], minlength=len(left))
+    return counted
 
 
 def planned(panel: Panel, m: int, most: int, of_pair: int | None, yearly: Fraction) -> ReleasePlan:
@@ -222,37 +206,81 @@ def planned(panel: Panel, m: int, most: int, of_pair: int | None, yearly: Fracti
     return of_month(yearly / plan.rho_of_year(plan.spent, MONTHS))
 
 
-def month_errors(panel: Panel, plan: ReleasePlan, kept: NDArray[np.bool_], month: int, runs: int) -> dict[str, float]:
-    """Return the mean total absolute error of a month per trip, at the leaves and at the first levels, and the cut."""
-    noise, tree = noise_named("table"), plan.tree
-    is_now = panel.month == month
-    true, counted = (
-        (panel.origin[chosen], panel.destination[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
-        for chosen in (is_now, is_now & kept)
-    )
-    truth, counts = Truth.of_counts(tree, TripCounts.from_pairs(tree, *true)), TripCounts.from_pairs(tree, *counted)
-    trips = len(true[0])
-    releases = [run_plan(plan, counts, noise, MemoryMeasurements()).leaves for _ in range(runs)]
-    errors = np.array([[level["mean_abs_error"] for level in truth.errors(leaves)] for leaves in releases])
-    total = errors.mean(axis=0) * [tree.cells(level) for level in range(tree.depth + 1)] / trips
-    return {"error": float(total[-1]), "error_of_areas": float(total[-3]), "cut": 1 - len(counted[0]) / trips}
-
-
 def accuracy(
     panel: Panel, runs: int, bounds: Sequence[tuple[int, int, int | None]], yearly: Fraction
 ) -> Iterator[dict[str, Any]]:
     """Yield the errors of the first and the last month for each m, M and c, of which c may be None."""
+    trips, with_caps = in_months(panel), any(of_pair for _, _, of_pair in bounds)
     for m, most, of_pair in steps(bounds, panel.name):
-        plan, kept = planned(panel, m, most, of_pair, yearly), counted_trips(panel, m, most, of_pair)
-        months = {"first": 0, "last": MONTHS - 1}
-        figures = {name: month_errors(panel, plan, kept, month, runs) for name, month in months.items()}
+        plan, counted = planned(panel, m, most, of_pair, yearly), counted_trips(trips, m, most, of_pair)
+        found = [bound_errors(plan, trips[at], counted[at], runs) for at in (0, -1)]
+        figures = {
+            "error": [one["error"][-1] for one in found],
+            "error_of_areas": [one["error"][-3] for one in found],
+            "cut": [one["cut"] for one in found],
+        }
+        if with_caps:
+            figures["error_of_counted"] = [one["error_of_counted"][-1] for one in found]
+            figures["within_c"] = [one["within_c"] for one in found]
         yield {
             "m": m,
             "M": "none" if most == MONTHS * m else most,
-            **({} if of_pair is None else {"c": of_pair}),
+            **({"c": of_pair or "none"} if with_caps else {}),
             "rho_of_a_month": float(plan.spent.rho),
-            **{f"{what}_{name}": figures[name][what] for what in figures["first"] for name in months},
+            **{
+                f"{what}_{at}": value
+                for what, values in figures.items()
+                for at, value in zip(("first", "last"), values, strict=True)
+            },
         }
+
+
+def each_level(panel: Panel, runs: int, yearly: Fraction) -> Iterator[dict[str, Any]]:
+    """Yield the errors of the first month, at each level of both sides, of one release and of a table for each level.
+
+    The tables are those of Tumult Analytics [berghel2022tumult]: each has an equal share of the rho, bounds of its own,
+    which are m, and at the leaves also c, and discrete Gaussian noise in every public cell. They are also compared with
+    negative numbers set to 0. All errors are total absolute ones against the trips that were made, per trip; those at
+    the leaves also against people by pair, if c is 1.
+    """
+    trips = in_months(panel)[0]
+    tree, every = trips.tree, np.ones(len(trips.rank), dtype=np.bool_)
+    for m, of_pair in steps([(10, None), (10, 1), (40, None), (40, 1)], panel.name):
+        plan = planned(panel, m, MONTHS * m, of_pair, yearly)
+        released = bound_errors(plan, trips, trips.counted(m, of_pair), runs)
+        levels = range(2, tree.depth + 1, 2)
+        for level in levels:
+            is_leaf, cells = level == tree.depth, tree.cells(level)
+            cap = of_pair if is_leaf else None
+            squared = m**2 if cap is None else m * cap
+            truths = {"error": every} | ({"error_of_counted": trips.counted(len(every), cap)} if is_leaf else {})
+            for figure, truth in truths.items():
+                pair = (trips.flows(chosen).truth.levels[level] for chosen in (truth, trips.counted(m, cap)))
+                true, kept = (np.pad(values, (0, cells - len(values))) for values in aligned(*pair))
+                noise = RepeatableNoise(level).draw(
+                    squared * len(levels) / (2 * plan.spent.rho), level, 0, runs * cells
+                )
+                noisy = kept + noise.reshape(runs, cells)
+                yield {
+                    **{"m": m, "c": of_pair or "none", "level": " x ".join(tree.level_names[level]), "figure": figure},
+                    "one_release": released[figure][level],
+                    "each_level": float(np.abs(noisy - true).sum()) / runs / int(truth.sum()),
+                    "cut_at_zero": float(np.abs(np.maximum(noisy, 0) - true).sum()) / runs / int(truth.sum()),
+                }
+
+
+IN_CSV = ("pair caps", "each level")
+
+
+def in_csv(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
+    """Return the rows of all panels for one of :data:`IN_CSV`, with rounded figures."""
+    found = {panel: rows for panel, rows in results.items() if panel.endswith(f", {name}")}
+    return [
+        {"data_set": panel.split(",")[0]}
+        | {key: f"{one:.3g}" if isinstance(one, float) else one for key, one in row.items()}
+        for panel, rows in found.items()
+        for row in rows
+    ]
 
 
 def main() -> None:
@@ -262,6 +290,7 @@ def main() -> None:
     parser.add_argument("--pair-cap-speed", action="store_true", help="measure times with and without a pair cap alone")
     parser.add_argument("--accuracy", action="store_true", help="measure errors alone")
     parser.add_argument("--pair-caps", action="store_true", help="measure errors with and without pair caps alone")
+    parser.add_argument("--each-level", action="store_true", help="compare with a table for each level alone")
     parser.add_argument("--records", type=int, default=10_000_000, help="records of the month, for times")
     parser.add_argument("--users", type=int, default=500_000, help="users of the month, or of the panel")
     parser.add_argument("--places", type=int, default=4, help="places of each end of a user's trips, for a pair cap")
@@ -273,6 +302,7 @@ def main() -> None:
     parser.add_argument("--rho", type=Fraction, default=Fraction(1), help="rho of a year, for one user")
     parser.add_argument("--runs", type=int, default=5, help="releases of each kind and month")
     parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the taxis are")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write the tables of pair caps and levels here, too")
     parser.add_argument("--small", action="store_true", help="small data and one run, to see that it runs")
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--step", nargs=2, metavar=("NAME", "FOLDER"), help=argparse.SUPPRESS)
@@ -280,15 +310,15 @@ def main() -> None:
     if options.step:
         print(json.dumps(count_month(options.step[0], Path(options.step[1]))))
         return
-    small = options.small
-    every = not (options.speed or options.pair_cap_speed or options.accuracy or options.pair_caps)
+    parts = (options.speed, options.pair_cap_speed, options.accuracy, options.pair_caps, options.each_level)
+    small, every = options.small, not any(parts)
     results: dict[str, Any] = {"machine": machine()}
     records, users = (20_000, 2_000) if small else (options.records, options.users)
     if options.speed or every:
         results["speed"] = speed(records, users, small=small)
     if options.pair_cap_speed or every:
         results["pair cap speed"] = pair_cap_speed(records, users, options.places, options.rounds, small=small)
-    if options.accuracy or options.pair_caps or every:
+    if any(parts[2:]) or every:
         trips, users, zones = (20_000, 2_000, 40) if small else (options.trips, options.users, options.zones)
         panels: list[Callable[[], Panel]] = [lambda: mobility_panel(trips, users, zones, options.guests)]
         if options.data is not None:
@@ -301,6 +331,10 @@ def main() -> None:
                 results[panel.name] = list(accuracy(panel, runs, without, options.rho))
             if options.pair_caps or every:
                 results[f"{panel.name}, pair caps"] = list(accuracy(panel, runs, caps, options.rho))
+            if options.each_level or every:
+                results[f"{panel.name}, each level"] = list(each_level(panel, runs, options.rho))
+    if options.csv is not None:
+        write_tables(options.csv, {f"{name.replace(' ', '-')}.csv": in_csv(results, name) for name in IN_CSV})
     printed(results, as_json=options.json)
 
 

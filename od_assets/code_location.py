@@ -19,8 +19,9 @@ from dagster.components.core.defs_module import EXPLICITLY_IGNORED_GLOB_PATTERNS
 from od_assets.components.project import broken_declarations
 from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_above, project_at
+from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import declaration_files
+from od_assets.series.reading import RELEASES, declaration_files, declarations_of, declared_in
 from od_assets.series.section import yaml_documents
 from od_core.errors import OdError
 
@@ -116,11 +117,17 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
             is_left_out = glob.escape(path.parent.name) in EXPLICITLY_IGNORED_GLOB_PATTERNS
             if not is_left_out and "&" in path.read_text(encoding="utf-8", errors="replace"):
                 yaml_documents(path, path.parent.name)  # Dagster would write out all aliases, however many
-        return load()
+        definitions = load()
     except Exception:
         faults = broken_declarations()
         if not faults:
             raise
+    else:
+        faults = _wrong_upstream(definitions)
+        if not faults:
+            return definitions
+        if os.environ.get(_VALIDATION):
+            raise _as_one(faults.values()) from None
     # Dagster has a list of patterns of names to pass over, but no option for it.
     patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
     before = list(patterns)
@@ -134,6 +141,20 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
     for path, fault in faults.items():
         _LOG.error("the folder %s is left out, because its declaration is broken: %s", path.parent, fault)
     return dg.Definitions.merge(definitions, dg.Definitions(sensors=[_faults_sensor(faults)]))
+
+
+def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
+    """Return the fault of every declaration with an upstream asset that is absent or does not fit, by file."""
+    faults = {}
+    for path in declarations_of(*RELEASES):
+        if "asset:" in path.read_text(encoding="utf-8"):
+            series, graph = declared_in(path), definitions.resolve_asset_graph()
+            try:  # unless it is left out already
+                if graph.has(dg.AssetKey([series.name, "bundle"])):
+                    refuse_wrong_upstream(series, graph)
+            except OdError as error:
+                faults[path] = error.in_file(f"{path.parent.name}/{path.name}")
+    return faults
 
 
 @contextmanager

@@ -102,6 +102,15 @@ def records_schema(columns: RecordColumns) -> dg.TableSchema:
     return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
 
 
+def source_columns(columns: RecordColumns) -> dict[str, list[str]]:
+    """Return the columns of a file of records that each column of the copied records is read from."""
+    date = [columns.date] if isinstance(columns.date, str) else []
+    named = {**columns.codes, "trips": columns.trips, "size": columns.size, "weight": columns.weight}
+    named |= {"user": columns.user, **{segment.loaded: segment.column for segment in columns.segments}}
+    stated = {name: [source] for name, source in named.items() if isinstance(source, str)}
+    return {code: list[str]() for code in columns.codes} | stated | {"date": date, "in_period": date}
+
+
 def record_columns(columns: RecordColumns) -> list[str]:
     """Return the names of all columns of the copied records."""
     return [column.name for column in records_schema(columns).columns]
@@ -118,7 +127,8 @@ def cell_columns(dimensions: int) -> list[Column]:
 ALLOWED = frozenset(
     {
         *("release", "releases", "series", "unit", "mechanism", "guarantee", "epsilon", "delta", "rho"),
-        *("cap_rho", "spent_rho", "left_rho", "plan", "violations", "areas", "public_cells", "dagster/row_count"),
+        *("cap_rho", "spent_rho", "left_rho", "plan", "violations", "areas", "public_cells"),
+        *("dagster/row_count", "dagster/uri"),
         *("level", "levels", "origin_level", "destination_level", "measured_cells"),
         *("sensitivity_squared", "variance", "standard_deviation"),
         *("trips", "groups", "top_code", "largest_flows", "largest_changes"),

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from od_assets.assets.release import bundle_asset, source_assets, stated
+from od_assets.assets.release import published_assets, source_assets, stated
 from od_assets.assets.steps import attempt, run_step
 from od_assets.failures import failures_without_values
 from od_assets.metadata import (
@@ -300,7 +300,7 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
         UPPER.name: intervals,
     }
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
-    return [flows, bundle_asset(series, flows.key, published, sources)]
+    return [flows, *published_assets(series, flows.key, published, sources)]
 
 
 def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:

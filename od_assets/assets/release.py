@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 from dagster_shared.check import CheckError
 
 from od_assets.assets.steps import now_and_then
 from od_assets.checks.release_checks import run_all_checks
 from od_assets.compatibility import group_name
-from od_assets.failures import failures_without_values
+from od_assets.failures import failures_without_values, public_failures
 from od_assets.metadata import (
     CONFIDENTIAL_TAG,
     Sources,
@@ -22,53 +23,73 @@ from od_assets.metadata import (
     records_schema,
     release_metadata,
     report_metadata,
+    same_columns,
+    source_columns,
     source_metadata,
     with_columns,
     with_schema,
 )
 from od_assets.resources.arrivals import hold_to_marker
+from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
+from od_assets.resources.upstream import automation, files_of, trips_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
 from od_assets.series.series import G, P, Series
 from od_core import Release
 from od_core.errors import STAYS_CHARGED, OdError
+from od_core.files.duckdb_session import file_name, scratch_database, spill_folder
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above, text_below
 from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
-from od_core.publication.columns import Column
+from od_core.publication.columns import PERIOD, Column
 from od_core.publication.kind import Kind
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(series: Series[P, G], period: str, target: Path, geography: G | None) -> None:
+def load_period(
+    series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[Path] = ()
+) -> None:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
+        files: files to read, if they are not the declared one.
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
     """
-    source = series.records_path(period)
-    refuse_absent(source)  # before its marker, as doctor does
-    hold_to_marker(source, series.marker_path(period))
     origins = destinations = None
     if geography is not None and series.has_unknown_zone:
         origins, destinations = series.sides(geography)
-    load_records(
-        source,
-        series.columns,
-        period,
-        target,
-        record_format=series.record_format,
-        geography=origins,
-        destination_geography=destinations,
-        time_zone=series.periods.time_zone,
-    )
+    sources = files or [series.records_path(period)]
+    parts = [target] if len(sources) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(sources))]
+    try:
+        for source, part in zip(sources, parts, strict=True):
+            refuse_absent(source)  # before its marker, as doctor does
+            hold_to_marker(source, series.marker_path(period))
+            load_records(
+                source,
+                series.columns,
+                period,
+                part,
+                record_format=series.record_format,
+                geography=origins,
+                destination_geography=destinations,
+                time_zone=series.periods.time_zone,
+            )
+        if parts != [target]:
+            with scratch_database(target.parent, *parts) as database:
+                joined = spill_folder(target.parent) / target.name
+                database.read_parquet([*map(file_name, parts)], union_by_name=True).write_parquet(str(joined))
+                write_durably(target, joined.replace)
+    finally:
+        for part in {*parts} - {target}:
+            part.unlink(missing_ok=True)
 
 
 _STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
@@ -99,6 +120,7 @@ def stated(
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
         "group_name": group_name(series.name, facts["group"]),
         "partitions_def": None if asset == "geography" else series.periods.definition(),
+        "automation_condition": automation(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
         "description": facts["is"].format(**words),
     }
@@ -107,9 +129,10 @@ def stated(
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     """Return the assets geography and raw trips of a series."""
     has_nowhere, are_here = series.has_unknown_zone and bool(series.record_format.nowhere), series.records_are_here
-    listed = with_columns(*series.listed_columns) | source_metadata(series.listed_sources)
+    listed, trips = with_columns(*series.listed_columns) | source_metadata(series.listed_sources), trips_of(series)
+    lists = [dg.AssetKey.from_user_string(asset) for asset in series.upstream if asset != series.trips.asset]
 
-    @dg.asset(**stated(series, "geography", listed))
+    @dg.asset(**stated(series, "geography", listed), deps=lists)
     def geography(od_warehouse: Warehouse) -> dg.MaterializeResult:
         with failures_without_values(od_warehouse.confidential):
             listed = series.read_geography()
@@ -124,27 +147,63 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
 
     zones = columns_of(geography.key, series.placing_columns)
     replaced = dict.fromkeys(series.columns.codes, zones) if has_nowhere else None
+    if trips is not None:
+        own = {name: columns_of(trips, sources) for name, sources in source_columns(series.columns).items()}
+        replaced = own | {code: [*own[code], *zones] for code in replaced or ()}
     records = source_metadata([series.records_source]) | with_schema(records_schema(series.columns), replaced)
+    above = [*([geography] if has_nowhere or not are_here else []), *([] if trips is None else [trips])]
 
-    @dg.asset(**stated(series, "raw_trips", records), deps=[geography] if has_nowhere or not are_here else [])
+    @dg.asset(**stated(series, "raw_trips", records), deps=above)
     def raw_trips(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             listed = work.geography if has_nowhere and are_here else None
-            with work.reading() as records:  # stores the settings of reading, or refuses a change of them after a draw
+            files = files_of(context, series, Period(work.key.period)) if are_here else []
+            with work.reading(files) as records:  # stores the settings, or refuses a change of them after a draw
                 if are_here:
-                    load_period(series, work.key.period, records, listed)
+                    load_period(series, work.key.period, records, listed, files)
         return made(str(work.key))
 
     return [geography, raw_trips]
 
 
-def bundle_asset(
+def published_assets(
+    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
+) -> list[dg.AssetsDefinition]:
+    """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
+
+    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
+    OdError if the deadlines of the series are invalid.
+    """
+    bundle = _bundle_asset(series, table, columns, sources)
+    return [bundle, _table_asset(series, bundle.key, columns)]
+
+
+_MAIN_TABLES = {"flows": ("flows", "flows_by_level"), "group sizes": ("histogram", "group_sizes")}
+"""Main table of the bundle, and that table in the release database, by the contents of the kind."""
+
+
+def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
+    """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
+    name, stored = _MAIN_TABLES.get(series.kind.contents, ("boxes", "stops_boxes"))
+    described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
+    described["dagster/table_name"] = f"release.main.{stored}"
+    definition = stated(series, "published_table", described, key=[f"{series.name}_{name}"], file=f"{name}.parquet")
+
+    @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
+    def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        with public_failures():
+            release = series.release_of(context.partition_key)
+            path = od_warehouse.bundle_named(str(release)) / f"{name}.parquet"
+            rows, version = pq.ParquetFile(path).metadata.num_rows, file_digest(path)
+        return made(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
+
+    return published_table
+
+
+def _bundle_asset(
     series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
 ) -> dg.AssetsDefinition:
-    """Return the asset that publishes a release of any kind, with its deadlines. Raises OdError if they are invalid.
-
-    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream.
-    """
+    """Return the asset that publishes a release, with its deadlines. Raises OdError if they are invalid."""
     kind: Kind[Any] = series.kind
 
     @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])

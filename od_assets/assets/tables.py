@@ -6,7 +6,7 @@ from typing import Any
 
 import dagster as dg
 
-from od_assets.assets.release import bundle_asset, source_assets, stated
+from od_assets.assets.release import published_assets, source_assets, stated
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
@@ -72,8 +72,8 @@ def _table_assets(
         )
 
     *_, (columns, _) = tables.values()
-    bundle = bundle_asset(series, published_table.key, columns, same_columns(published_table.key, columns))
-    return [*inputs, counted, measured, published_table, bundle]
+    published = published_assets(series, published_table.key, columns, same_columns(published_table.key, columns))
+    return [*inputs, counted, measured, published_table, *published]
 
 
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:

@@ -69,11 +69,18 @@ class Question:
     required: bool = False
     default: str = ""
     read: str = "text"
+    kinds: Sequence[str] = ()
     units: Sequence[str] = ()
     advice: str = ""
     shows: str = ""
     of_further_columns: bool = False
     may_need_answer: bool = False
+
+    @property
+    def needs(self) -> dict[str, Sequence[str]]:
+        """Answers with which the question is asked, by the flag of the question that they answer."""
+        stated = {"kind": self.kinds, "unit": self.units}
+        return {flag: answers for flag, answers in stated.items() if answers}
 
     @property
     def option(self) -> str:

@@ -48,9 +48,9 @@ from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
-from od_assets.series.flows import Sides, Trips, TripSeries
+from od_assets.series.flows import CountedRecords, Sides, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
+from od_assets.series.reading import MODELS, RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
 from od_assets.series.section import Section, first_fault
 from od_assets.series.series import Arrivals, DomainSection, Series, Zones
 from od_assets.terminal import console
@@ -71,8 +71,11 @@ from od_core.registry import refuse_unknown
 _PERIOD = re.compile(r"\d{4}(-Q\d|-W\d{2}|-\d{2}(-\d{2})?)?")
 """Pattern of the text of a period in the name of a file."""
 
-ROLES = ("origin", "destination", "date", "trips")
-"""Options that each name a column of its own, in the order of their questions."""
+ROLES = {flag: flag for flag in ("origin", "destination", "date", "trips")} | {"area": "origin", "count": "trips"}
+"""Field of :class:`RecordColumns` that each option for a column of its own names."""
+
+_KINDS = dict(zip(("flows", "counts"), RELEASES, strict=False))
+"""Types of the components of the kinds of releases that can be declared by questions."""
 
 _Check = Callable[[Answers, Fields], object]
 """Function that raises OdError if the last of some answers cannot be right after the others."""
@@ -132,7 +135,7 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
     The column of dates must have one among the first records, as a release would read it.
     """
     records = _newest_records(answers, fields)
-    name = records and (records.columns.user if flag == "column" else getattr(records.columns, flag))
+    name = records and getattr(records.columns, "user" if flag == "column" else ROLES[flag])
     if records is None or not name:
         return
     there = column_in(name, list(records.schema))
@@ -141,8 +144,8 @@ def refuse_absent_column(flag: str, answers: Answers, fields: Fields) -> None:
         if records.may_show:
             message += f"; it has {', '.join(records.schema)}"
         raise OdError("OD-INIT-COLUMN", message, next_step=f"give --{flag} and the name of a column of the file")
-    earlier = ROLES[: ROLES.index(flag)] if flag in ROLES else ()
-    if other := next((column for column in earlier if getattr(records.columns, column) == name), None):
+    earlier = [one for one in answers if one in ROLES and one != flag] if flag in ROLES else []
+    if other := next((one for one in earlier if getattr(records.columns, ROLES[one]) == name), None):
         step = f"give --{flag} or --{other} and the name of another column"
         raise OdError("OD-INIT-COLUMN", f"column {shown(name)} cannot be both {other} and {flag}", next_step=step)
     try:
@@ -177,12 +180,15 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
         )
     elif has_single_pairs(records.source, records.columns, records.form):
         reason = "no pair of origin and destination appears twice, as in a table of flows"
+        if records.columns.destination is None:
+            reason = "no code appears twice, as in a table of counts"
     else:
         return None, []
     return OdError(
         "OD-TRIPS-ROWS",
         f"{records.source.name}: nothing says whether a row is one trip; {reason}",
-        next_step="give --trips and the column that holds the number of trips of a row, or --one-row-a-trip true",
+        next_step=f"give --{_number(answers)} and the column that holds the number of trips of a row, or"
+        " --one-row-a-trip true",
     ), unused
 
 
@@ -212,12 +218,18 @@ def _newest_records(answers: Answers, fields: Fields) -> _Records | None:
     if source is None:
         return None
     try:
-        trips = Trips.model_validate(release_attributes(answers, fields)["trips"])
+        section = CountedRecords if _number(answers) == "count" else Trips
+        trips = section.model_validate(release_attributes(answers, fields)["trips"])
     except ValidationError:
         return None
     form = trips.record_format()
-    columns = form.columns_with(**trips.columns.model_dump())
+    columns = trips.columns.of(form)
     return _Records(source, form, replace(columns, user=answers.get("column") or None), record_schema(source, form))
+
+
+def _number(answers: Answers) -> str:
+    """Return the flag of the column of numbers, which depends on what is counted."""
+    return "count" if answers.get("kind") == "counts" else "trips"
 
 
 def newest_file(records: str) -> Path | None:
@@ -401,12 +413,13 @@ def _refuse_periods(answers: Answers, _fields: Fields) -> None:
 
 
 _CHECKS_OF_FILES: dict[str, _Check] = {
+    "kind": _one_of("kind", "kind of release", _KINDS, "OD-INIT-FLAG"),
     "records": refuse_absent_records,
     "reader": refuse_unreadable_records,
     **{flag: partial(refuse_absent_column, flag) for flag in (*ROLES, "column")},
     "zones": _refuse_absent_zones,
 }
-"""Functions that raise OdError for an answer that does not fit the files, by flag."""
+"""Functions that raise OdError for an answer that does not fit the files or the other questions, by flag."""
 
 _CHECKS_OF_VALUES: dict[str, _Check] = {
     "every": _one_of("every", "length of periods", (*LENGTHS, SINGLE), "OD-PERIOD-TEXT"),
@@ -434,16 +447,17 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
 """Functions that raise OdError for an answer that no declaration could have after the answers before it, by flag."""
 
 
-def refuse_wrong_fields(fields: Fields) -> None:
+def refuse_wrong_fields(kind: str, fields: Fields) -> None:
     """Raise OdError if an additional field does not exist or has a wrong value, which no answer can mend."""
+    model = MODELS[_KINDS[kind]]
     try:
-        TripSeries.model_validate(release_attributes({}, fields))
+        model.model_validate(release_attributes({}, fields))
     except ValidationError as error:
         wrong = [fault for fault in error.errors(include_url=False) if fault["type"] != "missing"]  # not yet answered
         if wrong:
-            others = ValidationError.from_exception_data(TripSeries.__name__, wrong)  # type: ignore[arg-type]  # with texts
+            others = ValidationError.from_exception_data(model.__name__, wrong)  # type: ignore[arg-type]  # with texts
             step = "correct the field, or leave it out"
-            raise OdError("OD-CONFIG", f"--set {first_fault(others, TripSeries)}", next_step=step) from None
+            raise OdError("OD-CONFIG", f"--set {first_fault(others, model)}", next_step=step) from None
 
 
 def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
@@ -462,16 +476,15 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
     at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
     answers: dict[str, str] = {}
     told: set[str] = set()
-    if at_terminal:
-        refuse_wrong_fields(fields)
     for question in QUESTIONS:
         flag, answer = question.flag, given.get(question.flag)
-        if question.units and answers["unit"] not in question.units:
+        if left_out_by := next((name for name, fit in question.needs.items() if answers[name] not in fit), None):
             if answer:
-                units = " or ".join(f"--unit {unit}" for unit in question.units)
-                verb = "have it" if len(question.units) == 1 else "protect users"
-                message = f"{question.option} is given, but --unit does not {verb}"
-                raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {units}")
+                fitting = question.needs[left_out_by]
+                options = " or ".join(f"--{left_out_by} {one}" for one in fitting)
+                verb = "have it" if len(fitting) == 1 else "protect users"
+                message = f"{question.option} is given, but --{left_out_by} does not {verb}"
+                raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
             continue
         if flag == "one_row_a_trip" and answer in (None, "", "false"):
             unstated, unused = unstated_rows(answers, fields) or (None, None)
@@ -482,7 +495,7 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
                 tell(f"{unstated.message}.")
                 reply = _asked(question).strip()
                 if reply in (unused or ()):
-                    answers |= {"trips": reply, flag: ""}  # the column of the number of trips
+                    answers |= {_number(answers): reply, flag: ""}  # the column of the number of trips
                 elif reply.lower() != "true":
                     raise unstated
             continue
@@ -509,6 +522,8 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
                     raise
                 tell(f"{error.message}: {error.next_step}.")
                 answer = None
+        if flag == "kind" and at_terminal:
+            refuse_wrong_fields(answers[flag], fields)
         if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
             used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
             look = found_records if question.shows == "records" else found_zones
@@ -617,10 +632,12 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
     release_file, data_set_file = places_of(name)
     with _removed_if_refused() as undo:
         release = {"domain": name} | release_attributes(answers, fields) | {"name": name}
-        validated = declared_by(release, TripSeries, f"{name}/defs.yaml")
+        component = _KINDS[answers["kind"]]
+        model = MODELS[component]
+        validated = declared_by(release, model, f"{name}/defs.yaml")
         geography = validated.read_geography()
         if _area_totals_pay(release, geography):
-            validated = declared_by(release | _AREA_TOTALS, TripSeries, f"{name}/defs.yaml")
+            validated = declared_by(release | _AREA_TOTALS, model, f"{name}/defs.yaml")
         periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
@@ -629,7 +646,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         declared_by(data_set, DomainSection, f"{name}.yaml")  # refused here, without a line of a file that is not kept
         given = validated.model_dump(by_alias=True, exclude_unset=True, exclude_defaults=True)
         attributes = {field: given[field] for field in (*_FIRST, *given)}
-        text = f"type: {RELEASES[0]}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
+        text = f"type: {component}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(data_set_file, yaml_block(data_set), undo)
         _make_file(release_file, text, undo)
         warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -36,12 +37,13 @@ _NUMBER = re.compile(r"-?[\d,]+(\.\d+)?(e-?\d+)?")
 _TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding="utf-8"))
 
 
-def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
+def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: bool = False) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun.
 
+    Releases of a series that follow each other and are not begun share a row, unless ``every`` release has its own.
     ``may_run`` says whether a run may be working on a release that is only begun.
     """
-    print_table("releases", rows)
+    print_table("releases", rows if every else _without_repetitions(rows))
     begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
     for release in begun:
         say("status.begun", release=release)
@@ -53,6 +55,19 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True) -> None:
         console.print(text("status.changed", names=names, **row), soft_wrap=True)
     if others:
         say("status.stays")
+
+
+def _without_repetitions(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield rows of releases. One row stands for the releases of a series that follow each other and are not begun."""
+    for (series, state), group in groupby(rows, key=lambda row: (row["release"].partition("/")[0], row["state"])):
+        alike = list(group)
+        if state not in ("not begun", "waits") or len(alike) == 1:
+            yield from alike
+            continue
+        first, last = (row["release"].split("/")[1] for row in (alike[0], alike[-1]))
+        of_all = {"release": f"{series}/{first} to {last}", "state": f"{len(alike)} {state}"}
+        left = [row["data_set_rho_left"] for row in alike]
+        yield alike[0] | of_all | {"data_set_rho_left": None if None in left else min(left)}
 
 
 @cache

@@ -40,13 +40,16 @@ def plan(
     period: str | None = None,
     verbose: bool = False,
     target: list[str] | None = None,
+    bounds: bool = False,
+    users: list[str] | None = None,
+    bound: list[str] | None = None,
     table: str | None = None,
-    runs: int = 200,
+    runs: int | None = None,
     to: Path | None = None,
     page: Path | None = None,
     as_json: bool = False,
 ) -> None:
-    """Print what a release would spend and what could be read in it, or the smallest budget for targets.
+    """Print what a release would spend and what could be read in it, the smallest budget for targets, or bounds.
 
     Reads no record and spends nothing.
     """
@@ -55,9 +58,12 @@ def plan(
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
 
-    if not target and (table is not None or to is not None):
+    if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
+    if bounds if target or page is not None else not bounds and (users or bound):
+        message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
+        raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
     if target and page is not None:
         raise OdError(
             "OD-TARGET",
@@ -68,10 +74,15 @@ def plan(
     period = planned_period(series, period)
     planned = series.plan(series.read_geography(), period)
     Folders().hold_to_declared(series.domain)
+    if bounds:
+        from od_assets.cli.user_bounds import bounds_of, print_bounds
+
+        print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
+        return
     if target:
         from od_assets.cli.target_plan import print_target_plan, target_plan, write_declaration
 
-        for_targets = target_plan(series, planned, target, table, runs)
+        for_targets = target_plan(series, planned, target, table, 200 if runs is None else runs)
         if as_json:
             print_json(for_targets.facts())
         else:
@@ -178,7 +189,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
         raise typer.Exit(1)
 
 
-def status(as_json: bool = False) -> None:
+def status(every: bool = False, as_json: bool = False) -> None:
     """Print the state, the measured levels and the spent rho of every release, and what its data set has left.
 
     Releases whose settings were changed since they were published or begun are named. Published releases that are no
@@ -227,7 +238,7 @@ def status(as_json: bool = False) -> None:
     if as_json:
         print_json(rows)
     else:
-        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME))
+        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME), every=every)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:

@@ -162,7 +162,7 @@ def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
 def _confidential(path: Path, why: str) -> OdError:
     return OdError(
         "OD-TABLE-CONFIDENTIAL",
-        f"{path.name} is confidential: {why}, and a budget that follows from records would reveal them",
+        f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them",
         next_step="give a table that is public, such as a published release, or synthetic",
     )
 
@@ -230,7 +230,7 @@ def forecast_of(
         OdError: the series does not release flows; or as in :func:`od_core.evaluation.forecast.forecast`.
     """
     step = "see docs/explanation/group-sizes.md or docs/explanation/stops.md for measured errors"
-    plan = _plan_of_flows(series, plan, "forecasts", step)
+    plan = plan_of_flows(series, plan, "forecasts", step)
     table, source = public_table(series, plan)
     runs = RUNS if runs is None else runs
     declared, left_out = plan.spent.epsilon if plan.budget.epsilon is None else plan.budget.epsilon, []
@@ -259,7 +259,8 @@ def forecast_of(
     return Forecast(series.name, table.name, table.marking == SYNTHETIC, source, runs, errors)
 
 
-def _plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+def plan_of_flows(series: Series[Any, Any], plan: Plan, what: str, step: str) -> ReleasePlan:
+    """Return a plan if it is one of flows. Raises OdError if it is not, for which ``what`` is not available."""
     if not isinstance(plan, ReleasePlan):
         message = f"{series.name} is a release of {series.kind.contents}; {what} are available only for flows"
         raise OdError("OD-FORECAST-KIND", message, next_step=step)
@@ -378,7 +379,7 @@ def target_plan(
     Raises:
         OdError: the series does not release flows; a target or the table is refused; or no budget is found.
     """
-    plan = _plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
+    plan = plan_of_flows(series, plan, "targets", "choose epsilon by od-release plan")
     if runs < 0:
         raise OdError("OD-FORECAST-RUNS", "the number of runs is below 0", next_step="request 0 runs or more")
     parsed = [Target.of(text, plan.tree, plan.breakdowns) for text in targets]

@@ -14,6 +14,7 @@ from od_assets.components.series import Declared, series_definitions
 from od_assets.metadata import allowed, made, source_of, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
+from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
 from od_assets.series.comparison import Comparison
@@ -220,9 +221,10 @@ class OdWarehouse(Declared):
     labels: ClassVar[tuple[str, ...]] = ("differential-privacy", "ledger")
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
-        """Build the resources ``od_warehouse`` and ``od_notices``, and the sensors for runs, releases and lineage."""
+        """Build the resources, and the sensors for runs, releases and lineage."""
         warehouse = Warehouse.of(Project.of(context), self.lock_seconds, self.keep_records_days)
-        resources: dict[str, object] = {"od_warehouse": warehouse}
+        tables = PublishedTables(folder=str(warehouse.releases))
+        resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
         if self.notices:
             resources["od_notices"] = Notices()
         sensors = [dead_runs, release_failed, release_published]

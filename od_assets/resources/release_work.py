@@ -1,7 +1,7 @@
 """Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -121,22 +121,22 @@ class ReleaseWork(Generic[P, G]):
         return self.warehouse.ledger.is_drawn(self.key)
 
     @contextmanager
-    def reading(self) -> Iterator[Path]:
+    def reading(self, files: Sequence[Path]) -> Iterator[Path]:
         """Yield the path to which the body copies the records, and then store what was read, and with which settings.
 
+        Args:
+            files: the files of records that the body reads.
+
         Raises:
-            OdError: a level was drawn already, from records that were read with other settings. Or the file of records
+            OdError: a level was drawn already, from records that were read with other settings. Or a file of records
                 was changed while the body read it.
         """
         drawn = self.is_drawn
         if drawn:
             self.hold_to_reading()
-        reads_file = self.series.records_are_here and not drawn
-        file = self.series.records_path(self.key.period)
-        with (
-            nullcontext() if drawn else self.staged.read_with(self.series.reading),
-            source_kept(self.folder, file) if reads_file else nullcontext(),
-        ):
+        with nullcontext() if drawn else self.staged.read_with(self.series.reading), ExitStack() as kept:
+            for file in () if drawn else files:
+                kept.enter_context(source_kept(self.folder, file))
             yield self.staged.records
 
     def hold_to_reading(self) -> None:

@@ -132,7 +132,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     reported as failed. Raises Interrupted if the run was interrupted before it succeeded.
     """
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
-    with capture_interrupts():
+    with capture_interrupts(), without_beta_warnings():
         result = job.execute_in_process(
             partition_key=partition,
             instance=instance,
@@ -156,7 +156,7 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
         run_id = str(uuid.uuid4())
         name = str(key)
         bar = followed(instance, run_id, name, by_step(name), len(job.nodes), transient=True)
-        with without_beta_warnings(), nullcontext() if quiet else bar:
+        with nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
         failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
     if not result.success:

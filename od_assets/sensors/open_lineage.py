@@ -210,7 +210,8 @@ class _Translation:
         if not self.graph.has(key):
             return {}
         node, schema, tags = self.graph.get(key), facets.schema_dataset, facets.tags_dataset
-        columns = self._metadata(key)["dagster/column_schema"].columns
+        described = self._metadata(key).get("dagster/column_schema")  # an asset of the team may have none
+        columns = () if described is None else described.columns
         fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
         own_tags = [
             tags.TagsDatasetFacetFields(tag, value, "DAGSTER")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 SINGLE = "single"
 """Value of ``every`` for a series with one release, whose period may have any length."""
 
-_CRON: dict[Length, str] = {
+CRON: dict[Length, str] = {
     "day": "0 0 * * *",
     "week": "0 0 * * 1",
     "month": "0 0 1 * *",
@@ -84,7 +84,7 @@ class SeriesPeriods:
             start=self.first.first.strftime(_KEYS[length]),
             end=None if self.last is None else self.last.end.strftime(_KEYS[length]),
             fmt=_KEYS[length],
-            cron_schedule=_CRON[length],
+            cron_schedule=CRON[length],
             timezone=self.clock,
         )
 
@@ -142,6 +142,12 @@ def period_of(partition: str, every: str) -> Period:
         return Period(partition)
     day = datetime.datetime.strptime(partition, _KEYS[length])  # dates only, without a time zone
     return Period.around(day.date(), length)
+
+
+def partitions_of(period: str) -> set[str]:
+    """Return all keys that Dagster partitions of a period may have: of a series of its length, and a single release."""
+    length, first = Period(period).length, Period(period).first
+    return {period} if length is None else {period, first.strftime(_KEYS[length])}
 
 
 def _length_of(every: str) -> Length | None:

@@ -75,10 +75,15 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
         )
 
 
+AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
+"""Key of a team's asset, as Dagster writes keys."""
+
+
 class Records(Section):
     """Location and format of the confidential records. Subclasses add the columns that they read."""
 
     files: str
+    asset: AssetName | None = None
     reader: str = Field(
         "table", description=f"Reader, that is, the published format of the records: {', '.join(FORMATS)}."
     )
@@ -124,6 +129,7 @@ class Zones(Section):
     """Location of the public zone list, and how it states its hierarchy."""
 
     file: str
+    asset: AssetName | None = None
     levels: list[str]
     prefixes: dict[str, int] = Field(default_factory=dict)
     joined: dict[str, list[str]] = Field(default_factory=dict)
@@ -363,6 +369,9 @@ class Series(Declaration, Generic[P, G]):
         check_path(self.trips.files, "the records", one_file=one_file)
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
+        if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
+            message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
+            raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")
         if self.protects_trips_alone and self._data_set.unit != "trip":
             raise OdError(
                 "OD-UNIT-UNKNOWN",
@@ -444,6 +453,12 @@ class Series(Declaration, Generic[P, G]):
     def reading(self) -> dict[str, Any]:
         """Settings with which the records are read, as a JSON-ready dictionary for the certificate."""
         return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
+
+    @property
+    def upstream(self) -> list[str]:
+        """Keys of the team's assets that write the records and the lists of zones, as declared."""
+        sections = (self.trips, *(getattr(self, name, None) for name in ("geography", "destination_geography")))
+        return list(dict.fromkeys(part.asset for part in sections if isinstance(part, Records | Zones) and part.asset))
 
     @property
     def has_file_of_each(self) -> bool:

@@ -220,17 +220,18 @@ class TDAL2(Mechanism):
 
 @dataclass(frozen=True)
 class TDALinf(Mechanism):
-    """A top-down pass that minimises the same distance as InfTDA, with a mixed-integer solver (HiGHS).
+    """A top-down pass that minimises the same distance as InfTDA, with a general solver (HiGHS).
 
-    Several integer tables can be optimal. IntOpt, the projection of InfTDA, defines which of them it returns; the
-    solver may return any. A comparison with InfTDA shows how much accuracy and speed IntOpt gains.
+    Several integer tables can be optimal. IntOpt, the projection of InfTDA, takes the excess from the smallest counts;
+    this one chooses without a look at the counts. A comparison with InfTDA shows how much accuracy and speed IntOpt
+    gains.
     """
 
     name: ClassVar[str] = "tda_linf"
-    most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes hours: at least 1 ms per node
+    most_pairs: ClassVar[int | None] = 100_000_000  # above it, the solver takes minutes
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
-        """Return the solutions of one mixed-integer problem per parent."""
+        """Return the solution of the problem of each parent."""
         from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
 
         return project_children_mixed_integer(noisy, totals, offsets)

@@ -573,13 +573,19 @@ def _half_widths(variances: Sequence[float]) -> list[float]:
 def _neighbours(unit: PrivacyUnit, acceptance: Acceptance, tree: FlowTree, segments: Segments | None) -> Neighbours:
     """Return the neighbours of a release. A record that is not listed is counted where it has an unknown area."""
     areas = tree.origin.unknown is not None and tree.destination.unknown is not None
-    nodes = () if unit.max_trips_pair is None else _node_sizes(unit, tree)
-    return Neighbours(unit, acceptance, areas, segments is None or counts_unlisted(segments.breakdowns), nodes)
+    has_unknown_categories = segments is None or counts_unlisted(segments.breakdowns)
+    return Neighbours(unit, acceptance, areas, has_unknown_categories, node_sizes(*unit.bounds, tree))
 
 
-def _node_sizes(unit: PrivacyUnit, tree: FlowTree) -> tuple[NodeSizes, ...]:
-    """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them."""
+def node_sizes(max_trips: int, max_trips_pair: int | None, tree: FlowTree) -> tuple[NodeSizes, ...]:
+    """Return the sizes of the nodes of all levels, and then of the zones whose totals may be measured beside them.
+
+    Of each level, the largest nodes that hold ``max_trips`` under the pair cap suffice, also for fewer trips and under
+    a larger cap. Without a cap, there are none.
+    """
+    if max_trips_pair is None:
+        return ()
     zones = [geography.size(geography.depth) for geography in (tree.origin, tree.destination)]
     of_areas = [[(zones[1 - side], zones[side])] for side in AreaTotals.sides(tree)]
     levels = [*map(tree.node_sizes, range(tree.depth + 1)), *of_areas]
-    return tuple(nodes_that_hold(unit.contribution_bound, unit.max_trips_pair or 1, nodes) for nodes in levels)
+    return tuple(nodes_that_hold(max_trips, max_trips_pair, nodes) for nodes in levels)

@@ -1,4 +1,4 @@
-"""Write the planning page of a release of flows: one HTML file on which people choose a budget and see what follows.
+"""Write the planning page of flows or counts: one HTML file on which people choose a budget and see what follows.
 
 The page needs neither a server nor a network. It computes the errors of a plan itself, from the facts that
 :func:`planning_facts` returns: the shapes of the areas, and the rho that an epsilon allows. The sources of its program
@@ -22,7 +22,7 @@ from markupsafe import escape
 
 from od_core.errors import OdError
 from od_core.flows.accuracy import MAX_SHAPES, NORMAL_VALUES, most_leaves, shapes_of
-from od_core.flows.plan import ReleasePlan
+from od_core.flows.plan import ReleasePlan, node_sizes
 from od_core.flows.step import Segments, level_queries, level_shares, planned_steps, shifted_cells
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
@@ -51,13 +51,16 @@ left out, so that the number of combinations stays small."""
 USER_TRIPS = 10
 """Number of trips of a user that are counted, with which the page begins if the declared unit is not a user."""
 
+MOST_TRIPS = 1000
+"""Largest number of trips of a user in a period that the page offers, unless more are declared."""
+
 PLANNING_PAGE = "planning.html"
 
-_STAND_INS = {987_654_321: "{trips}", 987_654_322: "{yearly}"}
-"""Stand for the numbers of trips of a user, in a period and in a year, in the sentences of Python. The page replaces
-them by the chosen numbers."""
+_STAND_INS = {987_654_320: "{pair}", 987_654_321: "{trips}", 987_654_322: "{yearly}"}
+"""Stand for the numbers of trips of a user, between two zones, in a period and in a year, in the sentences of Python.
+The page replaces them by the chosen numbers."""
 
-_TRIPS, _YEARLY = _STAND_INS
+_PAIR, _TRIPS, _YEARLY = _STAND_INS
 
 
 def planning_page(plan: Plan, name: str, cap: Fraction | None = None, periods: int = 12) -> str:
@@ -80,11 +83,8 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
     """
     if not isinstance(plan, ReleasePlan):
         raise _refused(f"{name} does not release flows")
-    if plan.tree.has_one_side:
-        raise _refused(f"{name} releases counts by one hierarchy")
     if plan.has_threshold:
         raise _refused(f"mechanism {plan.mechanism.name!r} has a threshold, which depends on the records")
-    plan.unit.refuse_pair_cap("planning pages")
     if plan.uncounted is not None:
         raise OdError(
             "OD-UNCOUNTED",
@@ -103,12 +103,13 @@ def planning_facts(plan: Plan, name: str, cap: Fraction | None = None, periods: 
             "isPlain": not plan.mechanism.shrinks and plan.mechanism.leaf_dial is None,
         },
         "order": plan.tree.order,
-        "levels": [list(plan.tree.origin.levels), list(plan.tree.destination.levels)],
+        "levels": [list(side.levels) for side in plan.tree.listed_sides],
         "normal": NORMAL_VALUES.tolist(),
         "declared": {
             "budget": choices.budgets.index(plan.budget),
             "unit": [(choice.kind, choice.neighbours) for choice in choices.units].index((unit.kind, unit.neighbours)),
             "trips": unit.max_trips or USER_TRIPS,
+            "pair": unit.max_trips_pair,
             "segments": segments is not None,
         },
         "year": unit.max_trips_year and {"periods": periods, "trips": unit.max_trips_year},
@@ -179,6 +180,7 @@ class _Choices:
             "origin": _shape_facts(tree.origin),
             "destination": None if tree.destination is tree.origin else _shape_facts(tree.destination),
             "keepsAll": [tables * tree.cells(tree.depth) <= mechanism.keep_all_cap for tables in (1, self.plan.tables)],
+            "nodes": node_sizes(max(MOST_TRIPS, self.plan.unit.max_trips or 1), 1, tree),
             "mostLeaves": [most_leaves(tree, level) for level in range(tree.depth + 1)] if is_summed else None,
         }
 
@@ -191,21 +193,27 @@ class _Choices:
         relations: tuple[Relation, ...] = ("bounded", "unbounded")
         units = [PrivacyUnit("trip", relation, max_weight=declared.max_weight) for relation in relations]
         if declared.max_weight is None:  # records with weights have no user unit
-            user = replace(user, max_trips=_TRIPS, max_trips_year=yearly)
+            user = replace(user, max_trips=_TRIPS, max_trips_year=yearly, max_trips_pair=None)
             units += [replace(user, neighbours=relation) for relation in relations]
         return units
 
     def unit_facts(self, unit: PrivacyUnit) -> dict[str, Any]:
         """Return a unit and, without and with segments, the protected change and whether the total is an invariant."""
         without_and_with_segments = [self._neighbours(unit, segments) for segments in (None, self.plan.segments)]
-        changes = [change_of(unit, may_leave=neighbours.record_may_leave) for neighbours in without_and_with_segments]
-        for number, name in _STAND_INS.items():
-            changes = [change.replace(str(number), name) for change in changes]
+
+        def changes(unit: PrivacyUnit) -> list[str]:
+            found = [change_of(unit, may_leave=each.record_may_leave) for each in without_and_with_segments]
+            for number, name in _STAND_INS.items():
+                found = [change.replace(str(number), name) for change in found]
+            return found
+
+        is_user = unit.max_trips == _TRIPS
         return {
             "kind": unit.kind,
             "relation": unit.neighbours,
-            "trips": None if unit.max_trips == _TRIPS else unit.contribution_bound,
-            "change": changes,
+            "trips": None if is_user else unit.contribution_bound,
+            "change": changes(unit),
+            "changeOfPairs": changes(replace(unit, max_trips_pair=_PAIR)) if is_user else None,
             "publishesTotal": [neighbours.have_equal_totals for neighbours in without_and_with_segments],
         }
 
@@ -273,8 +281,11 @@ def kept_levels(depth: int) -> list[tuple[int, ...]]:
 def with_levels(geography: Geography, kept: Sequence[int]) -> Geography:
     """Return the geography that a zone list with only some of the levels gives.
 
-    ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones.
+    ``kept`` are the numbers of the levels to keep, coarse to fine. The areas of the last one become the zones. The
+    other side of counts by one hierarchy has no levels, and stays as it is.
     """
+    if not geography.levels:
+        return geography
     last = kept[-1]
     zones = pd.DataFrame(
         {geography.levels[level - 1]: geography.codes_of(level, geography.ancestors_at(last, level)) for level in kept}
@@ -312,6 +323,6 @@ def _exact_text(value: Fraction) -> str:
 def _refused(reason: str) -> OdError:
     return OdError(
         "OD-FORECAST-KIND",
-        f"{reason}; a planning page is available only for flows with Gaussian noise",
+        f"{reason}; a planning page is available only for flows, and counts by one hierarchy, with Gaussian noise",
         next_step="run od-release plan without --page",
     )

@@ -53,6 +53,8 @@ class Setting:
     weights: tuple[int, ...] | None
     yearly: int | None = None
     """For unit ``user_year``, the largest number of counted trips of a year."""
+    pair: int | None = None
+    """For user units, the pair cap; None without."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     unknown: bool = False
     periods: int = 12
+    has_one_side: bool = False
 
     @property
     def depth(self) -> int:
@@ -77,7 +80,9 @@ class Case:
         return Geography.from_frame(frame[levels].drop_duplicates(), levels, unknown=unknown)
 
     @property
-    def sides(self) -> tuple[pd.DataFrame, pd.DataFrame]:
+    def sides(self) -> tuple[pd.DataFrame, ...]:
+        if self.has_one_side:
+            return (self.origins,)
         return self.origins, self.origins if self.destinations is None else self.destinations
 
     def declared(self) -> ReleasePlan:
@@ -89,7 +94,9 @@ class Case:
             options = {name: value for name, value in options.items() if not name.startswith("segment")}
         if min(side[side.columns[kept[-1] - 1]].nunique() for side in self.sides) == 1:
             options.pop("area_totals", None)  # the flow tree measures the totals of an only zone
-        other = None if self.destinations is None else self._geography(self.destinations, kept)
+        other = Geography.whole() if self.has_one_side else None
+        if self.destinations is not None:
+            other = self._geography(self.destinations, kept)
         sides = {"destination_geography": other}
         return plan_release(self._geography(self.origins, kept), unit=unit, budget=budget, **sides, **options)
 
@@ -102,7 +109,7 @@ class Case:
         user = setting.unit != "trip"
         weight = None if user else self.unit.max_weight
         pattern = None if setting.yearly is None else self.unit.id_pattern
-        counted = (setting.trips if user else None, weight, setting.yearly, pattern)
+        counted = (setting.trips if user else None, weight, setting.yearly, pattern, setting.pair)
         unit = PrivacyUnit(setting.unit, setting.relation, "user" if user else None, *counted)
         budget = self.budget
         if setting.epsilon is not None:
@@ -117,11 +124,17 @@ class Case:
         uniform = replace(budget, shares="uniform")
         steps = self._plan(setting.levels, unit, uniform, segments=setting.segments).steps
         levels = sorted({step.level for step in steps})
-        own = [setting.weights[_declared_level(setting.levels, level)] for level in levels]
+        own = [setting.weights[self._declared_level(setting.levels, level)] for level in levels]
         shares = [Fraction(weight, sum(own)) for weight in own]
         conversion = "bun_steinke" if budget.conversion == "bun_steinke" else "tight"
         budget = replace(budget, shares=tuple(shares), conversion=conversion)
         return self._plan(setting.levels, unit, budget, segments=setting.segments)
+
+    def _declared_level(self, kept: tuple[int, ...], level: int) -> int:
+        """The level of the tree over all levels that refines the same side to the same level of areas."""
+        if level == 0 or self.has_one_side:
+            return level and kept[level - 1]
+        return 2 * kept[(level + 1) // 2 - 1] - level % 2
 
     def write(self, folder: Path, name: str = "flows") -> str:
         """Write the page, and return its address."""
@@ -148,7 +161,7 @@ class Case:
         units = ["trip"] if self.unit.max_weight else ["trip", user]
         weighted = self.options.get("mechanism") != "vanilla_gauss"
         for _ in range(number):
-            weights = tuple(int(each) for each in random.integers(1, 101, 2 * self.depth + 1))
+            weights = tuple(int(each) for each in random.integers(1, 101, len(self.sides) * self.depth + 1))
             setting = Setting(
                 self.epsilons()[random.integers(len(self.epsilons()))],
                 str(random.choice(units)),
@@ -161,6 +174,8 @@ class Case:
             if setting.unit == "user_year":
                 most = setting.trips * (self.periods + 2)
                 setting = replace(setting, yearly=int(random.integers(setting.trips, most)))
+            if setting.unit != "trip" and setting.trips > 1 and random.random() < 0.7:
+                setting = replace(setting, pair=int(random.integers(1, min(setting.trips, 8))))
             yield setting
 
     def fragment(self, setting: Setting) -> str:
@@ -169,18 +184,13 @@ class Case:
             "budget": self.epsilons().index(setting.epsilon),
             "unit": setting.unit,
             "neighbours": setting.relation,
-            **({} if setting.unit == "trip" else {"trips": setting.trips}),
+            **({} if setting.unit == "trip" else {"trips": setting.trips, "pair": setting.pair or setting.trips}),
             **({} if setting.yearly is None else {"yearly": setting.yearly}),
             "levels": ",".join(map(str, setting.levels)),
             **({"segments": int(setting.segments)} if self.has_segments else {}),
             **({} if setting.weights is None else {"weights": ",".join(map(str, setting.weights))}),
         }
         return "#" + "&".join(f"{name}={value}" for name, value in parts.items())
-
-
-def _declared_level(kept: tuple[int, ...], level: int) -> int:
-    """The level of the tree over all levels that refines the same side to the same level of areas."""
-    return 0 if level == 0 else 2 * kept[(level + 1) // 2 - 1] - level % 2
 
 
 MODES = {"mode": ["car", "bus", "other"], "purpose": ["work", "leisure"]}
@@ -229,6 +239,28 @@ CASES = {
         UNEVEN,
         unit=PrivacyUnit("user_year", "bounded", "person", 10, max_trips_year=25, id_pattern="[0-9a-f]{16}"),
         options={"segments": {"mode": ["car", "bus", "other"]}},
+        periods=7,
+    ),
+    "people": Case(
+        UNEVEN,
+        OTHER,
+        unit=PrivacyUnit("user_period", "bounded", "person", 40, max_trips_pair=2),
+        options={"area_totals": "1/7", "segments": MODES},
+    ),
+    "counts": Case(UNEVEN, options={"segments": MODES}, has_one_side=True),
+    "counts of people": Case(
+        UNEVEN,
+        unit=PrivacyUnit("user", "bounded", "person", 12, max_trips_pair=1),
+        unknown=True,
+        has_one_side=True,
+        options={"mechanism": "inftda"},
+    ),
+    "counted weights": Case(UNEVEN, unit=PrivacyUnit("trip", max_weight=9), has_one_side=True),
+    "people of a year": Case(
+        UNEVEN,
+        OTHER,
+        unit=PrivacyUnit("user_year", "bounded", "person", 25, None, 60, "[0-9a-f]{16}", max_trips_pair=1),
+        options={"area_totals": "1/7", "tree": "origin"},
         periods=7,
     ),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 from statistics import NormalDist
@@ -22,7 +23,7 @@ from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 from tests.od_core.publication.reports import EVIL
 
 SETTINGS = 8
-"""Of each of 16 cases, so that there are more than a hundred."""
+"""Of each case, so that there are more than a hundred."""
 
 READ = """() => {
     const value = (cell) => Number(cell.querySelector("data").value);
@@ -84,11 +85,19 @@ def same_numbers(found: dict, plan: ReleasePlan) -> None:
         near([row["error"] for row in rows], errors)
         near([row["width"] for row in rows], widths)
         assert [row["cells"] for row in rows] == [f"{plan.tree.cells(row['level']):,}" for row in rows]
-        assert [tuple(row["name"].split(" x ")) for row in rows] == plan.tree.level_names
+        names = [(own, "all") if plan.tree.has_one_side else (own, other) for own, other in plan.tree.level_names]
+        shown = [tuple(row["name"].split(" x ")) for row in rows]
+        assert [(*each, "all")[:2] for each in shown] == names
         exact = not by and plan.publishes_total
         assert [row["shown"] == "exact" for row in rows] == [exact, *[False] * plan.tree.depth]
         assert [float(row["shownError"].replace(",", "")) for row in rows] == [float(f"{e:.3g}") for e in errors]
     change = change_of(plan.unit, may_leave=plan.neighbours.record_may_leave)
+    if plan.tree.has_one_side:
+        unit = "unit" if plan.unit.max_weight else "record"
+        change = (
+            change.replace("trip record", "record").replace("trip", unit).replace("between the same two", "in the same")
+        )
+        change = change.replace("same zones", "same zone")
     assert found["promise"].startswith(
         f"The promise compares the records as they are with the records as they would be if {change}."
     )
@@ -99,8 +108,7 @@ def same_chances(found: dict, plan: ReleasePlan, periods: int = 12, *, looser: b
     """Compare what is said of small flows and of persons with formulas of Python."""
     of_year = {}
     if is_of_year(plan):
-        bounds = plan.unit.max_trips, plan.unit.max_trips_year
-        of_year = {f"a year of {periods} such releases": largest_rho([Fraction(1)] * periods, *bounds)}
+        of_year = {f"a year of {periods} such releases": year_factor(plan, periods)}
     times = {"any number": 1, "one release": 1, **of_year, "such a year without its bound": periods}
     assert len(found["persons"]) == 3 or not of_year
     largest = plan._largest_variances(plan.totals)
@@ -136,6 +144,13 @@ def test_the_numbers_of_random_settings_are_those_of_the_plans(opened, tmp_path,
     assert seen.errors == []
 
 
+def year_factor(plan: ReleasePlan, periods: int) -> Fraction:
+    """What a year of releases like this one costs, as a multiple of one."""
+    if plan.unit.max_trips_pair is None:
+        return largest_rho([Fraction(1)] * periods, plan.unit.max_trips, plan.unit.max_trips_year)
+    return plan.rho_of_year(plan.spent, periods) / plan.spent.rho
+
+
 def is_of_year(plan: ReleasePlan) -> bool:
     return plan.unit.kind == "user_year"
 
@@ -149,13 +164,14 @@ def same_declaration(found: dict, plan: ReleasePlan) -> None:
     if plan.unit.max_trips and (not is_of_year(plan) or "unit" in lines):
         assert lines["max_trips"] == plan.unit.max_trips
         assert lines.get("max_trips_year") == plan.unit.max_trips_year
+        assert lines.get("max_trips_pair") == plan.unit.max_trips_pair
     if "geography" in lines:
         assert tuple(lines["geography"]["levels"]) == plan.tree.origin.levels
     if "unit" in lines:
         assert (lines["unit"], lines["neighbours"]) == (plan.unit.kind, plan.unit.neighbours)
 
 
-@pytest.mark.parametrize("name", ["uneven", "segments", "two sides"])
+@pytest.mark.parametrize("name", ["uneven", "segments", "two sides", "counts of people"])
 def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
     case = CASES[name]
     page, _ = opened(case.write(tmp_path))
@@ -171,6 +187,9 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             expected[f"{finest} {title}"] = replace(setting, levels=fewer)
         if setting.segments:
             expected["Without segments"] = replace(setting, segments=False)
+        if setting.pair:
+            zones = "zone" if case.has_one_side else "pair of zones"
+            expected[f"Without the cap for each {zones}"] = replace(setting, pair=None)
         plans = {title: case.plan(each) for title, each in expected.items()} | {"As declared": case.declared()}
         assert set(expected) <= set(named) <= set(plans)
         for title, widths in named.items():
@@ -178,7 +197,7 @@ def test_the_alternatives_are_plans_of_their_own(opened, tmp_path, name):
             names = [names[0] for names in plan.tree.level_names]
             for level, width in zip(case.origins.columns, widths, strict=True):
                 if level in names:
-                    near([width], [plan.half_widths[2 * plan.tree.origin.level_number(level)]])
+                    near([width], [plan.half_widths[len(case.sides) * plan.tree.origin.level_number(level)]])
                 else:
                     assert width is None
 
@@ -211,6 +230,21 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     assert page.get_attribute("#trips", "aria-invalid") == "true"
     page.focus("#budget")
     assert page.input_value("#trips") == "6"
+    assert (page.input_value("#pair"), page.get_attribute("#pair", "max")) == ("6", "6"), "no cap"
+    page.fill("#pair", "2")
+    changed(pair=2)
+    assert "of which at most 6, and at most 2 between the same two zones, are counted," in page.inner_text("#short")
+    assert "at most 6 and at most 2 between the same two zones are counted" in page.inner_text("#promise")
+    page.fill("#pair", "7")
+    assert page.get_attribute("#pair", "aria-invalid") == "true"
+    changed()
+    page.fill("#pair", "6")
+    changed(pair=None)
+    page.fill("#trips", "9")
+    changed(trips=9)
+    page.fill("#pair", "1")
+    changed(pair=1)
+    assert "a sum of flows counts a person once for each pair of zones" in page.inner_text("#promise")
     page.get_by_role("checkbox", name="town").uncheck()
     changed(levels=(1, 3))
     page.get_by_role("checkbox", name="zone").uncheck()
@@ -233,7 +267,7 @@ def test_every_control_changes_the_plan_and_the_address_leads_back(opened, tmp_p
     page.click("#rule")
     changed(weights=None)
     page.click("#declared")
-    changed(epsilon=None, unit="trip", relation="bounded", levels=(1, 2, 3), segments=True)
+    changed(epsilon=None, unit="trip", relation="bounded", levels=(1, 2, 3), segments=True, trips=10, pair=None)
     assert seen.errors == []
 
 
@@ -270,6 +304,24 @@ def test_the_share_of_the_cap_is_that_of_the_declared_unit_alone(opened, tmp_pat
     assert "cap" not in page.inner_text("#short")
 
 
+def test_a_declared_pair_cap_is_that_of_the_first_setting_and_can_be_lifted(opened, tmp_path):
+    """Under a year of a user, the cap is one of the data set, whose budget another cap does not share."""
+    case = CASES["people of a year"]
+    page, _ = opened(case.write(tmp_path))
+    assert page.input_value("#pair") == "1"
+    assert "of the cap of the data set" in page.inner_text("#short")
+    page.fill("#pair", "2")
+    assert "of the cap of the data set" not in page.inner_text("#short")
+    assert "As declared" in page.inner_text("#alternatives")
+    page.fill("#pair", "25")
+    assert "max_trips_pair is left out." in page.inner_text("#declaration")
+    assert "between the same two zones" not in page.inner_text("#promise")
+    page.select_option("#kind", "trip")
+    assert not page.locator("#pair").is_visible()
+    page.click("#declared")
+    same_numbers(page.evaluate(READ), case.declared())
+
+
 def test_the_page_says_what_the_conversion_of_chosen_shares_costs(opened, tmp_path):
     """How much wider the noise of the declared shares would be with the conversion of chosen shares."""
     case = CASES["uneven"]
@@ -303,6 +355,21 @@ def test_a_person_with_weighted_records_has_records(opened, tmp_path):
     assert "For a person with several records" in page.inner_text("#promise")
 
 
+@pytest.mark.parametrize(("name", "record"), [("counts", "record"), ("counted weights", "unit")])
+def test_counts_by_one_hierarchy_have_words_of_their_own(opened, tmp_path, name, record):
+    """But for the sentences of `od-release plan`, and for names that the declaration gives."""
+    own = "flows_of_trips"
+    page, seen = opened(replace(CASES[name], origins=UNEVEN.rename(columns={"town": own})).write(tmp_path))
+    page.wait_for_selector("#results[data-shown]")
+    page.evaluate("document.querySelector('#accuracy details').remove()")
+    text = page.inner_text("main")
+    assert f"A count of 100 {record}s in an area of the finest level (zone)" in text
+    assert f"region, {own}, zone" in text
+    others = text.replace(own, "")
+    assert [line for line in others.split("\n") if re.search("flow|trip|pair|two zones", line, re.IGNORECASE)] == []
+    assert seen.errors == []
+
+
 def test_of_many_levels_only_the_outer_ones_can_be_left_out(opened, tmp_path):
     page, _ = opened(CASES["deep"].write(tmp_path))
     page.wait_for_selector("#results[data-shown]")
@@ -332,7 +399,7 @@ def test_an_address_that_states_nothing_true_shows_the_declared_setting(opened, 
     assert seen.errors == []
 
 
-CHOSEN = "#budget=12&unit=user&neighbours=unbounded&trips=4&levels=1,3&segments=1&weights=50,50,60,50,9,50,90"
+CHOSEN = "#budget=12&unit=user&neighbours=unbounded&trips=4&pair=1&levels=1,3&segments=1&weights=50,50,60,50,9,50,90"
 
 
 @pytest.fixture(scope="module")
@@ -362,8 +429,9 @@ def test_the_page_is_printed_whole_and_states_its_setting(opened, address):
     assert too_wide(page) == ""
     assert not page.locator("#controls").is_visible()
     assert (
-        "Epsilon 2.5; all trips of a person, of which at most 4 are counted, are added or removed; levels region, zone;"
-        " with segments; chosen shares of the budget." in page.inner_text("#short")
+        "Epsilon 2.5; all trips of a person, of which at most 4, and at most 1 between the same two zones, are counted,"
+        " are added or removed; levels region, zone; with segments; chosen shares of the budget."
+        in page.inner_text("#short")
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from fractions import Fraction
 
 import pytest
 import yaml
@@ -12,14 +11,16 @@ from axe_playwright_python.sync_playwright import Axe
 
 from od_core import Budget, PrivacyUnit
 from od_core.privacy.accounting import text_above
-from od_core.privacy.domain import largest_rho
 from tests.browser.conftest import show
 from tests.browser.plannings import CAP, UNEVEN, Case, Setting
 from tests.browser.test_pages import DESK, PHONE, too_wide
-from tests.browser.test_planning_page import READ, at, same_chances, same_declaration, same_numbers
+from tests.browser.test_planning_page import READ, at, same_chances, same_declaration, same_numbers, year_factor
 
 BOUNDS = [(1, 1), (10, 10), (10, 25), (10, 40), (3, 35), (3, 36), (7, 900)]
 """Trips of a user that are counted in a period, and in a year."""
+
+CAPPED = [(10, 10, 1), (40, 77, 1), (40, 130, 3), (3, 35, 2), (7, 83, 1), (7, 900, 6)]
+"""The same, and between the same two zones."""
 
 
 def case_of(rho: str = "0.05", yearly: int = 40) -> Case:
@@ -27,8 +28,8 @@ def case_of(rho: str = "0.05", yearly: int = 40) -> Case:
     return Case(UNEVEN, unit=unit, budget=Budget(rho=rho, delta="1e-8"))
 
 
-def setting_of(m: int, most: int, relation: str = "unbounded") -> Setting:
-    return Setting(None, "user_year", relation, m, (1, 2, 3), segments=False, weights=None, yearly=most)
+def setting_of(m: int, most: int, pair: int | None = None, relation: str = "unbounded") -> Setting:
+    return Setting(None, "user_year", relation, m, (1, 2, 3), segments=False, weights=None, yearly=most, pair=pair)
 
 
 @pytest.fixture
@@ -42,14 +43,14 @@ def page(opened, tmp_path):
 def test_a_year_costs_what_it_costs_in_python(page):
     """With the bound of the year and without it; and the noise that it saves."""
     case = case_of()
-    for m, most in BOUNDS:
+    for m, most, pair in [*((*bounds, None) for bounds in BOUNDS), *CAPPED]:
         for relation in ("bounded", "unbounded"):
-            setting = setting_of(m, most, relation)
+            setting = setting_of(m, most, pair, relation)
             found, plan = at(page, case.fragment(setting)), case.plan(setting)
             same_numbers(found, plan)
             same_chances(found, plan)
             same_declaration(found, plan)
-            factor = largest_rho([Fraction(1)] * 12, plan.unit.max_trips, plan.unit.max_trips_year)
+            factor = year_factor(plan, 12)
             times = [factor, 12] if factor < 12 else [12]
             shown = page.locator("[data-cost]").all()
             assert [each.inner_text() for each in shown] == [f"rho {text_above(n * plan.spent.rho, 3)}" for n in times]
@@ -76,12 +77,12 @@ def test_no_more_trips_are_counted_in_a_period_than_in_a_year(page):
     page.fill("#yearly", "60")
     page.fill("#trips", "41")
     same_chances(page.evaluate(READ), case.plan(setting_of(41, 60)))
-    assert "&trips=41&yearly=60&" in page.url
+    assert "&trips=41&pair=41&yearly=60&" in page.url
     assert "of which at most 41 in each period and 60 in the year are counted" in page.inner_text("#short")
     page.click("#declared")
     same_chances(page.evaluate(READ), case.declared())
     page.evaluate("location.hash = '#trips=50&yearly=45'")
-    page.wait_for_function("document.getElementById('results').dataset.shown.includes('trips=10&yearly=40')")
+    page.wait_for_function("document.getElementById('results').dataset.shown.includes('trips=10&pair=10&yearly=40')")
 
 
 def test_the_bound_of_a_year_is_chosen_for_that_unit_alone(page):

@@ -4,6 +4,7 @@ import pickle
 from pathlib import Path
 
 import dagster as dg
+import pandas as pd
 
 STORED = Path(__file__).parents[3] / "stored"
 
@@ -22,10 +23,19 @@ def weather() -> int:
     return 3
 
 
+MONTHS = dg.MonthlyPartitionsDefinition(start_date="2001-01", end_date="2001-03", fmt="%Y-%m")
+
+
+@dg.asset(partitions_def=MONTHS)
+def dashboard(trips_flows: pd.DataFrame) -> int:
+    """Trips between zones, as they were published."""
+    return int(trips_flows.query("origin_level == 'zone' and destination_level == 'zone'").trips.sum())
+
+
 @dg.definitions
 def host() -> dg.Definitions:
     return dg.Definitions(
-        assets=[weather],
+        assets=[weather, dashboard],
         resources={
             "io_manager": Pickles(),
             "warehouse": dg.ResourceDefinition.hardcoded_resource("the team's own"),

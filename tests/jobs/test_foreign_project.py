@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from hashlib import sha256
@@ -139,7 +140,12 @@ def test_a_release_runs_in_the_teams_own_deployment(
     certificate = json.loads((var / "releases" / "trips" / month / "r1" / "certificate.json").read_text())
     assert all(check["passed"] for check in certificate["checks"])
     team.dg("launch", "--assets", "weather")
-    assert [path.name for path in (team.folder / "stored").iterdir()] == ["weather"]  # nothing of a release
+    team.dg("launch", "--assets", "dashboard", "--partition", month)
+    files = [*(team.folder / "stored").iterdir()]
+    stored = {path.name: pickle.loads(path.read_bytes()) for path in files}  # noqa: S301  # the team's own files
+    published = pd.read_parquet(var / "releases" / "trips" / month / "r1" / "flows.parquet")
+    between_zones = (published.origin_level == "zone") & (published.destination_level == "zone")
+    assert stored == {"weather": 3, "dashboard": published.trips[between_zones].sum()}  # nothing of a release
 
     if programs():
         address = request.getfixturevalue("postgres").new_ledger(tmp_path)

@@ -198,3 +198,33 @@ def test_a_run_without_a_period_names_the_newest_that_has_a_file(
     assert "trips 2001-02: there is no file 2001-02.csv; the newest period that has a file is 2001-01 [" in refused(
         "run", "trips"
     )
+
+
+@pytest.mark.parametrize("loader", ["od_assets.code_location", "dagster"], indirect=True)
+def test_a_release_below_an_unknown_asset_is_left_out_and_named(
+    project: Project, loader: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Dagster would make an empty asset of the unknown key."""
+    below = {
+        name: yaml.dump(
+            {
+                "type": "od_assets.components.OdRelease",
+                "attributes": ATTRIBUTES | {"name": name, "trips": ATTRIBUTES["trips"] | {"asset": asset}},
+            }
+        )
+        for name, asset in (("good", "beside"), ("wrong", "besides"))
+    }
+    declare_beside_trips(project, monkeypatch, loader, **below)
+    fault = "wrong/defs.yaml: wrong: this code location has no asset 'besides' (did you mean 'beside'?)"
+    loaded = load_definitions()
+    keys = loaded.resolve_asset_graph().get_all_asset_keys()
+    assert {dg.AssetKey([name, "bundle"]) for name in ("good", "trips", "wrong")} & keys == {
+        dg.AssetKey(["good", "bundle"]),
+        dg.AssetKey(["trips", "bundle"]),
+    }
+    assert dg.AssetKey("besides") not in keys
+    assert fault in caplog.text
+    if loader == "od_assets.code_location":
+        monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")
+        with pytest.raises(OdError, match=f"^OD-UPSTREAM: {re.escape(fault)}"):
+            load_from_defs_folder(path_within_project=project.defs)

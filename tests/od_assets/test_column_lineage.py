@@ -55,7 +55,8 @@ class Lineage:
         self.columns: dict[dg.AssetKey, list[str]] = {}
         self.sources: dict[tuple[dg.AssetKey, str], list[tuple[dg.AssetKey, str]]] = {}
         for spec in definitions.resolve_all_asset_specs():
-            self.columns[spec.key] = [column.name for column in spec.metadata["dagster/column_schema"].columns]
+            schema = spec.metadata.get("dagster/column_schema", dg.TableSchema([]))  # an asset of a team has none
+            self.columns[spec.key] = [column.name for column in schema.columns]
             lineage = spec.metadata.get("dagster/column_lineage")
             for column, sources in (lineage.deps_by_column if lineage else {}).items():
                 self.sources[spec.key, column] = [(source.asset_key, source.column_name) for source in sources]
@@ -133,3 +134,16 @@ def test_each_published_column_leads_to_the_declared_input(project: Project, kin
         assert lineage.inputs("trip_cells", "cell_3") == placed
     confidential = {key.path[-1] for key in lineage.columns if "od/confidential" in lineage.graph.get(key).tags}
     assert confidential == {"raw_trips", COUNTED.get(kind, "trip_counts")}
+
+
+def test_columns_of_the_records_lead_to_the_asset_of_the_team(project: Project) -> None:
+    columns = {"date": "day", "origin": "from", "destination": "to"}
+    lineage = Lineage(project, project.component(trips__asset="lake/trips", trips__columns=columns))
+    lake, raw = dg.AssetKey(["lake", "trips"]), dg.AssetKey(["trips", "raw_trips"])
+    read = {"origin": "from", "destination": "to", "date": "day", "in_period": "day"}
+    assert lineage.columns[raw] == ["date", "origin", "destination", "in_period"]
+    assert {column: lineage.sources[raw, column] for column in read} == {
+        column: [(lake, source)] for column, source in read.items()
+    }
+    assert lineage.graph.get(raw).parent_keys == {lake}
+    assert of("trips", "from", "to", "day") <= lineage.inputs("bundle", "trips")

@@ -239,3 +239,29 @@ def test_what_a_backend_does_not_take_is_sent_later_in_order_and_once(project: P
     steps = [event.step_key for event in result.all_events if event.is_step_start]
     expected = [f"{step} {state}" for step in steps for state in ("START", "COMPLETE")]
     assert in_any_order(backend.taken) == in_any_order(["run START", *expected, "run COMPLETE"])
+
+
+def test_an_asset_of_the_team_is_an_input_without_its_data_version(
+    project: Project, told: Callable[[], list[dict[str, Any]]]
+) -> None:
+    """It has no columns in Dagster, and its data version may be a digest of the records."""
+    version, lake = "0123456789abcdef", dg.AssetKey(["lake", "trips"])
+    component = project.component(trips__asset="lake/trips")
+    own = project.definitions(component)
+    merged = dg.Definitions.merge(own, dg.Definitions(assets=[dg.AssetSpec(lake)]))
+    project.definitions = lambda _series: merged  # type: ignore[method-assign]
+    made = dg.AssetMaterialization(lake, tags={"dagster/data_version": version}, metadata={"path": "2001-01.csv"})
+    project.instance.report_runless_asset_event(made)
+    watch = Watch(project, lineage_events, component=component)
+    watch.look()
+    result = project.materialize("geography", "raw_trips", component=component)
+    assert result.success
+    [loaded] = result.asset_materializations_for_node("trips__raw_trips")
+    assert loaded.tags["dagster/input_data_version/lake/trips"] == version  # in the team's own instance
+    watch.look()
+    events = {brief(event): event for event in told()}
+    read = events["trips__raw_trips COMPLETE"]
+    assert names(read["inputs"]) == ["dagster:lake/trips", f"file:{project.root}/2001-01.csv"]
+    fields = read["outputs"][0]["facets"]["columnLineage"]["fields"]
+    assert [source["name"] for source in fields["origin"]["inputFields"]] == ["lake/trips"]
+    assert version not in json.dumps(told())

@@ -6,17 +6,19 @@ import type { Accuracy, Planned } from "./plan";
 import { seen } from "./privacy";
 import type { State } from "./state";
 import { table } from "./table";
-import { chanceAtLeast, exact, plusMinus, rounded, shareOf, trips } from "./words";
+import { chanceAtLeast, exact, inWords, plusMinus, rounded, shareOf, trips, worded } from "./words";
 
 const FLOWS = [10, 100, 1_000, 10_000];
 
-/** Levels of the tree at which origins and destinations have the same level of areas. */
-export function evenLevels(planned: Planned): number[] {
-  return planned.tree.names.flatMap((_, level) => (level > 0 && level % 2 === 0 ? [level] : []));
+/** Levels of the tree at which origins and destinations have the same level of areas; without destinations, all. */
+export function evenLevels({ tree }: Planned): number[] {
+  const step = tree.depth / tree.set.kept.length;
+  return tree.set.kept.map((_, place) => step * (place + 1));
 }
 
-export function levelName(planned: Planned, level: number): string {
-  return planned.tree.names[level].join(" x ");
+export function levelName({ tree }: Planned, level: number): string {
+  const isOfOneSide = tree.depth === tree.set.kept.length;
+  return isOfOneSide ? tree.names[level][0] : tree.names[level].join(" x ");
 }
 
 export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
@@ -24,6 +26,7 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
   const width = planned.totals.widths[finest];
   const flows = [...new Set([...FLOWS, state.flow])].sort((one, other) => one - other);
   const merged = [planned.tree.set.origin, planned.tree.set.destination].some((shapes) => shapes?.merged);
+  const ofCounts = facts.levels.length === 1 ? ", where a count is a flow, and a record a trip" : "";
   const keepsAll = planned.keepsAll || facts.mechanism.measures === "all_leaves";
   const notes = [
     "± trips: nine times in ten, or more often, the unbiased estimate of a flow is at most this far from the number of" +
@@ -47,26 +50,27 @@ export function accuracy(facts: Facts, state: State, planned: Planned): Node[] {
     make(
       "p",
       { class: "lead" },
-      `A flow of ${trips(state.flow)} between two areas of the finest level (${levelName(planned, finest)}) is known to `,
-      make("strong", {}, `${plusMinus(width)} trips`),
+      worded`A flow of ${trips(state.flow)} between two areas of the finest level (${levelName(planned, finest)}) is known to `,
+      make("strong", {}, worded`${plusMinus(width)} trips`),
       ` (${shareOf(width, state.flow)}), nine times in ten.`,
     ),
-    accuracyTable("Flows of all trips", "", planned, planned.totals, flows),
+    accuracyTable(inWords("Flows of all trips"), "", planned, planned.totals, flows),
     ...planned.breakdowns.map((each) =>
-      accuracyTable(`Flows of one category of ${each.name}`, each.name, planned, each, flows),
+      accuracyTable(worded`Flows of one category of ${each.name}`, each.name, planned, each, flows),
     ),
-    ...notes.map((note) => make("p", { class: "note" }, note)),
+    ...notes.map((note) => make("p", { class: "note" }, inWords(note))),
     make(
       "details",
       {},
-      make("summary", {}, "The same in sentences, as od-release plan prints them"),
+      make("summary", {}, `The same in sentences, as od-release plan prints them${ofCounts}`),
       make("ul", { class: "verdicts" }, ...planned.verdicts.map((verdict) => make("li", {}, verdict))),
     ),
   ];
 }
 
 function accuracyTable(title: string, name: string, planned: Planned, of: Accuracy, flows: number[]): HTMLElement {
-  const heads = ["Flows between", "Pairs of areas", "± trips, 9 times in 10", ...flows.map((flow) => `of ${trips(flow)}`)];
+  const heads = ["Flows between", "Pairs of areas", "± trips, 9 times in 10"].map(inWords);
+  heads.push(...flows.map((flow) => `of ${trips(flow)}`), inWords("Expected error, in trips"));
   const errors = of.errors();
   const rows = planned.tree.names.map((_, level) => {
     const isExact = level === 0 && name === "" && planned.publishesTotal;
@@ -83,7 +87,7 @@ function accuracyTable(title: string, name: string, planned: Planned, of: Accura
       make("td", { class: "number", "data-name": "error" }, exact(errors[level], rounded(errors[level]))),
     );
   });
-  return table(title, [...heads, "Expected error, in trips"], rows);
+  return table(title, heads, rows);
 }
 
 export function smallFlows(state: State, planned: Planned): Node[] {
@@ -99,7 +103,7 @@ export function smallFlows(state: State, planned: Planned): Node[] {
       make("td", { class: "bars", "aria-hidden": "true" }, bar),
     );
   });
-  const heads = ["A flow between", "Told from 0, at least about", "0 to 100 %"];
+  const heads = [inWords("A flow between"), "Told from 0, at least about", "0 to 100 %"];
   const notes = [
     `Told from 0: the 90 % interval of the flow does not contain 0. The chance is computed for the pair of areas with the` +
       ` widest interval of the level, and with normal noise.`,
@@ -107,7 +111,7 @@ export function smallFlows(state: State, planned: Planned): Node[] {
       " twenty, or fewer, has an interval that does not contain 0.",
   ];
   return [
-    table(`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),
-    ...notes.map((note) => make("p", { class: "note" }, note)),
+    table(worded`The chance that a flow of ${trips(state.small)} is told from 0`, heads, rows),
+    ...notes.map((note) => make("p", { class: "note" }, inWords(note))),
   ];
 }

@@ -2,11 +2,12 @@
 
 import { make, number } from "../dom";
 import { levelName } from "./accuracy";
+import { pairCap } from "./bounds";
 import type { Facts } from "./facts";
-import { plan, type Planned, type Setting } from "./plan";
+import { areasOf, plan, type Planned, type Setting } from "./plan";
 import { declaredState, type State } from "./state";
 import { table } from "./table";
-import { exact, plusMinus, shareOf, trips } from "./words";
+import { exact, inWords, plusMinus, shareOf, trips, worded } from "./words";
 
 const DECLARED = "As declared";
 
@@ -19,6 +20,7 @@ interface Alternative {
 
 export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
   const all = plan(facts, declaredState(facts));
+  const sides = facts.levels.length;
   const levels = facts.levels[0].map((_, place) => place + 1);
   const shown = listed(facts, state, now);
   const others = shown.some(({ name }) => name === DECLARED)
@@ -34,23 +36,23 @@ export function alternatives(facts: Facts, state: State, now: Planned): Node[] {
       ...levels.map((level) => {
         const at = planned.tree.set.kept.indexOf(level);
         if (at < 0) return make("td", { class: "number faint" }, "not a level");
-        const width = planned.totals.widths[2 * (at + 1)];
+        const width = planned.totals.widths[sides * (at + 1)];
         const share = `${shareOf(width, flow)} of ${number(flow)}`;
         return make("td", { class: "number" }, exact(width, plusMinus(width)), make("small", {}, share));
       }),
     ),
   );
-  const heads = ["", ...levels.map((level) => levelName(all, 2 * level))];
-  heads[0] = "± trips, 9 times in 10";
+  const heads = ["", ...levels.map((level) => levelName(all, sides * level))];
+  heads[0] = inWords("± trips, 9 times in 10");
   return [
-    make("p", {}, `The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
-    table("± trips by alternative", heads, rows),
+    make("p", {}, worded`The first row is this setting. ${others}${shares} The example is a flow of ${trips(state.flow)}.`),
+    table(inWords("± trips by alternative"), heads, rows),
     make(
       "p",
       { class: "note" },
-      `Longer periods: the noise does not depend on the length of a period. If a flow of ${trips(state.flow)} becomes one` +
+      worded`Longer periods: the noise does not depend on the length of a period. If a flow of ${trips(state.flow)} becomes one` +
         ` of ${number(state.times * state.flow)} in a period ${number(state.times)} times as long, the same number of` +
-        ` trips is a smaller share of it.${userNote(now, state)}`,
+        worded` trips is a smaller share of it.${userNote(now, state)}`,
     ),
     make("p", { class: "note" }, fewerLevels(facts)),
     ...mixedNote(facts, now),
@@ -93,12 +95,13 @@ function listed(facts: Facts, state: State, now: Planned): Alternative[] {
     const others = kept.filter((other) => other !== level).join(",");
     const set = facts.sets.findIndex((each) => each.kept.join(",") === others);
     if (set < 0) continue;
-    const [origin, destination] = facts.levels.map((side) => side[level - 1]);
-    const named = origin === destination ? origin : `${origin} and ${destination}`;
     const coarser = level === kept.at(-1) ? "Coarser zones: without" : "Without";
-    found.push({ name: `${coarser} ${named}`, planned: changed({ set }), flow });
+    found.push({ name: `${coarser} ${areasOf(facts, level)}`, planned: changed({ set }), flow });
   }
   if (state.segments) found.push({ name: "Without segments", planned: changed({ segments: false }), flow });
+  if (now.unit.trips === null && pairCap(now.setting) !== null) {
+    found.push({ name: inWords("Without the cap for each pair of zones"), planned: changed({ pair: now.setting.trips }), flow });
+  }
   found.push({ name: `A period ${number(state.times)} times as long`, planned: now, flow: flow * state.times });
   return found;
 }
@@ -107,5 +110,6 @@ function same(one: Setting, { setting: other, unit }: Planned): boolean {
   const names: (keyof Setting)[] = ["budget", "unit", "set", "segments"];
   if (unit.trips === null) names.push("trips");
   if (unit.kind === "user_year") names.push("yearly");
+  if (unit.trips === null && pairCap(one) !== pairCap(other)) return false;
   return !other.weights && names.every((name) => one[name] === other[name]);
 }

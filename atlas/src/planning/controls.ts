@@ -1,9 +1,13 @@
 /** The controls of a setting: they show the state, and change it. */
 
 import { byId, make, number, percent } from "../dom";
+import { levelName } from "./accuracy";
+import { pairCap } from "./bounds";
 import type { Facts, UnitFacts } from "./facts";
-import { declaredLevel, weightedLevels, type Planned, type Setting } from "./plan";
-import { limits, MOST_WEIGHT, NUMBERS, weightsOfRule, whole, within, type NumberName, type State } from "./state";
+import { areasOf, declaredLevel, weightedLevels, type Planned, type Setting } from "./plan";
+import { limits, MOST_WEIGHT, NUMBERS, shownPair, typed, weightsOfRule } from "./state";
+import { whole, within, type NumberName, type State } from "./state";
+import { inWords } from "./words";
 
 const KINDS: Record<UnitFacts["kind"], string> = {
   trip: "one trip",
@@ -20,12 +24,14 @@ const RELATIONS: Record<UnitFacts["relation"], string> = {
 /** The protected change in a few words. */
 export function unitText({ kind, relation, trips }: UnitFacts, chosen: Setting): string {
   const bound = kind === "user_year" ? ` in each period and ${number(chosen.yearly)} in the year` : "";
-  const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound} are counted,` : "";
+  const cap = pairCap(chosen);
+  const ofPair = cap === null ? "" : inWords(`, and at most ${number(cap)} between the same two zones,`);
+  const counted = trips === null ? `, of which at most ${number(chosen.trips)}${bound}${ofPair} are counted,` : "";
   return `${kindText(kind, trips)}${counted} ${kind === "trip" ? "is" : "are"} ${RELATIONS[relation]}`;
 }
 
 function kindText(kind: UnitFacts["kind"], trips: number | null): string {
-  return kind === "trip" && trips! > 1 ? `one record of at most ${trips} trips` : KINDS[kind];
+  return kind === "trip" && trips! > 1 ? inWords(`one record of at most ${trips} trips`) : inWords(KINDS[kind]);
 }
 
 export class Controls {
@@ -39,6 +45,8 @@ export class Controls {
     private readonly change: (changed: Partial<State>) => void,
     reset: () => void,
   ) {
+    const texts = document.createTreeWalker(byId("controls"), NodeFilter.SHOW_TEXT);
+    while (texts.nextNode()) texts.currentNode.nodeValue = inWords(texts.currentNode.nodeValue!);
     const budget = byId<HTMLInputElement>("budget");
     budget.max = String(facts.budgets.length - 1);
     budget.oninput = () => change({ budget: Number(budget.value) });
@@ -48,7 +56,7 @@ export class Controls {
     const segments = byId<HTMLInputElement>("segments");
     byId("breakdowns").hidden = !facts.segments;
     const names = facts.segments?.breakdowns.map(({ name, categories }) => `${name} (${categories} categories)`) ?? [];
-    segments.nextElementSibling!.textContent = `also count trips by ${names.join(" and ")}`;
+    segments.nextElementSibling!.textContent = `${inWords("also count trips by")} ${names.join(" and ")}`;
     segments.onchange = () => change({ segments: segments.checked });
     byId("rule").onclick = () => change({ weights: null });
     byId("declared").onclick = reset;
@@ -70,14 +78,13 @@ export class Controls {
   }
 
   private prepareLevels(): void {
-    const [origins, destinations] = this.facts.levels;
-    for (const [place, origin] of origins.entries()) {
-      const name = origin === destinations[place] ? origin : `${origin} and ${destinations[place]}`;
-      const box = make("input", { type: "checkbox", name: "level", value: place + 1 });
+    const depth = this.facts.levels[0].length;
+    for (let level = 1; level <= depth; level++) {
+      const box = make("input", { type: "checkbox", name: "level", value: level });
       box.onchange = () => this.chooseLevels();
-      byId("levels").append(make("label", {}, box, ` ${name}`));
+      byId("levels").append(make("label", {}, box, ` ${areasOf(this.facts, level)}`));
     }
-    const every = 2 ** origins.length - 1;
+    const every = 2 ** depth - 1;
     if (this.facts.sets.length < every) {
       byId("levels").append(make("p", { class: "note" }, "Only the first and the last levels can be left out here."));
     }
@@ -95,13 +102,17 @@ export class Controls {
       input.oninput = () => {
         const value = within(limits(name, this.state(), this.facts), whole(input.value));
         input.setAttribute("aria-invalid", String(value === null));
-        if (value !== null) this.change({ [name]: value });
+        if (value !== null) this.change(typed(name, value, this.state()));
       };
       input.onchange = () => {
-        input.value = String(this.state()[name]);
+        input.value = this.shown(name);
         input.setAttribute("aria-invalid", "false");
       };
     }
+  }
+
+  private shown(name: NumberName): string {
+    return String(name === "pair" ? shownPair(this.state()) : this.state()[name]);
   }
 
   show(planned: Planned): void {
@@ -117,14 +128,15 @@ export class Controls {
     byId<HTMLSelectElement>("relation").value = relation;
     byId("trips-label").hidden = trips !== null;
     byId("trips-label").querySelector("span")!.textContent = kind === "user_year" ? " in each period" : "";
+    byId("pair-label").hidden = trips !== null;
     byId("yearly-label").hidden = kind !== "user_year";
     byId("person-label").hidden = kind !== "trip";
-    byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : "trips";
+    byId("person-label").querySelector("span")!.textContent = trips !== null && trips > 1 ? "records" : inWords("trips");
     for (const name of Object.keys(NUMBERS) as NumberName[]) {
       const input = byId<HTMLInputElement>(name);
       const { least, most } = limits(name, state, facts);
       [input.min, input.max] = [String(least), String(most)];
-      if (document.activeElement !== input) input.value = String(state[name]);
+      if (document.activeElement !== input) input.value = this.shown(name);
     }
     this.showLevels(planned.tree.set.kept);
     byId<HTMLInputElement>("segments").checked = state.segments;
@@ -147,26 +159,26 @@ export class Controls {
     const levels = weightedLevels(facts, state);
     byId("weights").hidden = levels.length < 2;
     byId<HTMLButtonElement>("rule").disabled = !state.weights;
-    const { set, names } = planned.tree;
+    const { set } = planned.tree;
     if (this.slidersOf !== `${state.set} ${levels.length}`) {
       this.slidersOf = `${state.set} ${levels.length}`;
       this.sliders.clear();
       const rows = levels.map((level) => {
-        const at = declaredLevel(set, level);
+        const at = declaredLevel(facts, set, level);
         const id = `weight-${at}`;
         const input = make("input", { id, type: "range", min: 1, max: MOST_WEIGHT, step: 1 });
         const text = make("output", { for: id });
         input.oninput = () => this.weigh(at, Number(input.value));
         this.sliders.set(at, { input, text });
-        return make("p", { class: "weight" }, make("label", { for: id }, `${names[level].join(" x ")}: `, text), input);
+        return make("p", { class: "weight" }, make("label", { for: id }, `${levelName(planned, level)}: `, text), input);
       });
       byId("weights").querySelector("div")!.replaceChildren(...rows);
     }
     const weights = state.weights ?? weightsOfRule(facts, state);
     for (const level of levels) {
-      const { input, text } = this.sliders.get(declaredLevel(set, level))!;
+      const { input, text } = this.sliders.get(declaredLevel(facts, set, level))!;
       text.textContent = percent(planned.shares.get(level) ?? 0);
-      input.value = String(weights[declaredLevel(set, level)]);
+      input.value = String(weights[declaredLevel(facts, set, level)]);
       input.setAttribute("aria-valuetext", text.textContent);
     }
   }

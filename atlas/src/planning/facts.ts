@@ -13,6 +13,9 @@ export interface ShapeFacts {
   merged: boolean;
 }
 
+/** Numbers of leaf pairs below the largest nodes of a level, the largest first, each with how many nodes have it. */
+export type Nodes = [pairs: number, count: number][];
+
 export interface BudgetFacts {
   /** The promised epsilon as text, rounded up, and as a number. */
   epsilon: string;
@@ -31,6 +34,8 @@ export interface UnitFacts {
   trips: number | null;
   /** What the promise is for, without and with segments. */
   change: [string, string];
+  /** The same with a cap for each pair of zones; null if readers choose no trips. */
+  changeOfPairs: [string, string] | null;
   publishesTotal: [boolean, boolean];
 }
 
@@ -52,6 +57,8 @@ export interface LevelSet {
   destination: ShapeFacts | null;
   /** Whether no node is dropped, without and with segments. */
   keepsAll: [boolean, boolean];
+  /** Nodes of each level of the tree, root first, and then those of area totals. */
+  nodes: Nodes[];
   /** Largest number of leaf pairs of a node, by level; null if every level is measured. */
   mostLeaves: number[] | null;
 }
@@ -69,10 +76,11 @@ export interface Facts {
   /** `isPlain` is false if options change estimates in ways that depend on the records. */
   mechanism: { measures: "every_level" | "all_leaves"; refines: boolean; isPlain: boolean };
   order: "destination" | "origin";
-  levels: [origin: string[], destination: string[]];
+  /** Names of the levels of the origins and of the destinations; counts by one hierarchy have no destinations. */
+  levels: string[][];
   /** Equally likely values that approximate a standard normal variable. */
   normal: number[];
-  declared: { budget: number; unit: number; trips: number; segments: boolean };
+  declared: { budget: number; unit: number; trips: number; pair: number | null; segments: boolean };
   /** Number of elementary periods of a year, and declared trips of a user in it; null if no unit bounds a year. */
   year: { periods: number; trips: number } | null;
   budgets: BudgetFacts[];

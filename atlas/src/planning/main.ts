@@ -3,16 +3,18 @@
 import { byId, make, number } from "../dom";
 import { accuracy, levelName, smallFlows } from "./accuracy";
 import { alternatives } from "./alternatives";
+import { yearFactor } from "./bounds";
 import { Controls, unitText } from "./controls";
 import { declaration } from "./declaration";
 import { readFacts } from "./facts";
-import { isOfDeclaredUnit, plan, type Planned } from "./plan";
+import { areasOf, isOfDeclaredUnit, plan, type Planned } from "./plan";
 import { promise } from "./promise";
-import { seen, yearFactor } from "./privacy";
+import { seen } from "./privacy";
 import { declaredState, fragment, stated, type State } from "./state";
-import { chanceAtLeast, exact, oneIn, plusMinus, shareOf, trips, trusted, up } from "./words";
+import { chanceAtLeast, exact, inWords, oneIn, plusMinus, shareOf, speakOf, trips, trusted, up, worded } from "./words";
 
 const facts = readFacts();
+speakOf(facts);
 let state = stated(location.hash, facts);
 
 function change(changed: Partial<State>): void {
@@ -28,8 +30,8 @@ function show(): void {
   controls.show(planned);
   fill("short", "This setting in short", [make("p", {}, settingText(planned)), short(planned)]);
   fill("promise", "What a person is promised", promise(facts, state, planned));
-  fill("accuracy", "How exact the flows are", accuracy(facts, state, planned));
-  fill("seen", `Is a flow of ${trips(state.small)} seen?`, smallFlows(state, planned));
+  fill("accuracy", inWords("How exact the flows are"), accuracy(facts, state, planned));
+  fill("seen", worded`Is a flow of ${trips(state.small)} seen?`, smallFlows(state, planned));
   fill("alternatives", "The alternatives side by side", alternatives(facts, state, planned));
   fill("declaration", "For the declaration", declaration(facts, planned));
   byId("results").dataset.shown = fragment(state, facts);
@@ -60,12 +62,12 @@ function short(planned: Planned): HTMLElement {
       charge(planned),
     ],
     [
-      `A flow of ${number(state.flow)} (${levelName(planned, finest)})`,
-      make("span", {}, `${plusMinus(widths[finest])} trips`),
+      worded`A flow of ${number(state.flow)} (${levelName(planned, finest)})`,
+      make("span", {}, worded`${plusMinus(widths[finest])} trips`),
       `${shareOf(widths[finest], state.flow)}, nine times in ten`,
     ],
     [
-      `A flow of ${number(state.small)} (${levelName(planned, finest)}) is told from 0`,
+      worded`A flow of ${number(state.small)} (${levelName(planned, finest)}) is told from 0`,
       make("span", {}, chanceAtLeast(chance)),
       "of cases, at least about",
     ],
@@ -82,8 +84,7 @@ function short(planned: Planned): HTMLElement {
 /** The setting in words, which is also read where the controls are not shown, as on paper. */
 function settingText(planned: Planned): string {
   const { set } = planned.tree;
-  const names = set.kept.map((level) => facts.levels.map((side) => side[level - 1]));
-  const levels = names.map(([origin, destination]) => (origin === destination ? origin : `${origin} and ${destination}`));
+  const levels = set.kept.map((level) => areasOf(facts, level));
   const unit = unitText(planned.unit, state);
   const segments = facts.segments ? `; ${state.segments ? "with" : "without"} segments` : "";
   const shares = state.weights ? "chosen" : planned.rule.fits ? "declared" : "the mechanism's";
@@ -101,7 +102,7 @@ function charge(planned: Planned): string {
   if (planned.rho[0] > facts.cap) return `${said}: more than it allows, so od-release would refuse it`;
   if (planned.unit.kind !== "user_year") return said;
   const { periods } = facts.year!;
-  const all = share * yearFactor(periods, state.trips, state.yearly);
+  const all = share * yearFactor(periods, state, planned.tree.set, planned.charges);
   const over = trusted(all) > 100 ? ": more than it allows, so od-release would refuse some of them" : "";
   return `${said}, which is for a year; ${number(periods)} such releases, one of each period, take ${up(all)} %${over}`;
 }
@@ -109,8 +110,8 @@ function charge(planned: Planned): string {
 function said(planned: Planned): string {
   const finest = planned.tree.depth;
   return (
-    `Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
-    ` known to ${plusMinus(planned.totals.widths[finest])} trips.`
+    worded`Epsilon ${planned.budget.epsilon}. A flow of ${trips(state.flow)} (${levelName(planned, finest)}) is` +
+    worded` known to ${plusMinus(planned.totals.widths[finest])} trips.`
   );
 }
 

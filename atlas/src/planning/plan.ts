@@ -2,6 +2,7 @@
 
 import { halfWidth } from "../confidence";
 import { number } from "../dom";
+import { largestSquares, pairCap, type Bounds } from "./bounds";
 import type { Breakdown, BudgetFacts, Facts, LevelSet, Rho, Rule, UnitFacts } from "./facts";
 import { Tree, type Variances } from "./tree";
 
@@ -9,15 +10,11 @@ import { Tree, type Variances } from "./tree";
 const UNMEASURED = 1e12;
 
 /** What a reader has chosen, as far as the plan depends on it. */
-export interface Setting {
+export interface Setting extends Bounds {
   /** Numbers of the budget, the unit and the set of levels among those that the page has. */
   budget: number;
   unit: number;
   set: number;
-  /** Trips of a user that are counted. */
-  trips: number;
-  /** Trips of a user that are counted in a year, for unit `user_year`. */
-  yearly: number;
   segments: boolean;
   /** Weight of each level of the tree with all levels, root first; null for the declared shares. */
   weights: number[] | null;
@@ -41,6 +38,8 @@ export interface Planned {
   budget: BudgetFacts;
   /** Share of the budget of each level that has one. */
   shares: Map<number, number>;
+  /** What the queries of each level are charged, in rho; after the levels of the tree, those of area totals. */
+  charges: Map<number, number>;
   publishesTotal: boolean;
   keepsAll: boolean;
   /** Levels whose totals are measured. */
@@ -54,15 +53,21 @@ const trees = new Map<LevelSet, Tree>();
 
 /** The levels that have a share of the budget if a reader gives their weights. */
 export function weightedLevels(facts: Facts, setting: Setting): number[] {
-  const depth = 2 * facts.sets[setting.set].kept.length;
+  const depth = facts.levels.length * facts.sets[setting.set].kept.length;
   if (facts.mechanism.measures === "all_leaves") return [depth];
   const first = !setting.segments && facts.units[setting.unit].publishesTotal[0] ? 1 : 0;
   return Array.from({ length: depth + 1 - first }, (_, place) => first + place);
 }
 
 /** The level of the tree with all levels that a level of the tree of a set corresponds to. */
-export function declaredLevel(set: LevelSet, level: number): number {
-  return level === 0 ? 0 : 2 * set.kept[Math.ceil(level / 2) - 1] - (level % 2);
+export function declaredLevel(facts: Facts, set: LevelSet, level: number): number {
+  const sides = facts.levels.length;
+  return level === 0 ? 0 : sides * set.kept[Math.ceil(level / sides) - 1] - (level % sides);
+}
+
+/** The name of a level of the areas of both sides, or of the only one. */
+export function areasOf(facts: Facts, level: number): string {
+  return [...new Set(facts.levels.map((side) => side[level - 1]))].join(" and ");
 }
 
 export function ruleOf(facts: Facts, setting: Setting): Rule {
@@ -70,17 +75,19 @@ export function ruleOf(facts: Facts, setting: Setting): Rule {
 }
 
 /** Whether a setting is one of the declared data set; under unit `user_year`, its bounds are those of the data set. */
-export function isOfDeclaredUnit(facts: Facts, { unit, trips, yearly }: Setting): boolean {
+export function isOfDeclaredUnit(facts: Facts, setting: Setting): boolean {
+  const { unit, trips, yearly } = setting;
   const { declared, year } = facts;
   if (unit !== declared.unit) return false;
-  return facts.units[unit].kind !== "user_year" || (trips === declared.trips && yearly === year!.trips);
+  if (facts.units[unit].kind !== "user_year") return true;
+  return trips === declared.trips && yearly === year!.trips && pairCap(setting) === declared.pair;
 }
 
 export function sharesOf(facts: Facts, setting: Setting): Map<number, number> {
   const { weights } = setting;
   if (!weights) return new Map(ruleOf(facts, setting).shares);
   const levels = weightedLevels(facts, setting);
-  const own = levels.map((level) => weights[declaredLevel(facts.sets[setting.set], level)]);
+  const own = levels.map((level) => weights[declaredLevel(facts, facts.sets[setting.set], level)]);
   const sum = own.reduce((one, other) => one + other, 0);
   return new Map(levels.map((level, place) => [level, own[place] / sum]));
 }
@@ -106,7 +113,10 @@ export function plan(facts: Facts, setting: Setting): Planned {
   const measured = [...noise.totals.keys()];
   const budget = facts.budgets[setting.budget];
   const verdicts = verdictsOf(tree, measured, totals, breakdowns);
-  const found = { measured, totals, breakdowns, verdicts };
+  const { charges } = noise;
+  const ofAreas = rule.ofTree < 1 ? set.nodes.length - tree.depth - 1 : 0;
+  for (let place = 1; place <= ofAreas; place++) charges.set(tree.depth + place, (rho[0] * (1 - rule.ofTree)) / ofAreas);
+  const found = { charges, measured, totals, breakdowns, verdicts };
   return { setting, tree, unit, rule, rho, budget, shares, publishesTotal, keepsAll, ...found };
 }
 
@@ -114,6 +124,8 @@ interface Noise {
   /** Variances of the totals, which combine the measured totals and the sums of the segments. */
   totals: Variances;
   breakdowns: (Breakdown & { variances: Variances })[];
+  /** Rho of each level. */
+  charges: Map<number, number>;
 }
 
 /** The variances of the noise; see `planned_steps` in `od_core/flows/step.py`, and `CombinedTotals`. */
@@ -121,25 +133,30 @@ function variancesOf(facts: Facts, setting: Setting, shares: Map<number, number>
   const unit = facts.units[setting.unit];
   const invariant = unit.publishesTotal[Number(setting.segments)];
   const segments = setting.segments ? facts.segments! : { breakdowns: [], share: 0 };
-  const m = unit.trips ?? setting.trips;
-  const sensitivity = (unit.relation === "bounded" ? 2 : 1) * m * m;
-  const ofRoot = unit.kind === "user_year" ? sensitivity : m * m;
+  const { nodes } = facts.sets[setting.set];
+  const units = unit.relation === "bounded" ? 2 : 1;
+  const squares = (level: number): number =>
+    unit.trips === null ? largestSquares(setting.trips, pairCap(setting), nodes[level]) : unit.trips ** 2;
   const hasTotal = (level: number): boolean => level > 0 || !invariant;
   let whole = 0;
   for (const [level, share] of shares) whole += share * (hasTotal(level) ? 1 : segments.share);
   const variance = (squared: number, share: number): number => squared / (2 * rho * (share / whole));
 
   const totals: Variances = new Map();
+  const charges = new Map<number, number>();
   const breakdowns = segments.breakdowns.map((each) => ({ ...each, variances: new Map() as Variances }));
   for (const [level, share] of shares) {
     const each = (share * segments.share) / breakdowns.length;
+    const sensitivity = units * squares(level);
+    charges.set(level, (rho * share * (hasTotal(level) ? 1 : segments.share)) / whole);
     for (const own of breakdowns) own.variances.set(level, variance(sensitivity, each));
     if (!hasTotal(level)) continue;
-    let precision = 1 / variance(level > 0 ? sensitivity : ofRoot, share * (1 - segments.share));
+    const ofTotal = level > 0 || unit.kind === "user_year" ? sensitivity : squares(level);
+    let precision = 1 / variance(ofTotal, share * (1 - segments.share));
     for (const own of breakdowns) precision += 1 / (own.categories * own.variances.get(level)!);
     totals.set(level, 1 / precision);
   }
-  return { totals, breakdowns };
+  return { totals, breakdowns, charges };
 }
 
 function totalAccuracy(facts: Facts, tree: Tree, variances: Variances, keepsAll: boolean, exactRoot: boolean): Accuracy {

@@ -21,13 +21,6 @@ export function rhoOfGroup(rho: number, trips: number): number {
   return rho * trips * trips;
 }
 
-/** Rho of a year of equal periods for a user, as a multiple of that of one of them, given the trips that are counted at
- * most in a period and in the year; see `equal_periods` in `od_core/privacy/domain.py`. */
-export function yearFactor(periods: number, most: number, yearly: number): number {
-  const full = Math.floor(yearly / most);
-  return full < periods ? full + ((yearly % most) / most) ** 2 : periods;
-}
-
 /** The largest chance of a right guess between two inputs that are equally likely: 1/2 + d/2, where d bounds the delta
  * at epsilon 0. The smallest bound that follows from epsilon and delta, or from rho, is taken; see `Guarantee` in
  * `od_core/privacy/posterior.py`, which proves them. */

@@ -1,12 +1,13 @@
 /** What a person is promised, in sentences and as a table. */
 
 import { make, number } from "../dom";
+import { pairCap, yearFactor } from "./bounds";
 import type { Facts, UnitFacts } from "./facts";
 import type { Planned } from "./plan";
-import { epsilonTight, logOdds, rhoOfGroup, rightGuess, yearFactor } from "./privacy";
+import { epsilonTight, logOdds, rhoOfGroup, rightGuess } from "./privacy";
 import type { State } from "./state";
 import { table } from "./table";
-import { chanceAtMost, exact, factorAtMost, oneIn, rounded, trips, up } from "./words";
+import { chanceAtMost, exact, factorAtMost, inWords, oneIn, rounded, trips, up, worded } from "./words";
 
 const PERSONS = [1, 2, 5, 10, 20, 50];
 
@@ -27,9 +28,10 @@ const OTHERS: Record<UnitFacts["kind"], string> = {
 
 export function promise(facts: Facts, state: State, planned: Planned): Node[] {
   const { unit } = planned;
-  const bounds = { trips: number(state.trips), yearly: number(state.yearly) };
-  const named = unit.change[Number(state.segments)];
-  const change = named.replace("{trips}", bounds.trips).replace("{yearly}", bounds.yearly);
+  const bounds = { trips: number(state.trips), pair: number(state.pair), yearly: number(state.yearly) };
+  const isCapped = unit.changeOfPairs !== null && pairCap(state) !== null;
+  const named = (isCapped ? unit.changeOfPairs! : unit.change)[Number(state.segments)];
+  const change = named.replace(/{(trips|pair|yearly)}/g, (_, name: keyof typeof bounds) => bounds[name]);
   const chance = oneIn(facts.delta.value);
   const record = unit.trips !== null && unit.trips > 1 ? "record" : "trip";
   const isTrip = unit.kind === "trip";
@@ -45,15 +47,16 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
         ` ${record}s, the charge rho is k x k times as large.`
       : `It is made for all trips of a person${SPANS[unit.kind]}, whatever their number: at most ${bounds.trips} of` +
         ` them are counted${isYear ? ofPeriods : "."}`,
+    ...(isCapped ? [ofPairs(state.pair, isYear)] : []),
   ];
   const heads = [
-    isYear ? "Releases" : `${record === "trip" ? "Trips" : "Records"} of the person`,
+    isYear ? "Releases" : worded`${record === "trip" ? inWords("Trips") : "Records"} of the person`,
     `Epsilon at delta ${facts.delta.text}, at most`,
     "Somebody guesses right, at most",
     "Odds of the truth grow, at most",
   ];
   return [
-    ...sentences.map((sentence) => make("p", {}, sentence)),
+    ...sentences.map((sentence) => make("p", {}, inWords(sentence))),
     ...(isYear ? [ofYear(facts, state, planned)] : []),
     table("What the promise means for one person", heads, rows(facts, state, planned, record)),
     make(
@@ -76,16 +79,24 @@ export function promise(facts: Facts, state: State, planned: Planned): Node[] {
       "p",
       { class: "note" },
       `The promise is for ${isYear ? "the releases that a row names" : "one release"}. Other releases` +
-        ` ${OTHERS[unit.kind]} add to it. It does not say that nothing can be learnt about a person: what the tables` +
+        ` ${inWords(OTHERS[unit.kind])} add to it. It does not say that nothing can be learnt about a person: what the tables` +
         " show of everybody may be true of this person, too.",
     ),
   ];
 }
 
+/** What a cap for each pair of zones means for the flows. */
+function ofPairs(pair: number, isYear: boolean): string {
+  const counted = `${pair === 1 ? "is" : "are"} counted${isYear ? " in each period" : ""}`;
+  const bound = `Of these, at most ${number(pair)} between the same two zones ${counted}`;
+  const people = ", so a flow between two zones is a number of people, and a sum of flows counts a person once for each pair";
+  return `${bound}${pair === 1 ? `${people} of zones` : ""}.`;
+}
+
 /** What a year costs if each of its periods is released once, and what its bound saves. */
 function ofYear(facts: Facts, state: State, planned: Planned): HTMLElement {
   const { periods } = facts.year!;
-  const factor = yearFactor(periods, state.trips, state.yearly);
+  const factor = yearFactor(periods, state, planned.tree.set, planned.charges);
   const rho = planned.rho[0];
   const cost = (times: number): HTMLElement =>
     make("span", { "data-cost": times }, exact(times * rho, `rho ${up(times * rho)}`));
@@ -120,13 +131,13 @@ function rows(facts: Facts, state: State, planned: Planned, record: string): HTM
   if (planned.unit.kind === "trip") {
     const persons = [...new Set([...PERSONS, state.person])].sort((one, other) => one - other);
     return persons.map((count) => {
-      const name = `${number(count)} ${record}${count === 1 ? "" : "s"}`;
+      const name = inWords(`${number(count)} ${record}${count === 1 ? "" : "s"}`);
       return row(facts, planned, name, rhoOfGroup(rho, count), count === state.person);
     });
   }
   if (planned.unit.kind !== "user_year") return [row(facts, planned, "any number", rho)];
   const { periods } = facts.year!;
-  const factor = yearFactor(periods, state.trips, state.yearly);
+  const factor = yearFactor(periods, state, planned.tree.set, planned.charges);
   return [
     row(facts, planned, "one release", rho),
     row(facts, planned, `a year of ${number(periods)} such releases`, factor * rho),

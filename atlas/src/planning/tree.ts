@@ -126,8 +126,8 @@ export class Tree {
     readonly set: LevelSet,
   ) {
     const sides = [set.origin, set.destination ?? set.origin];
-    this.depth = 2 * set.kept.length;
-    const pairs = Array.from({ length: this.depth + 1 }, (_, level) => levelPair(level, facts.order));
+    this.depth = facts.levels.length * set.kept.length;
+    const pairs = Array.from({ length: this.depth + 1 }, (_, level) => levelPair(level, facts));
     const name = (side: 0 | 1, level: number): string => (level ? facts.levels[side][set.kept[level - 1] - 1] : "all");
     this.names = pairs.map(([origin, destination]) => [name(0, origin), name(1, destination)]);
     this.nodes = pairs.map(([origin, destination]) => [sides[0].areas[origin], sides[1].areas[destination]]);
@@ -205,7 +205,8 @@ export class Tree {
 }
 
 /** Numbers of the levels of the origin and of the destination at a level of the tree. */
-export function levelPair(level: number, order: Facts["order"]): [origin: number, destination: number] {
+function levelPair(level: number, { levels, order }: Facts): [origin: number, destination: number] {
+  if (levels.length === 1) return [level, 0];
   const [first, second] = [Math.floor((level + 1) / 2), Math.floor(level / 2)];
   return order === "destination" ? [second, first] : [first, second];
 }

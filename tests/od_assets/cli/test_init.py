@@ -183,7 +183,8 @@ def typed(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -
 
     def answer(*more: str, **changes: str) -> str:
         answers = FLAGS | changes
-        asked = [question for question in QUESTIONS if not question.units or answers["unit"] in question.units]
+        chosen = answers | {"kind": answers.get("kind", "").rpartition("\n")[2] or "flows"}
+        asked = [one for one in QUESTIONS if all(chosen[name] in fit for name, fit in one.needs.items())]
         if_needed = ("one_row_a_trip", "names", "coordinates")
         asked = [question for question in asked if question.flag not in if_needed or question.flag in changes]
         ours, theirs = os.openpty()
@@ -216,7 +217,7 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
 def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
     """At the terminal, before the question; not where all is said by flags."""
     advice = {question.asks: question.advice for question in QUESTIONS if question.advice}
-    assert len(advice) == 9
+    assert len(advice) == 10
     of_year = {"unit": "user_year", "max_trips_year": "6", "id_pattern": ".+"}
     said = " ".join(typed(**of_year, column="origin", max_trips="2", neighbours="unbounded").split())
     for asks, text in advice.items():
@@ -252,6 +253,7 @@ def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..
         ({"records": "."}, "is a folder, not a file"),
         ({"reader": "tcl"}, "there is no reader 'tcl' (did you mean 'tlc'?)"),
         ({"epsilon": ""}, "--epsilon is missing"),
+        ({"kind": "count"}, "there is no kind of release 'count' (did you mean 'counts'?)"),
     ],
     ids=repr,
 )
@@ -503,6 +505,55 @@ def test_parquet_shows_its_types_and_a_file_may_come_later(empty: Project) -> No
     (empty.defs / "mine").rmdir()
     (empty.defs / "domains" / "mine.yaml").unlink()
     assert "There is no file later/{period}.csv yet." in init(records="later/{period}.csv").stdout
+
+
+CODES = "code,day,pupil,n\nZ00,2001-01-03,p1,7731\nZ01,2001-01-04,p1,2\n"
+
+
+def test_counts_by_one_hierarchy_are_declared(empty: Project, typed: Callable[..., str]) -> None:
+    """The same by flags and at the terminal; what is asked of flows alone is not asked."""
+    (empty.root / "2001-01.csv").write_text(CODES)
+    users = {"unit": "user", "column": "pupil", "max_trips": "3", "max_trips_pair": "1"}
+    answers = {"kind": "counts", "area": "code", "date": "day", "count": "n"} | users
+    result = init(**{name.replace("_", "-"): answer for name, answer in answers.items()})
+    assert result.exit_code == 0, result.exception
+    files = written(empty)
+    declared = yaml.safe_load(files["mine/defs.yaml"])
+    assert declared["type"] == "od_assets.components.OdCounts"
+    assert declared["attributes"]["trips"] == {
+        "files": "{period}.csv",
+        "columns": {"area": "code", "date": "day", "count": "n"},
+    }
+    assert declared["attributes"]["max_trips_pair"] == 1
+    assert "Used columns of 2001-01.csv: code (VARCHAR), day (VARCHAR), pupil (VARCHAR), n (VARCHAR)." in result.stdout
+    settings = declaration("mine").checked()
+    assert settings.plan(settings.read_geography(), "2001-01").tree.has_one_side
+    for path in files:
+        (empty.defs / path).unlink()
+    (empty.defs / "mine").rmdir()
+    said = typed(**answers | {"area": "\ncode", "count": "m\nn"})
+    assert written(empty) == files
+    assert "2001-01.csv has no column 'area'" in said
+    assert "2001-01.csv has no column 'm'" in said
+    assert not any(each in said for each in ("Column of origins", "Column of destinations", "numbers of trips"))
+
+
+@pytest.mark.parametrize("unsaid", ["n", ""])
+def test_rows_that_may_be_counts_are_refused_until_it_is_said_what_they_are(
+    empty: Project, typed: Callable[..., str], unsaid: str
+) -> None:
+    rows = CODES if unsaid else "code,day\n" + "".join(f"Z{k:03},2001-01-03\n" for k in range(100))
+    (empty.root / "2001-01.csv").write_text(rows.replace("pupil,", "").replace("p1,", ""))
+    refused = init(kind="counts", area="code", date="day").exception
+    assert isinstance(refused, OdError)
+    assert refused.code == "OD-TRIPS-ROWS"
+    assert "--count" in refused.next_step
+    assert (unsaid or "no code appears twice") in refused.message
+    assert written(empty) == {}
+    typed(kind="counts", area="code", date="day", one_row_a_trip=unsaid or "true")
+    trips = yaml.safe_load(written(empty)["mine/defs.yaml"])["attributes"]["trips"]
+    assert trips["columns"] == {"area": "code", "date": "day"} | ({"count": "n"} if unsaid else {})
+    assert trips.get("one_row_a_trip", False) == (not unsaid)
 
 
 FLOWS = {

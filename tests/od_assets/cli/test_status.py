@@ -52,6 +52,28 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 
 
+def test_releases_that_are_not_begun_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one series, and between those that are begun. Of what remains in their periods, the least is printed."""
+    given = [("a", 1, 0.5), ("a", 2, 0.25), ("a", 3, None), ("a", 4, 0.5), ("b", 1, 0.5), ("b", 2, 0.75)]
+    rows = [
+        release_status(ReleaseKey(name, f"2001-0{month}"), None) | {"data_set_rho_left": left}
+        for name, month, left in given
+    ]
+    rows[2]["state"] = "published"
+    said = {}
+    for every in (False, True):
+        print_status(rows, every=every)
+        lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
+        said[every] = [(line[1].strip(), line[2].strip(), line[7].strip()) for line in lines]
+    assert said[False] == [
+        ("a/2001-01 to 2001-02", "2 not begun", "0.25"),
+        ("a/2001-03/r1", "published", "-"),
+        ("a/2001-04/r1", "not begun", "0.5"),
+        ("b/2001-01 to 2001-02", "2 not begun", "0.5"),
+    ]
+    assert [release for release, _, _ in said[True]] == [row["release"] for row in rows]
+
+
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:
     settings = project.component().checked()
     key, ledger = settings.key("2001-01"), Warehouse().ledger

@@ -25,6 +25,8 @@ from tests.privileges import without_rights_of_root
 
 pytestmark = pytest.mark.usefixtures("one_scratch_database")
 
+OF_FLOWS = {"kind": "flows"}
+OF_COUNTS = {"kind": "counts", "area": "origin", "one_row_a_trip": "true"}
 OF_USERS = {"unit": "user_period", "column": "destination", "max_trips": "3"}
 
 
@@ -99,6 +101,18 @@ WRONG = [
     ),
     wrong("OD-INIT-FLAG", "--max-trips", "is missing", "give --max-trips", unit="user", column="destination"),
     wrong("OD-INIT-FLAG", "--column", "does not protect users", "leave out --column", column="destination"),
+    wrong("OD-INIT-FLAG", "'flow'", "did you mean 'flows'?", "choose one of them", kind="flow"),
+    *(
+        wrong("OD-INIT-FLAG", f"--{flag}", "--kind does not have it", f"give --kind {other}", **answers, **{flag: "n"})
+        for other, flags, answers in (
+            ("counts", ("area", "count"), OF_FLOWS),
+            ("flows", ("origin", "destination", "trips"), OF_COUNTS),
+        )
+        for flag in flags
+    ),
+    wrong("OD-INIT-COLUMN", "'area'", "it has date, origin, destination", "--area", kind="counts"),
+    wrong("OD-INIT-COLUMN", "'origin'", "cannot be both area and count", "--area", **OF_COUNTS, count="origin"),
+    wrong("OD-CONFIG", "area_totals", "Extra inputs are not permitted", AGAIN, "area_totals.share=1/10", **OF_COUNTS),
     wrong("OD-INIT-FLAG", "--set 'nonsense'", "is not a field and a value", "--set FIELD=VALUE", "nonsense"),
     wrong("OD-INIT-FLAG", "--set 'name=other'", "is the first argument", "od-release init other", "name=other"),
     wrong("OD-INIT-FLAG", "--set '=x'", "is not a field and a value", "--set FIELD=VALUE", "=x"),

@@ -27,7 +27,7 @@ from od_core import (
     release_counts,
     release_flows,
 )
-from od_core.flows.planning_page import planning_page
+from od_core.flows.planning_page import planning_facts
 from od_core.geography.geography import with_unknown_area
 from tests.od_core.doubles import NoiseNotWanted, SeededNoise, no_noise
 from tests.od_core.strategies import Area, geography_of, zone_lists
@@ -278,10 +278,16 @@ def test_no_neighbour_changes_a_level_by_more_than_its_sensitivity(unit: Privacy
     assert largest[1:] == [changed] * 3 == [found[level] for level in (1, 2, 3)]
 
 
-def test_a_planning_page_is_refused() -> None:
+def test_a_planning_page_has_the_hierarchies_of_the_kept_levels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("od_core.flows.planning_page.EPSILONS", ("3",))
     plan = plan_release(HIERARCHY, destination_geography=Geography.whole(), **USUAL)
-    with pytest.raises(OdError, match=r"OD-FORECAST-KIND.*by one hierarchy"):
-        planning_page(plan, "admissions")
+    facts = planning_facts(plan, "admissions")
+    assert facts["levels"] == [list(HIERARCHY.levels)]
+    for one, [rules, *_] in zip(facts["sets"], facts["rules"], strict=True):
+        sizes = [1, *(HIERARCHY.size(level) for level in one["kept"])]
+        assert [sum(areas) for areas in one["origin"]["areas"]] == sizes
+        assert one["destination"]["areas"] == [[1]]
+        assert {len(sizes) - 1} < {level for level, _ in rules[0]["shares"]} <= {*range(len(sizes))}
 
 
 def test_an_unknown_area_takes_records_of_other_codes_so_that_n_is_exact() -> None:

@@ -6,7 +6,7 @@ import json
 import re
 from dataclasses import replace
 from fractions import Fraction
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 
 import pandas as pd
 import pytest
@@ -15,7 +15,7 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, Uncounted, plan_rel
 from od_core.flows import planning_page as module
 from od_core.flows.planning_page import kept_levels, planning_facts, planning_page, with_levels
 from od_core.privacy.accounting import float_above
-from od_core.privacy.neighbours import NO_FAULTS
+from od_core.privacy.neighbours import NO_FAULTS, largest_squares
 from od_core.publication.certify import change_of
 from tests.od_core.publication.reports import EVIL
 
@@ -100,6 +100,45 @@ def test_other_units_know_no_year(kind):
     facts = planning_facts(planned(unit=unit), "flows")
     assert facts["year"] is None
     assert "{yearly}" not in json.dumps(facts)
+
+
+@pytest.mark.parametrize("tree", ["destination", "origin"])
+def test_the_largest_nodes_of_a_level_suffice_for_any_bounds(monkeypatch, tree):
+    """Compared with all nodes of the level, whose sizes are the leaf pairs that are counted below each."""
+    monkeypatch.setattr(module, "MOST_TRIPS", 7)
+    unit = PrivacyUnit("user", column="person", max_trips=4, max_trips_pair=2)
+    plan = planned(unit=unit, tree=tree)
+    facts = planning_facts(plan, "flows")
+    assert facts["declared"]["pair"] == 2
+    for one in facts["sets"]:
+        ends = [["everywhere"] * 6, *(ZONES[ZONES.columns[at - 1]] for at in one["kept"])]
+        finest = pd.Series(ends[-1]).nunique()
+        for level, nodes in enumerate(one["nodes"]):
+            is_of_area_totals = level > 2 * len(one["kept"])
+            first, second = (ends[0], ends[-1]) if is_of_area_totals else (ends[(level + 1) // 2], ends[level // 2])
+            sides = [pd.DataFrame({"area": side, "zone": ends[-1]}).drop_duplicates() for side in (first, second)]
+            below = [side["area"].value_counts() for side in sides]
+            every = sorted((a * b for a in below[0] for b in below[1]), reverse=True)
+            assert sum(every) == finest**2
+            for trips, cap in filter(lambda both: both[1] <= both[0], product(range(1, 8), repeat=2)):
+                left, squares = trips, 0
+                for pairs in every:
+                    filled = min(left, trips, cap * pairs)
+                    squares, left = squares + filled**2, left - filled
+                assert largest_squares(trips, cap, nodes) == squares
+
+
+@pytest.mark.parametrize("kind", ["user", "user_period", "user_year"])
+def test_the_promise_of_a_pair_cap_is_that_of_the_plan(kind):
+    year = {"max_trips_year": 40, "id_pattern": "[0-9]+"} if kind == "user_year" else {}
+    unit = PrivacyUnit(kind, column="person", max_trips=10, max_trips_pair=3, **year)
+    facts, may_leave = planning_facts(planned(unit=unit), "flows"), planned(unit=unit).neighbours.record_may_leave
+    declared = facts["units"][facts["declared"]["unit"]]
+    for texts, cap in ((declared["changeOfPairs"], 3), (declared["change"], None)):
+        whole = change_of(replace(unit, max_trips_pair=cap), may_leave=may_leave)
+        for text in texts:
+            assert text.replace("{trips}", "10").replace("{pair}", "3").replace("{yearly}", "40") == whole
+    assert {each["changeOfPairs"] for each in facts["units"] if each["kind"] == "trip"} == {None}
 
 
 def test_a_release_with_a_threshold_or_of_another_kind_is_refused():

@@ -1,4 +1,4 @@
-"""The projection by a mixed-integer solver: IntOpt's distance, brute force, its limit and what it does not believe."""
+"""The projection by a general solver: IntOpt's distance, brute force, its limit and what it does not believe."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.optimize import OptimizeResult
+from scipy import sparse
+from scipy.optimize import Bounds
 
 from od_core import OdError
-from od_core.flows.projection.mixed_integer import _verified, project_children_mixed_integer
+from od_core.flows.projection.mixed_integer import _solution, _verified, project_children_mixed_integer
 from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
@@ -81,32 +82,44 @@ def test_values_from_the_limit_on_are_refused(noisy, total):
     assert_as_near_as_intopt([(noisy, total - 1)])
 
 
-def verified(solution: list[float], bound: float) -> list[int]:
-    """For the children 1, -1 and 10 with the total 9, whose least distance is 1, at 0, 0 and 9."""
-    x = np.array([1, -1, 10])
-    answer = np.append(solution, np.abs(x - solution).max())
-    return _verified(OptimizeResult(success=True, x=answer, mip_dual_bound=bound), x, 9).tolist()
+def test_the_first_children_have_the_most_trips_that_the_distance_allows():
+    """For many parents at a time, of which the solver gets some together."""
+    rng = random.Random("first children")  # noqa: S311
+    cases = [small_case(rng) for _ in range(1000)]
+    for (noisy, total), y in zip(cases, project(cases), strict=True):
+        t = distance(noisy, intopt(noisy, total).tolist())
+        filled, left = [max(count - t, 0) for count in noisy], total - sum(max(count - t, 0) for count in noisy)
+        for i, count in enumerate(noisy):
+            more = min(left, count + t - filled[i])
+            filled[i], left = filled[i] + more, left - more
+        assert y == filled, (noisy, total)
 
 
-def test_an_answer_is_rounded():
-    assert verified([1e-7, -1e-7, 9.0 - 1e-7], 1.0 - 1e-7) == [0, 0, 9]
+X, TOTALS, STARTS = np.array([1, -1, 10, 4]), np.array([9, 6]), np.array([0, 3])
+"""Noisy counts, with the least distances 1, at 0, 0 and 9, and 2."""
+
+
+def test_an_answer_in_whole_numbers_is_believed():
+    assert _verified(np.array([0, 0, 9, 6]), X, TOTALS, STARTS, np.array([1, 2])).tolist() == [0, 0, 9, 6]
 
 
 @pytest.mark.parametrize(
-    ("solution", "bound"),
+    ("y", "t"),
     [
-        ([0.0, 0.0, 8.0], 2.0),  # the sum is 8
-        ([0.0, 0.5, 8.5], 1.0),  # rounded, too
-        ([1.0, -1.0, 9.0], 1.0),  # a negative value
-        ([0.0, 1.0, 8.0], 1.0),  # the distance is 2
-        ([0.0, 0.0, 9.0], 0.0),  # a smaller distance is not excluded
+        ([0, 0, 8, 6], [1, 2]),  # the sum is 8
+        ([1, -1, 9, 6], [1, 2]),  # a negative value
+        ([0, 1, 8, 6], [1, 2]),  # the distance is 2, not 1
+        ([0, 1, 8, 6], [2, 2]),  # a smaller distance is possible
+        ([0, 0, 9, 6], [0, 2]),  # the distance is 1, not 0
+        ([0, 0, 9, 6], [1, 3]),
     ],
 )
-def test_an_answer_is_believed_only_in_whole_numbers(solution, bound):
+def test_an_answer_is_believed_only_in_whole_numbers(y, t):
     with pytest.raises(OdError, match="OD-SOLVER-INEXACT"):
-        verified(solution, bound)
+        _verified(np.array(y), X, TOTALS, STARTS, np.array(t))
 
 
 def test_no_answer_is_an_error():
-    with pytest.raises(OdError, match=r"OD-SOLVER-FAILED.*time limit"):
-        _verified(OptimizeResult(success=False, x=None, message="time limit reached"), np.array([1, 2]), 3)
+    """Two integers of at most 1 have no sum of 3."""
+    with pytest.raises(OdError, match=r"OD-SOLVER-FAILED.*infeasible"):
+        _solution([0, 0], sparse.csc_array(np.ones((1, 2))), ([3], [3]), Bounds(0, 1))

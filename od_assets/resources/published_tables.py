@@ -1,0 +1,79 @@
+"""Load the tables of published bundles for assets downstream, which name them by asset key."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+
+from od_assets.failures import public_failures
+from od_assets.series.partitions import partitions_of
+from od_core.errors import OdError
+from od_core.files.duckdb_session import parquet_rows, quoted_text
+from od_core.publication.columns import PERIOD
+from od_core.published.opening import published_bundles
+from od_core.registry import refuse_unknown
+
+TABLES_KEY = "od_tables"
+"""Key of the resource, an IO manager, that loads published tables."""
+
+_AS: dict[str, Callable[[duckdb.DuckDBPyRelation], Any]] = {
+    "pandas.DataFrame": lambda rows: rows.to_arrow_table().to_pandas(),
+    "polars.DataFrame": lambda rows: rows.pl(),
+    "polars.LazyFrame": lambda rows: rows.pl().lazy(),
+    "pyarrow.Table": lambda rows: rows.to_arrow_table(),
+    "duckdb.DuckDBPyRelation": lambda rows: rows,
+}
+"""Functions that convert a DuckDB relation, by the package and the name of the type that a consumer asks for."""
+
+
+class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagster's metaclass is untyped
+    """An IO manager that loads tables of published bundles, and stores nothing.
+
+    It reads Parquet files of public bundles alone, so it cannot load a confidential asset. The key of a table is the
+    name of its series, ``_``, and the name of its file: ``us_flights_flows``.
+    """
+
+    folder: str
+    """Folder of all public bundles."""
+
+    def handle_output(self, context: dg.OutputContext, _value: Any) -> None:
+        """Refuse to store the value of an asset, because only a release publishes tables."""
+        with public_failures():
+            step = f"give {context.asset_key.to_user_string()} another IO manager"
+            raise OdError("OD-TABLE-PUBLISHED", f"{TABLES_KEY} loads tables and stores none", next_step=step)
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Return the published rows of partitions as the type of the consumer's argument; see :meth:`load`."""
+        partitions = context.asset_partition_keys if context.has_asset_partitions else None
+        with public_failures():
+            return self.load(context.asset_key, partitions, context.dagster_type.typing_type)
+
+    def load(self, key: dg.AssetKey, partitions: Sequence[str] | None = None, kind: Any = Any) -> Any:
+        """Return the published rows of a table as a type, or a pandas data frame: the file after a column ``period``.
+
+        Each partition is read from its newest revision. Of several, those that are not published are left out; without
+        ``partitions``, all published periods are read.
+
+        Raises:
+            OdError: no bundle of any of the partitions has such a table, or no table can be loaded as that type.
+        """
+        name, files, asked = key.to_user_string(), dict[str, Path](), set(partitions or ())
+        module, typed = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", str(kind))
+        wanted = "pandas.DataFrame" if kind in (Any, None) else f"{module.partition('.')[0].lstrip('_')}.{typed}"
+        refuse_unknown("type of tables", wanted, tuple(_AS), code="OD-TABLE-TYPE", next_step="annotate the argument so")
+        for release, folder in published_bundles(Path(self.folder)).items():  # the newest revision of a period is last
+            file = folder / f"{name.removeprefix(f'{release.release}_')}.parquet"
+            is_named = name.startswith(f"{release.release}_") and file.parent == folder and file.is_file()
+            if is_named and (partitions is None or asked & partitions_of(release.period)):
+                files[release.period] = file
+        if not files:
+            which = f" of {', '.join(sorted(asked)[:3])}" if asked else ""
+            step = "release the period, or correct the key, which is the series and the file: us_flights_flows"
+            raise OdError("OD-TABLE-UNPUBLISHED", f"no published bundle has the table {name}{which}", next_step=step)
+        each = (
+            f"SELECT {quoted_text(period)} AS {PERIOD.name}, * FROM {parquet_rows(file)}"  # noqa: S608  # quoted
+            for period, file in files.items()
+        )
+        return _AS[wanted](duckdb.connect().sql(" UNION ALL BY NAME ".join(each)))

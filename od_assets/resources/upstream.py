@@ -1,0 +1,135 @@
+"""Wait for assets of the team that are upstream of a series, and find the files that they wrote."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import dagster as dg
+
+from od_assets.series.partitions import CRON
+from od_assets.series.series import Series
+from od_core.errors import OdError, nearest_known
+from od_core.periods import Length, Period
+
+_WITHIN: dict[str, tuple[Length, ...]] = {
+    "0 * * * *": ("day", "week", "month", "quarter", "year"),
+    CRON["day"]: ("day", "week", "month", "quarter", "year"),
+    CRON["month"]: ("month", "quarter", "year"),
+    CRON["quarter"]: ("quarter", "year"),
+    **{CRON[length]: (length,) for length in ("week", "year")},
+}
+"""Lengths of the periods that consist of whole partitions, by the cron line at which these begin."""
+
+
+def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
+    """Return the key of the team's asset that writes the records of a series; None if it declares none."""
+    return None if series.trips.asset is None else dg.AssetKey.from_user_string(series.trips.asset)
+
+
+def automation(series: Series[Any, Any], asset: str) -> dg.AutomationCondition | None:
+    """Return the condition under which an asset of a series is requested; None unless it declares an asset of trips.
+
+    All are requested together for each unpublished period of which all upstream partitions are there, once for each
+    update of these. The geography is requested if it is missing, and requests nothing, because a release is charged.
+    """
+    condition = dg.AutomationCondition
+    if series.trips.asset is None or asset == "assisted":
+        return None
+    is_free = ~condition.any_deps_missing() & ~condition.in_progress()
+    if asset == "geography":
+        return condition.missing() & is_free & ~condition.newly_requested() & ~condition.execution_failed()
+    geography = dg.AssetSelection.assets([series.name, "geography"])
+    arrived = condition.newly_missing() | condition.any_deps_updated().ignore(geography)
+    unpublished = condition.asset_matches([series.name, "bundle"], condition.missing())
+    wanted = arrived.since_last_handled() & unpublished & ~condition.any_deps_in_progress() & is_free
+    return wanted.with_label("unpublished, and the records are there")
+
+
+def refuse_wrong_upstream(series: Series[Any, Any], graph: Any) -> None:
+    """Raise OdError if an asset that a series declares upstream is not in an asset graph, or its partitions misfit."""
+    known = {node.key.to_user_string(): node for node in graph.asset_nodes if not node.assets_def.is_auto_created_stub}
+    for asset in series.upstream:
+        if asset not in known:
+            message = f"this code location has no asset {asset!r} ({nearest_known(asset, tuple(known))})"
+            step = "correct the key; declare an asset of another code location as dg.AssetSpec, with its partitions"
+            raise _fault(series, message, step)
+        if asset == series.trips.asset:
+            for why, step in _misfits(series, known[asset].partitions_def):
+                raise _fault(series, f"the partitions of {asset} do not fit: {why}", step)
+
+
+def _misfits(series: Series[Any, Any], partitions: dg.PartitionsDefinition | None) -> Iterator[tuple[str, str]]:
+    """Yield why the periods of a series do not consist of whole partitions of an upstream asset, and the next step."""
+    every, own = series.periods.every, series.periods.definition()
+    if partitions is None:
+        if series.columns.date is None and isinstance(own, dg.TimeWindowPartitionsDefinition):
+            yield "there are none, and the records have no dates", "name the date column, or partition the asset"
+        return
+    which = f"name an asset with a partition for each {every} or for shorter parts of it, or without partitions"
+    if not isinstance(own, dg.TimeWindowPartitionsDefinition):
+        yield f"a series of a {every} release reads only an asset without partitions", "name such an asset"
+    elif not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        yield "they are not of time", which
+    elif every not in _WITHIN.get(partitions.cron_schedule, ()):
+        yield f"a {every} does not consist of whole partitions that begin at {partitions.cron_schedule!r}", which
+    elif partitions.timezone != own.timezone:
+        zones = f"their days begin in {partitions.timezone}, and those of the series in {own.timezone}"
+        yield zones, "give both the same time zone; that of the series is in the file of its domain"
+    elif partitions.start > own.start or (partitions.end and (own.end is None or partitions.end < own.end)):
+        yield "they do not cover all periods of the series", "change the first or the last period of either"
+
+
+def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period) -> list[Path]:
+    """Return the files with the records of a period, in the order of the upstream partitions.
+
+    They are those that the newest materialization of each partition states. Without an asset upstream, or if it states
+    none on this machine, it is the declared file.
+
+    Raises OdError if the asset is wrong, or has not completely materialized all of the period.
+    """
+    key, declared, instance = trips_of(series), [series.records_path(period.text)], context.instance
+    if key is None:
+        return declared
+    graph = context.job_def.asset_layer.asset_graph
+    refuse_wrong_upstream(series, graph)
+    partitions, is_known = [None], instance.get_latest_materialization_event(key) is not None
+    if graph.get(key).partitions_def is not None:
+        [name] = [name for name, upstream in context.assets_def.keys_by_input_name.items() if upstream == key]
+        partitions = [*context.asset_partition_keys_for_input(name)]
+    files = dict[Path | None, None]()
+    for partition in partitions:
+        which = key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
+        asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
+        newest = next(iter(instance.fetch_materializations(asked, limit=1).records), None)
+        written = None if newest is None else datetime.fromtimestamp(newest.timestamp, UTC)
+        planned = instance.get_latest_planned_materialization_info(key, partition)
+        message = None
+        if planned is not None and (newest is None or newest.storage_id < planned.storage_id):
+            message = f"the newest run that was to materialize {which} failed, or has not done it yet"
+        elif newest is None and is_known:
+            message = f"{which} was never materialized"
+        elif written is not None and partition is None and series.periods.day(written) < period.end:
+            message = f"{which} was last materialized before {period} ended"
+        if message is not None:
+            raise _fault(series, message, "materialize it, then run the release")
+        files[None if newest is None else _stated(newest.asset_materialization, series.project.root)] = None
+    if None in files and len(files) > 1:
+        step = "materialize the others again, with the metadata path"
+        raise _fault(series, f"only some partitions of {key.to_user_string()} state the file that they wrote", step)
+    return [file for file in files if file is not None] or declared
+
+
+def _stated(materialization: Any, root: Path) -> Path | None:
+    """Return the file on this machine that a materialization states; None if it states none."""
+    for name in ("dagster/uri", "path", "uri"):
+        text = str(getattr(materialization.metadata.get(name), "value", ""))
+        address = urlsplit(text)
+        if text and address.scheme in ("", "file"):
+            return root / (unquote(address.path) if address.scheme else text)
+    return None
+
+
+def _fault(series: Series[Any, Any], message: str, step: str) -> OdError:
+    return OdError("OD-UPSTREAM", f"{series.name}: {message}", next_step=step)

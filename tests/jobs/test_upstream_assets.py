@@ -1,0 +1,325 @@
+"""Releases below assets of a team: their partitions, their files, and what is requested automatically."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import pytest
+
+from od_assets.resources.upstream import refuse_wrong_upstream
+from od_core.errors import OdError
+from tests.od_assets.conftest import SILENT, Project, failure_text, records
+
+LAKE = ["lake", "trips"]
+MONTHS = dg.MonthlyPartitionsDefinition(start_date="2001-01-01")  # keys such as 2001-01-01, unlike those of the series
+DAYS = dg.DailyPartitionsDefinition(start_date="2001-01-01")
+
+
+def lake(folder: Path, partitions: dg.PartitionsDefinition | None, *, stated: str | None = "path") -> Any:
+    """An asset that writes the records of each partition, and states their file under a name of metadata."""
+    folder.mkdir(exist_ok=True)
+
+    @dg.asset(key=LAKE, partitions_def=partitions)
+    def trips(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        key = context.partition_key if partitions else "all"
+        day = {"all": "2001-01-15"}.get(key, key)
+        rows = records()
+        if partitions is DAYS:
+            number = int(day[-2:])
+            rows = rows.iloc[number - 1 :: 31]
+        file, rows = folder / f"part {key}.parquet", rows.assign(date=day)
+        duckdb.from_df(rows).write_parquet(str(file))
+        if (folder.parent / "fails").exists():
+            raise dg.Failure("after the file was written")
+        where = file.as_uri() if stated == "dagster/uri" else str(file)
+        return dg.MaterializeResult(metadata={} if stated is None else {stated: where})
+
+    return trips
+
+
+class Lake:
+    """A project with an asset of records, a release of them, and a dashboard of what is published."""
+
+    def __init__(self, project: Project, partitions: Any = MONTHS, stated: str | None = "path", **changes: Any) -> None:
+        self.project, self.seen = project, dict[str, int]()
+        first = {"periods": {"first": "2001-01"}, "trips__files": "nowhere/{period}.parquet", "schedule": None}
+        self.series = project.component(**first | {"trips__asset": "lake/trips"} | changes)
+        own = project.definitions(self.series)
+        series_months = self.series.periods.definition()
+
+        @dg.asset(partitions_def=series_months, automation_condition=dg.AutomationCondition.eager())
+        def dashboard(context: dg.AssetExecutionContext, trips_flows: duckdb.DuckDBPyRelation) -> None:
+            leaves = trips_flows.filter("origin_level = 'zone' AND destination_level = 'zone'")
+            self.seen[context.partition_key] = leaves.aggregate("sum(trips)").fetchall()[0][0]
+
+        assets = [lake(project.root / "lake", partitions, stated=stated), dashboard]
+        self.definitions = dg.Definitions.merge(own, dg.Definitions(assets=assets))
+        self.job = self.definitions.resolve_implicit_global_asset_job_def()
+        self.cursor: Any = None
+
+    def read(self, partition: str = "2001-01") -> dg.ExecuteInProcessResult:
+        """Copy the records, below the public areas."""
+        self.run(["trips", "geography"])
+        return self.run(["trips", "raw_trips"], partition=partition)
+
+    def run(self, *keys: dg.AssetKey | list[str], partition: str | None = None) -> dg.ExecuteInProcessResult:
+        return self.job.execute_in_process(
+            partition_key=partition,
+            instance=self.project.instance,
+            raise_on_error=False,
+            run_config=SILENT,
+            asset_selection=[dg.AssetKey(key) if isinstance(key, list) else key for key in keys],
+        )
+
+    def tick(self, time: str) -> dict[str, set[str | None]]:
+        """What one evaluation of all conditions requests: the partitions by asset."""
+        evaluated = dg.evaluate_automation_conditions(
+            self.definitions,
+            self.project.instance,
+            cursor=self.cursor,
+            evaluation_time=datetime.datetime.fromisoformat(f"{time}T00:00:00+00:00"),
+        )
+        self.cursor = evaluated.cursor
+        keys = self.definitions.resolve_asset_graph().get_all_asset_keys()
+        requested = {key.to_user_string(): evaluated.get_requested_partitions(key) for key in keys}
+        return {key: partitions for key, partitions in requested.items() if partitions}
+
+
+def loaded(project: Project) -> list[tuple[Any, ...]]:
+    """The copied records of January, sorted."""
+    file = project.var / "confidential/trips/2001-01/r1/raw_trips.parquet"
+    return sorted(duckdb.read_parquet(str(file)).select("origin, destination, in_period").fetchall())
+
+
+def expected() -> list[tuple[Any, ...]]:
+    return sorted((row.origin, row.destination, True) for row in records().itertuples())
+
+
+def test_one_tick_after_a_new_partition_requests_the_release_and_the_dashboard(project: Project) -> None:
+    team = Lake(project)
+    graph = team.definitions.resolve_asset_graph()
+    assert [key for key in graph.get_all_asset_keys() if not graph.get(key).parent_keys] == [
+        key for key in graph.get_all_asset_keys() if key in (dg.AssetKey(LAKE), dg.AssetKey(["trips", "geography"]))
+    ]
+    assert team.tick("2001-02-10") == {"trips/geography": {None}}
+    assert team.run(["trips", "geography"]).success
+    assert team.tick("2001-02-11") == {}
+    assert team.run(LAKE, partition="2001-01-01").success
+
+    requested = team.tick("2001-02-12")
+    everything = {key.to_user_string() for key in graph.get_all_asset_keys()} - {"lake/trips", "trips/geography"}
+    assert requested == {key: {"2001-01"} for key in everything}
+    ran = team.run(*map(dg.AssetKey.from_user_string, requested), partition="2001-01")
+    assert ran.success
+    assert loaded(project) == expected()
+    assert team.seen == {"2001-01": len(records())}
+    [made] = ran.asset_materializations_for_node("trips__raw_trips")
+    assert made.tags["dagster/input_data_version/lake/trips"]
+    assert str(project.root) not in str(made.metadata)
+
+    assert team.tick("2001-02-13") == {}
+    assert team.run(LAKE, partition="2001-01-01").success  # a second time
+    assert team.run(["trips", "geography"]).success
+    assert team.tick("2001-02-14") == {}, "a published period is charged only by hand"
+
+
+def test_a_failed_release_is_requested_again_only_after_an_update(project: Project) -> None:
+    """It fails where the records are counted: a quarter of them are of no zone of the list."""
+    pd.read_csv(project.root / "zones.csv").iloc[1:].to_csv(project.root / "zones.csv", index=False)
+    team = Lake(project)
+    team.run(["trips", "geography"])
+    assert team.tick("2001-02-10") == {}
+    for day in (11, 21):
+        assert team.run(LAKE, partition="2001-01-01").success
+        requested = team.tick(f"2001-02-{day}")
+        assert "trips/raw_trips" in requested
+        ran = team.run(*map(dg.AssetKey.from_user_string, requested), partition="2001-01")
+        assert not ran.success
+        assert [team.tick(f"2001-02-{day + later}") for later in (1, 2, 3)] == [{}, {}, {}]
+
+
+@pytest.mark.parametrize(
+    ("partitions", "stated"), [(MONTHS, "path"), (DAYS, "dagster/uri"), (None, "uri")], ids=["months", "days", "none"]
+)
+def test_the_records_are_those_that_the_asset_wrote(project: Project, partitions: Any, stated: str) -> None:
+    team = Lake(project, partitions, stated)
+    keys = {MONTHS: ["2001-01-01"], DAYS: [f"2001-01-{day:02d}" for day in range(1, 32)]}.get(partitions, [None])
+    if partitions is DAYS:
+        for key in keys[:-1]:
+            team.run(LAKE, partition=key)
+        refused = team.read()
+        assert "OD-UPSTREAM: trips: partition 2001-01-31 of lake/trips was never materialized" in failure_text(refused)
+    for key in keys[-1:]:
+        team.run(LAKE, partition=key)
+    ran = team.read()
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
+    folder = project.var / "confidential/trips/2001-01/r1"
+    assert [file.name for file in folder.glob("*raw_trips.parquet")] == ["raw_trips.parquet"]
+
+
+def test_without_a_stated_file_the_declared_one_is_read(project: Project) -> None:
+    team = Lake(project, stated=None, trips__files="{period}.csv")
+    assert team.run(LAKE, partition="2001-01-01").success
+    assert team.read().success
+    assert loaded(project) == expected()
+
+
+def test_an_asset_without_partitions_must_be_made_after_the_period_ended(project: Project) -> None:
+    """The oracle is the clock of the log: the same event a second before midnight, and then at it."""
+    team, instance = Lake(project, None), project.instance
+    assert team.run(LAKE).success
+    entry = instance.fetch_materializations(dg.AssetKey(LAKE), limit=1).records[0].event_log_entry
+    midnight = datetime.datetime(2001, 2, 1, tzinfo=datetime.UTC).timestamp()
+    instance.store_event(dg.EventLogEntry(**entry._asdict() | {"timestamp": midnight - 1}))
+    refused = failure_text(team.read())
+    assert "OD-UPSTREAM: trips: lake/trips was last materialized before 2001-01 ended" in refused
+    instance.store_event(dg.EventLogEntry(**entry._asdict() | {"timestamp": midnight}))
+    assert team.read().success
+
+
+def test_a_file_of_a_failed_run_is_not_read(project: Project) -> None:
+    """The run fails after it has written: at first, and after a run that succeeded."""
+    fails = project.root / "fails"
+    team = Lake(project)
+    for earlier in (False, True):
+        if earlier:
+            assert team.run(LAKE, partition="2001-01-01").success
+            assert team.read().success
+        fails.touch()
+        assert not team.run(LAKE, partition="2001-01-01").success
+        said = failure_text(team.read())
+        assert "the newest run that was to materialize partition 2001-01-01 of lake/trips failed, or has not" in said
+        fails.unlink()
+
+
+def test_an_asset_of_another_code_location_is_read_once_it_is_declared(project: Project) -> None:
+    """Its materializations are in the same instance, or there are none, and the declared file is read."""
+    series = project.component(trips__asset="lake/trips")
+    declared = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
+    job = dg.Definitions.merge(project.definitions(series), declared).resolve_implicit_global_asset_job_def()
+
+    def run() -> bool:
+        for asset in ("geography", "raw_trips"):
+            ran = job.execute_in_process(
+                partition_key="2001-01" if asset == "raw_trips" else None,
+                instance=project.instance,
+                raise_on_error=False,
+                run_config=SILENT,
+                asset_selection=[dg.AssetKey(["trips", asset])],
+            )
+        return ran.success
+
+    assert run()
+    assert loaded(project) == expected()
+    few = project.root / "few.parquet"
+    pd.DataFrame({"date": ["2001-01-03"], "origin": ["Z00"], "destination": ["Z11"]}).to_parquet(few)
+    made = dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata={"path": "few.parquet"})
+    project.instance.report_runless_asset_event(made)
+    assert run()
+    assert loaded(project) == [("Z00", "Z11", True)]
+
+
+def test_an_asset_that_is_only_observed_requests_nothing(project: Project) -> None:
+    """Once, twice, or with another data version: Dagster holds it for missing until it is materialized."""
+    series = project.component(trips__asset="lake/trips", periods={"first": "2001-01"}, schedule=None)
+    lake = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
+    definitions, instance, cursor = dg.Definitions.merge(project.definitions(series), lake), project.instance, None
+    instance.report_runless_asset_event(dg.AssetMaterialization(["trips", "geography"]))
+    month, raw = "2001-01-01", dg.AssetKey(["trips", "raw_trips"])
+    seen = [
+        dg.AssetObservation(LAKE, partition=month, tags={"dagster/data_version": version})
+        for version in ("1", "1", "2")
+    ]
+    requested = []
+    for day, event in enumerate([None, *seen, dg.AssetMaterialization(LAKE, partition=month), None], start=10):
+        if event is not None:
+            instance.report_runless_asset_event(event)
+        time = datetime.datetime(2001, 2, day, tzinfo=datetime.UTC)
+        evaluated = dg.evaluate_automation_conditions(definitions, instance, cursor=cursor, evaluation_time=time)
+        cursor = evaluated.cursor
+        requested.append(evaluated.get_requested_partitions(raw))
+    assert requested == [set(), set(), set(), set(), {"2001-01"}, set()]
+
+
+CASES: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "the same": (MONTHS, {}, ""),
+    "days": (DAYS, {}, ""),
+    "hours": (dg.HourlyPartitionsDefinition("2001-01-01-00:00"), {}, ""),
+    "none, with dates": (None, {}, ""),
+    "months in a quarter": (MONTHS, {"periods": {"first": "2001-Q1", "every": "quarter"}}, ""),
+    "a single release": (None, {"periods": {"first": "2001-01--2001-03", "every": "single"}}, ""),
+    "a start before": (dg.MonthlyPartitionsDefinition("1999-01-01"), {}, ""),
+    "none, without dates": (None, {"trips__columns": {}}, "there are none, and the records have no dates"),
+    "years": (
+        dg.TimeWindowPartitionsDefinition(start="2001", fmt="%Y", cron_schedule="0 0 1 1 *"),
+        {},
+        "a month does not consist of whole partitions that begin at '0 0 1 1 *'",
+    ),
+    "weeks in a month": (
+        dg.WeeklyPartitionsDefinition("2001-01-01"),
+        {},
+        "a month does not consist of whole partitions that begin at '0 0 * * 0'",
+    ),
+    "days from six": (dg.DailyPartitionsDefinition("2001-01-01", hour_offset=6), {}, "that begin at '0 6 * * *'"),
+    "another zone": (
+        dg.MonthlyPartitionsDefinition("2001-01-01", timezone="Europe/Rome"),
+        {},
+        "their days begin in Europe/Rome, and those of the series in UTC",
+    ),
+    "a start after": (dg.MonthlyPartitionsDefinition("2001-02-01"), {}, "they do not cover all periods"),
+    "an end before": (
+        dg.MonthlyPartitionsDefinition("2001-01-01", end_date="2001-02-01"),
+        {},
+        "they do not cover all periods",
+    ),
+    "static": (dg.StaticPartitionsDefinition(["a"]), {}, "they are not of time"),
+    "dynamic": (dg.DynamicPartitionsDefinition(name="files"), {}, "they are not of time"),
+    "two dimensions": (
+        dg.MultiPartitionsDefinition({"month": MONTHS, "city": dg.StaticPartitionsDefinition(["a"])}),
+        {},
+        "they are not of time",
+    ),
+    "months of a single release": (
+        MONTHS,
+        {"periods": {"first": "2001-01--2001-03", "every": "single"}},
+        "a series of a single release reads only an asset without partitions",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_partitions_that_do_not_fit_are_refused_by_name(project: Project, case: str) -> None:
+    partitions, changes, why = CASES[case]
+    team = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=partitions)])
+    series = project.component(**{"trips__asset": "lake/trips"} | changes)
+    graph = dg.Definitions.merge(project.definitions(series), team).resolve_asset_graph()
+    if not why:
+        refuse_wrong_upstream(series, graph)
+        return
+    with pytest.raises(OdError, match=r"OD-UPSTREAM: trips: the partitions of lake/trips do not fit: ") as refused:
+        refuse_wrong_upstream(series, graph)
+    assert why in refused.value.message
+    assert refused.value.next_step
+
+
+@pytest.mark.parametrize("place", ["trips__asset", "geography__asset"])
+def test_an_unknown_asset_is_refused_with_the_nearest_key(project: Project, place: str) -> None:
+    team = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
+    series = project.component(**{place: "lake/trip"})
+    definitions = dg.Definitions.merge(project.definitions(series), team)
+    with pytest.raises(OdError, match=r"has no asset 'lake/trip' \(did you mean 'lake/trips'\?\)"):
+        refuse_wrong_upstream(series, definitions.resolve_asset_graph())
+    if place == "trips__asset":
+        ran = definitions.resolve_job_def("trips_release").execute_in_process(
+            partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
+        )
+        assert "OD-UPSTREAM: trips: this code location has no asset 'lake/trip'" in failure_text(ran)
+
+
+def test_arrivals_and_an_asset_are_not_both_declared(project: Project) -> None:
+    with pytest.raises(OdError, match=r"OD-ARRIVALS: an asset of trips is declared, but arrivals"):
+        project.component(trips__asset="lake/trips", arrivals={}).checked()

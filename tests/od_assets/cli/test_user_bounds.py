@@ -1,0 +1,95 @@
+"""``od-release plan --bounds``: the table, the advice, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from tests.od_assets.conftest import ATTRIBUTES, Project, states
+
+USERS = ("--users", "60: 2x9 4x1", "--users", "40: 3x1")
+
+
+@pytest.fixture
+def declared(project: Project) -> Project:
+    """A project that declares a series of users."""
+    declare(project, domain__unit="user_period", domain__column="person", max_trips=10)
+    return project
+
+
+def declare(project: Project, **changes: Any) -> None:
+    project.component(**changes)
+    attributes = ATTRIBUTES | {name: value for name, value in changes.items() if not name.startswith("domain__")}
+    (project.defs / "trips").mkdir(exist_ok=True)
+    text = yaml.dump({"type": "od_assets.components.OdRelease", "attributes": attributes})
+    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+
+
+def facts(*arguments: str) -> dict[str, Any]:
+    result = CliRunner().invoke(app, ["plan", "trips", "--bounds", "--runs", "1", "--json", *arguments])
+    assert result.exit_code == 0, (result.output, result.exception)
+    found: dict[str, Any] = json.loads(result.stdout)
+    return found
+
+
+def test_users_that_are_described_make_the_trips_of_a_public_table(declared: Project) -> None:
+    before = states(declared.root)
+    found = facts(*USERS, "--table", "synthetic")
+    assert [(row["m"], row["c"]) for row in found["bounds"]] == [
+        (m, c) for m in (5, 10, 20) for c in (None, 1, 2, 5) if c is None or c < m
+    ]
+    assert found["trips"] == pytest.approx(found["users"] * (0.6 * 22 + 0.4 * 3), rel=0.01)
+    assert "synthetic table" in found["source"]
+    assert "made up" in found["source"]
+    best = min(found["bounds"], key=lambda row: (round(row["error"][-1], 2), row["cut"]))
+    assert found["best"] == best
+    people = min((row for row in found["bounds"] if row["c"] == 1), key=lambda row: row["error_of_counted"][-1])
+    assert f"m = {people['m']}, c = 1, with" in found["advice"]
+    assert found["advice"].startswith(f"m = {best['m']}, c = {best['c']}" if best["c"] else f"m = {best['m']}, no c")
+    assert states(declared.root) == before  # nothing is written
+
+
+def test_under_user_year_the_rows_have_a_bound_of_the_year(declared: Project) -> None:
+    of_year = {"domain__max_trips": 2, "domain__max_trips_year": 6, "domain__id_pattern": ".+"}
+    declare(declared, domain__unit="user_year", domain__column="person", **of_year)
+    text = (
+        CliRunner().invoke(app, ["plan", "trips", "--bounds", *USERS, "--runs", "1", "--bound", "m=2,c=1,M=24"]).stdout
+    )
+    assert "average period" in text.replace("\n", " ")
+    rows = facts(*USERS, "--bound", "m=2,c=1,M=24", "--bound", "m=2,c=1,M=4", "--bound", "m=2,c=1")["bounds"]
+    assert [row["M"] for row in rows] == [24, 4, 6]
+    assert rows[1]["cut"] > rows[2]["cut"] > rows[0]["cut"]
+    assert rows[1]["noise"][-1] < rows[2]["noise"][-1] < rows[0]["noise"][-1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["--bounds"], "OD-BOUNDS-USERS"),
+        (["--bounds", "--users", "60"], "OD-BOUNDS-USERS"),
+        (["--bounds", "--table", "synthetic"], "OD-BOUNDS-USERS"),
+        (["--bounds", *USERS, "--runs", "0"], "OD-BOUNDS-USERS"),
+        (["--bounds", *USERS, "--table", "{root}/2001-01.csv"], "OD-TABLE-CONFIDENTIAL"),
+        (["--bounds", *USERS, "--bound", "m=2,c=3"], "OD-UNIT-MAX-TRIPS-PAIR"),
+        (["--bounds", *USERS, "--bound", "m=2,M=3"], "OD-UNIT-OPTIONS"),
+        (["--bounds", *USERS, "--bound", "cap=3"], "OD-BOUNDS-GRID"),
+        (["--bounds", *USERS, "--bound", "m=-1"], "OD-UNIT-MAX-TRIPS"),
+        (["--bounds", *USERS, "--page", "page.html"], "OD-BOUNDS-OPTIONS"),
+        ([*USERS], "OD-BOUNDS-OPTIONS"),
+    ],
+)
+def test_what_does_not_fit_is_refused(
+    declared: Project, refused: Callable[..., str], arguments: list[str], code: str
+) -> None:
+    assert refused("plan", "trips", *(each.format(root=declared.root) for each in arguments)).startswith(code)
+
+
+def test_a_series_without_users_is_refused(declared: Project, refused: Callable[..., str]) -> None:
+    declare(declared)
+    assert refused("plan", "trips", "--bounds", *USERS).startswith("OD-BOUNDS-UNIT")

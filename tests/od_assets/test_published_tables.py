@@ -1,0 +1,118 @@
+"""The tables of published bundles, as assets downstream load them by asset key."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import duckdb
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from od_assets.resources.published_tables import PublishedTables
+from od_core.errors import OdError
+from tests.od_assets.conftest import Project, states
+
+FLOWS = dg.AssetKey("trips_flows")
+
+
+def tables(project: Project) -> PublishedTables:
+    return PublishedTables(folder=str(project.var / "releases"))
+
+
+def file(project: Project, name: str = "flows", key: str = "trips/2001-01/r1") -> Path:
+    return project.var / "releases" / key / f"{name}.parquet"
+
+
+def with_changed_trips(project: Project, key: str, trips: int) -> None:
+    """Another bundle in name: the same files, but all flows are of a number of trips."""
+    shutil.copytree(file(project).parent, file(project, key=key).parent)
+    rows = pd.read_parquet(file(project)).assign(trips=trips)
+    rows.to_parquet(file(project, key=key), index=False)
+
+
+@pytest.mark.parametrize("name", ["flows", "areas", "noisy_measurements", "indicators"])
+def test_a_table_is_loaded_as_it_was_published(released: Project, name: str) -> None:
+    """The oracle is another reader of Parquet."""
+    expected = pq.read_table(file(released, name)).to_pandas()
+    expected.insert(0, "period", pd.Series("2001-01", expected.index, dtype="str"))
+    key, load = dg.AssetKey(f"trips_{name}"), tables(released).load
+    pd.testing.assert_frame_equal(load(key, ["2001-01"]), expected)
+    pd.testing.assert_frame_equal(load(key, ["2001-01"], pd.DataFrame), expected)
+    pd.testing.assert_frame_equal(load(key, None, pa.Table).to_pandas(), expected)
+    relation = load(key, ["2001-01"], duckdb.DuckDBPyRelation)
+    pd.testing.assert_frame_equal(relation.to_arrow_table().to_pandas(), expected)
+    assert relation.aggregate("count(*)").fetchall() == [(len(expected),)]
+
+
+def test_a_table_is_loaded_with_polars(released: Project) -> None:
+    polars = pytest.importorskip("polars")
+    expected = pq.read_table(file(released)).to_pandas()
+    for kind in (polars.DataFrame, polars.LazyFrame):
+        loaded = tables(released).load(FLOWS, ["2001-01"], kind).lazy().collect()
+        assert isinstance(loaded, polars.DataFrame)
+        pd.testing.assert_frame_equal(loaded.to_arrow().to_pandas().drop(columns="period"), expected, check_dtype=False)
+
+
+def test_each_period_is_of_its_newest_revision(released: Project) -> None:
+    for key, trips in (("trips/2001-01/r2", 2), ("trips/2001-01/r10", 10), ("trips/2001-02/r1", 3)):
+        with_changed_trips(released, key, trips)
+    with_changed_trips(released, "trips_flows/2001-01/r1", 7)  # a series whose name is that of the table
+
+    def trips(*partitions: str) -> dict[str, set[int]]:
+        loaded = tables(released).load(FLOWS, list(partitions) or None)
+        return {period: {*rows} for period, rows in loaded.groupby("period").trips}
+
+    assert trips("2001-01") == {"2001-01": {10}}
+    assert trips("2001-02") == {"2001-02": {3}}
+    assert trips() == trips("2001-01", "2001-02", "2001-03") == {"2001-01": {10}, "2001-02": {3}}
+
+
+@pytest.mark.parametrize(
+    ("period", "partition"),
+    [("2001-W23", "2001-W23-1"), ("2001-Q2", "2001-04"), ("2001", "2001"), ("2018-01--2020-12", "2018-01--2020-12")],
+)
+def test_a_partition_is_the_period_of_any_length(released: Project, period: str, partition: str) -> None:
+    with_changed_trips(released, f"trips/{period}/r1", 4)
+    loaded = tables(released).load(FLOWS, [partition])
+    assert {*zip(loaded.period, loaded.trips, strict=True)} == {(period, 4)}
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(["trips", "raw_trips"], ["trips", "trip_counts"], ["trips_raw_trips"], ["trips_records"], ["trips_flow"]),
+        *(["rips_flows"], ["trips_", "flows"], ["trips_../../../../confidential/trips/2001-01/r1/records"]),
+    ],
+    ids=str,
+)
+def test_nothing_but_a_table_of_a_bundle_is_loaded(released: Project, key: list[str]) -> None:
+    confidential = released.var / "confidential/trips/2001-01/r1"
+    assert any(path.suffix == ".parquet" for path in confidential.iterdir())
+    shutil.copy(file(released), confidential / "records.parquet")  # whatever the file is called
+    for partitions in (["2001-01"], None):
+        with pytest.raises(OdError, match=r"OD-TABLE-UNPUBLISHED: no published bundle has the table"):
+            tables(released).load(dg.AssetKey(key), partitions)
+
+
+def test_a_period_that_is_not_published_is_refused(released: Project) -> None:
+    with pytest.raises(OdError, match=r"no published bundle has the table trips_flows of 2001-02 \["):
+        tables(released).load(FLOWS, ["2001-02"])
+
+
+@pytest.mark.parametrize("kind", [dict, int, pd.Series, list[int], Path], ids=str)
+def test_other_types_are_refused_with_those_that_there_are(released: Project, kind: Any) -> None:
+    with pytest.raises(OdError, match=r"OD-TABLE-TYPE: .*(known|did you mean).*DataFrame"):
+        tables(released).load(FLOWS, ["2001-01"], kind)
+
+
+def test_nothing_is_stored_by_it(released: Project) -> None:
+    before = states(released.var)
+    context = dg.build_output_context(asset_key=dg.AssetKey("trips_flows"))
+    with pytest.raises(dg.Failure, match=r"OD-TABLE-PUBLISHED: .*give trips_flows another IO manager"):
+        tables(released).handle_output(context, pd.DataFrame({"trips": [1]}))
+    assert states(released.var) == before
