@@ -34,8 +34,8 @@ def test_a_test_has_the_markers_of_its_folder():
     [
         ("", {*FOLDERS} | FAST),
         ("not slow", FAST),
-        ("slow", {*FOLDERS}),
-        ("slow and not jobs", {*FOLDERS} - {"jobs"}),
+        ("slow", {*FOLDERS} | FAST),
+        ("slow and not (browser or faults or spark)", {*FOLDERS} - {"browser", "faults", "spark"} | FAST),
         ("spark or jobs", {"spark", "jobs"}),
         ("slow and skipif", {*FOLDERS} | FAST),
         ("slow and (", {*FOLDERS} | FAST),

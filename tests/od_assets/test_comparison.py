@@ -59,6 +59,7 @@ def component(**changes: Any) -> OdComparison:
     return declared
 
 
+@pytest.mark.slow
 def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     declared = component(synthetic=[], runs=1)
     failures = run_comparison(declared, root / "docs")

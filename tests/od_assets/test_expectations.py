@@ -64,6 +64,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.representatives("origin_missing", "destination_unlisted", "user_missing")
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]], kind: str) -> None:
     """Of each kind for itself: as many as are allowed, and one more. Each finds nothing where the others are."""

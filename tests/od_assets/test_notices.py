@@ -139,6 +139,7 @@ class Webhook(Notices):
         self.published(Published("", {}), log)
 
 
+@pytest.mark.slow
 def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project: Project) -> None:
     watch = Watch(project, "release_published", Webhook())
     watch.look()

@@ -234,6 +234,7 @@ def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..
     assert said.count("Used columns of 2001-01.parquet: region") == 1
 
 
+@pytest.mark.representatives("*origin*", "*perod*", "*--epsilon*")
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [
@@ -275,6 +276,9 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
     assert declaration("mine").checked()
 
 
+@pytest.mark.representatives(
+    "every-*", "epsilon-*", "zones-*", "levels-zone,region-*", "prefixes-region=two-*", "cap-*", "id_pattern-*"
+)
 @pytest.mark.parametrize(
     ("flag", "wrong", "fault"),
     [
@@ -512,6 +516,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.representatives("of pairs")
 @pytest.mark.parametrize("what", FLOWS)
 def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
     empty: Project, typed: Callable[..., str], what: str

@@ -84,6 +84,7 @@ def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Publi
     assert failed.exception.code == "OD-LEDGER-BROKEN"
 
 
+@pytest.mark.slow
 def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     var: Path,
     published: Published,

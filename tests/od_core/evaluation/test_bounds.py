@@ -173,6 +173,7 @@ def test_runs_whose_noise_exceeds_its_bound():
     assert RUNS // 200 < (largest > bound).sum() <= MOST
 
 
+@pytest.mark.representatives("destination")
 @pytest.mark.parametrize("order", TREES)
 def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """At most half, and more than a two-hundredth: the root exceeds its part 0.1 of beta in 1.4 % of the runs, and the

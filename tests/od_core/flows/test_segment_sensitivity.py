@@ -143,6 +143,7 @@ def attains_every_sensitivity(case: str, relation: str) -> None:
     assert stated == {query: change for query, change in changes.items() if change > 0}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_sensitivity_is_attained_and_none_is_exceeded(case, relation):

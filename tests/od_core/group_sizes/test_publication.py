@@ -55,6 +55,7 @@ def bundle(release, certificate, folder):
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
 
 
+@pytest.mark.representatives("sizes_posterior-9", "cumulative-9", "bottom_up-9", "histogram-top_code*")
 @pytest.mark.parametrize(
     ("mechanism", "top_code"),
     [*((mechanism, TOP_CODE) for mechanism in MECHANISMS), *((one, ESTIMATE) for one in ("cumulative", "histogram"))],

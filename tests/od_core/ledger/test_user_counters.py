@@ -72,6 +72,7 @@ def released(year: PersonYear, release_id: str, trips: list[Trip] = MANY, **chan
 MONTHS = ("2001-01", "2001-02", "2001-03")
 
 
+@pytest.mark.representatives("sqlite-*")
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(("engine", "order"), [("sqlite", (0, 1, 2)), ("postgresql", (2, 0, 1))], indirect=["engine"])
 def test_a_user_has_at_most_m_trips_a_month_and_the_rest_of_the_year_is_used_up_in_the_order_of_counting(year, order):
@@ -324,6 +325,7 @@ def one_month_drawn(tmp_path_factory: pytest.TempPathFactory) -> PersonYear:
     return year
 
 
+@pytest.mark.representatives("removed", "changed bytes", "other users")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_path, how):
     """Neither a later month, nor a revision, nor the release itself is counted, and nothing is drawn or written."""
@@ -348,6 +350,7 @@ def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_pat
     year.finish(ReleaseKey("commuters", "2002-01"), MANY)  # another year is not concerned
 
 
+@pytest.mark.representatives("cut", "fewer trips", "another key")
 @pytest.mark.parametrize("how", [name for name in DAMAGES if name != "removed"])
 def test_damaged_counters_of_an_undrawn_release_are_told_in_one_line(year, how):
     """By a release of another period, and by another one of the same. They are written anew by the next count."""

@@ -40,6 +40,7 @@ def spent(ledger, period="2001-01"):
     return ledger.balance("commuters", period).spent
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("kind", "uncounted"),
     [("user_year", None), ("user_year", Uncounted("1/4", 9)), ("user", None), ("user_period", None)],

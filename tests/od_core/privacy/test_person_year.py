@@ -199,6 +199,7 @@ EVERY_WORLD = [
 """Kills and other orders with up to three trips in a month; larger bounds in one order."""
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_an_added_user_costs_at_most_what_is_stated_and_some_user_exactly_that(m, most, order):
     found = explored(m, most, order)

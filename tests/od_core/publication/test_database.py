@@ -56,6 +56,7 @@ def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
     assert len(contents(database)["releases"]) == 1
 
 
+@pytest.mark.representatives("unbounded origin tree", "other destinations")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_view_is_the_sum_of_the_leaves_at_every_pair_of_levels(shelf, kind):
     """The whole space included, beside other releases, over other destinations; whole numbers, no pair twice."""
@@ -217,6 +218,7 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
     assert found == [(str(second), levels)]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("interval", [True, False])
 @pytest.mark.parametrize("bundle_format", [2, 3, 4])
 def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):

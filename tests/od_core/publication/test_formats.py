@@ -321,6 +321,7 @@ GIVEN = pd.DataFrame(
 )
 
 
+@pytest.mark.representatives("5")
 @pytest.mark.parametrize("stated", [4, 5])
 def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, capsys):
     """In OpenMatrix files for transport models, GeoPackages for GDAL, and boundaries; bundles of format 4 stay."""
@@ -514,6 +515,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
+@pytest.mark.representatives("unknown zones")
 @pytest.mark.parametrize("kind", ["unknown zones", "no trips", "origin tree"])
 def test_frictionless_validates_every_kind_of_geography(example_of, kind):
     report = frictionless.validate(str(example_of(kind) / "datapackage.json"))

@@ -543,6 +543,7 @@ def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
     return report
 
 
+@pytest.mark.slow
 def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path):
     """Later charges, periods, revisions and caps change nothing; an earlier period is the newest one before."""
     ledger = Ledger(tmp_path / "ledger.sqlite")

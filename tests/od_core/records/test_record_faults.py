@@ -362,6 +362,7 @@ def quoting(error):
     )
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("layout", "fault", "rows"), CASES)
 def test_a_fault_at_any_row_is_told_by_every_reader_and_quotes_nothing(tmp_path, target, layout, fault, rows):
     form = FORMATS["table" if layout == "packed" else layout]

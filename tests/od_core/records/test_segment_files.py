@@ -92,6 +92,7 @@ def in_memory(frame: pd.DataFrame, unit: PrivacyUnit) -> pd.DataFrame:
     return frame.rename(columns={"trips": "weight"}) if unit.max_weight is not None else frame
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("unit", "form"),
     [

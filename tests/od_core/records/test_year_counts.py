@@ -98,6 +98,7 @@ def pieces(counts: TripCounts) -> list[list[int]]:
     return [column.tolist() for piece in counts.column_pieces() for column in piece]
 
 
+@pytest.mark.representatives("segments")
 @pytest.mark.parametrize(("tree", "breakdowns"), [*zip(TREES, [(), (MODE,)], strict=True)], ids=["totals", "segments"])
 def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: str, breakdowns) -> None:
     """A later month, an earlier one and a revision; what one form has counted, the others count on."""

@@ -81,6 +81,7 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     assert list(bundle_faults(folder)) == []
 
 
+@pytest.mark.representatives("ebp", "privtree")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_release_is_read_back_and_verified(made, mechanism):
     place = made(mechanism, MAP)

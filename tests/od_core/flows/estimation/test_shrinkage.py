@@ -109,6 +109,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree,
     assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
 def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap, leaves):
@@ -381,6 +382,7 @@ def at_level(plan, sheet, level, leaves):
     return full if sheet.side == 0 else full.T
 
 
+@pytest.mark.representatives("destination-5-*", "origin-0.2-*")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize(
     ("tree", "epsilon", "leaves", "has_earlier"),
