@@ -63,25 +63,26 @@ def without_representatives(items: Sequence[pytest.Item], expression: str) -> It
         pytest.UsageError: if ``make test`` would run no test that a pattern is meant for.
     """
     marked = defaultdict[tuple[Path, str], list[pytest.Function]](list)
-    unmet = dict[tuple[Path, str], None]()
+    unmet = dict[tuple[int, str], Path]()  # a test that another file imports has the same marker in both
     for item in items:
         if isinstance(item, pytest.Function) and (marker := item.get_closest_marker("representatives")):
             marked[item.path, item.originalname].append(item)
-            unmet |= dict.fromkeys((item.path, pattern) for pattern in marker.args)
-    for (path, name), cases in marked.items():
-        patterns = cases[0].get_closest_marker("representatives").args
-        if not patterns:
+            unmet |= dict.fromkeys(((id(marker), pattern) for pattern in marker.args), item.path)
+    for (_, name), cases in marked.items():
+        marker = cases[0].get_closest_marker("representatives")
+        if not marker.args:
             fast = covering([case.callspec.params for case in cases])
             yield from (case for number, case in enumerate(cases) if number not in fast)
-        for case in cases if patterns else ():
+            continue
+        for case in cases:
             known = (name, case.callspec.id) if hasattr(case, "callspec") else (name,)
-            met = [pattern for pattern in patterns if any(fnmatchcase(one, pattern) for one in known)]
+            met = [pattern for pattern in marker.args if any(fnmatchcase(one, pattern) for one in known)]
             for pattern in met:
-                unmet.pop((path, pattern), None)
+                unmet.pop((id(marker), pattern), None)
             if not met:
                 yield case
     if unmet and expression == "not slow":
-        raise pytest.UsageError("no test for " + ", ".join(f"{pattern!r} in {path}" for path, pattern in unmet))
+        raise pytest.UsageError("; ".join(f"no test for {pattern!r} in {path}" for (_, pattern), path in unmet.items()))
 
 
 def covering(cases: Sequence[Mapping[str, object]]) -> set[int]:

@@ -80,6 +80,7 @@ def renamed(var: Path, change: dict[str, Any], *, period: str, series: str = "us
     path.write_text(json.dumps({**stated, "release": f"{series}/{period}/r1", **change}), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
     """Newer ones: of another data set, other areas, another kind, without trips, broken; and another series' own."""
     renamed(var, {"data_set": "other"}, period="2001-07")

@@ -197,6 +197,7 @@ def test_every_mechanism_may_be_forecast(mechanism):
     assert np.isfinite(found.query("level > 4 and size_class == 'all'")["largest_bias"]).all()
 
 
+@pytest.mark.slow
 def test_a_released_table_forecasts_nearly_what_the_true_one_does(flights, airport_geography):
     """That is what it is used for. Small flows that were released though there were none add some errors of their own.
 
@@ -295,6 +296,7 @@ def test_a_forecast_gives_errors_and_no_value_that_was_drawn():
     }
 
 
+@pytest.mark.slow
 def test_flows_by_category_have_rows_of_their_own_and_about_the_planned_error():
     """Where all cells are far from 0, none is cut, so the errors are within a fifth of those planned.
 

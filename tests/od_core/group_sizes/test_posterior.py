@@ -155,6 +155,7 @@ def by_matrices(noisy, total, scale, leaf, classes, chain):
     return means
 
 
+@pytest.mark.representatives("cumulative")
 @both
 def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
     rng = np.random.default_rng(12)

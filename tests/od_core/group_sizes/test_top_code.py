@@ -168,6 +168,7 @@ def test_no_rule_chooses_a_mechanism_for_it():
         released(mechanism=None, top_code=HALF, noise=DrawsNothing())
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in EXPECT_NOISE])
 @pytest.mark.parametrize("noise", [-100, -16, 0, 11, 10**6])
 def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise):

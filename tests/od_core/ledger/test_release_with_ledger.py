@@ -28,7 +28,7 @@ from tests.od_core.ledger.ledger_rows import (
 
 R1 = "commuters/2001-06/r1"
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.representatives("*sqlite*")]
 
 
 def released(ledger, release_id=R1, flows=FLOWS, **changes):

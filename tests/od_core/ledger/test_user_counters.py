@@ -131,6 +131,7 @@ def test_an_empty_month_has_counters_and_changes_nobody(year):
     assert by_origin(year.finish(JANUARY, [])) == {}
 
 
+@pytest.mark.slow
 def test_a_revision_counts_the_same_trips_of_an_unchanged_file(year):
     """It is counted after March, which left nothing of the year, and gets what the period had."""
     counted = [pairs(year.finish(key, MANY)) for key in (JANUARY, FEBRUARY, MARCH)]
@@ -459,6 +460,7 @@ def test_a_number_is_an_id_only_where_the_pattern_has_numbers(year):
     assert count_trips(frame, year.plan.tree, unit=numbered, key=bytes(32)).total == 1
 
 
+@pytest.mark.representatives("others2")
 @pytest.mark.parametrize("others", [[], trips_of("bob", 4, 1), trips_of("bob", 1, 1) + trips_of("cy", 5, 2)])
 def test_what_is_counted_of_a_user_does_not_depend_on_others(tmp_path, others):
     year = PersonYear(tmp_path, 2, 3)

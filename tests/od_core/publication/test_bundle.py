@@ -265,6 +265,7 @@ def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole,
     assert list(bundle_faults(copied)) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
     """But for the software, and with its own sentences, which are those that the ledger has the digest of."""
     old = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))

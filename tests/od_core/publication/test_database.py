@@ -168,6 +168,7 @@ def test_a_writer_that_holds_the_file_is_waited_for(tmp_path, holder, monkeypatc
     assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
 
 
+@pytest.mark.slow
 def test_rows_that_a_killed_program_left_in_the_log_stay(tmp_path, holder):
     """A database that an earlier version wrote may have a log beside it, which nothing but DuckDB may remove."""
     database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)

@@ -255,6 +255,7 @@ def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
     assert [time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == ["2001", "2001-Q2", "2001-W23"]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
 def test_sdmx_is_what_pysdmx_would_write(example_of, kind):
     """Codes that look like numbers, with commas, quotes and accents; two geographies."""
@@ -494,6 +495,7 @@ def test_a_zip_file_that_is_not_the_bundle_is_found(bundle, tmp_path, how):
         assert held[2][0].filename in fault
 
 
+@pytest.mark.slow
 def test_without_intervals_only_flows_are_listed(tmp_path):
     made = examples.release()
     certified = examples.facts(made, intervals=False)

@@ -280,6 +280,7 @@ def test_a_certificate_with_steps_of_another_plan_is_refused(copied):
     assert refusals == dict.fromkeys(refusals, "OD-BUNDLE-CHANGED")
 
 
+@pytest.mark.representatives("boxes")
 def test_a_certificate_of_another_plan_is_found(copied, monkeypatch):
     """Every fact of the plan: it is refused, or the ledger knows another plan, which alone is asked."""
     monkeypatch.setattr(verification, "bundle_faults", lambda folder: iter(()))
@@ -328,6 +329,7 @@ def test_a_release_stored_again_changes_nothing(copied, all_published):
     assert everything(place.database) == before
 
 
+@pytest.mark.slow
 def test_the_order_in_which_releases_are_stored_does_not_matter(all_published, tmp_path):
     """In a folder that is not there yet."""
     database = tmp_path / "deep" / "release.duckdb"
@@ -605,6 +607,7 @@ def test_an_edited_ledger_is_found(copied):
     assert "damaged or was edited" in faults(copied.place)["ledger"]
 
 
+@pytest.mark.representatives("flows")
 def test_a_changed_noisy_value_is_found(copied):
     last_row(copied.place.bundle / f"{copied.example.measured}.parquet", "noisy")
     assert copied.example.parts <= set(faults(copied.place))

@@ -81,6 +81,7 @@ def faults(release: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(release) if finding.fault is not None}
 
 
+@pytest.mark.slow
 def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path):
     """Years later, where the key is lost and the true counts are gone."""
     release = published(tmp_path, "unbounded")
@@ -360,6 +361,7 @@ def older(**changes: Any) -> Any:
     return change
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_version_keeps_its_words_but_not_other_numbers(copy):
     older(guarantee={"protected": "In the words of before."})(copy)
     assert "bundle" not in faults(copy)

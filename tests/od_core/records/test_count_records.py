@@ -108,6 +108,7 @@ def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
     assert out_of_core == outcome(count_trips, in_memory(table), tree, threshold)
 
 
+@pytest.mark.slow
 def test_ranks_of_a_nation_do_not_overflow(tmp_path):
     """Products beyond 32 bits: the last pair of 100,000 x 100,000 zones has the last rank."""
     zones = pd.DataFrame({"region": [f"{k // 1000:03d}" for k in range(100_000)]})

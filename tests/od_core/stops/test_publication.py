@@ -49,6 +49,7 @@ def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
 
 
+@pytest.mark.slow
 def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     """With one, as for every kind; only then columns are named by the places of the map. Nor are there features."""
     place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle

@@ -129,6 +129,7 @@ def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree
     assert shrunk < 0.95 * plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_little(leaves):
     """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells.

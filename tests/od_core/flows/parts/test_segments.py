@@ -196,6 +196,7 @@ def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks
     assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_path):
     plan = plan_of(FLOWS, Bands((4,), 12_000), mechanism=DROPPING, segments=MODES)
     counts_by_segment(tmp_path, plan, FLOWS)
