@@ -238,6 +238,7 @@ def dying():
     raise KeyboardInterrupt
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("drawing", [False, True])
 def test_a_resumed_release_has_the_top_code_of_the_first_draw(tmp_path, level, drawing):

@@ -163,6 +163,7 @@ def test_every_word_of_narrow_limbs_is_decided_as_the_exact_law_says(law, first_
     assert abs(counts[0] - 2**bits * (1 - 2 * tails[1])) <= 2
 
 
+@pytest.mark.representatives("law0-1", "law5-1", "law10-2", "law11-3")
 @pytest.mark.parametrize(
     ("law", "more"), [*((law, 1) for law in LAWS), *((law, 2 + i % 2) for i, law in enumerate(SMALL))]
 )

@@ -220,6 +220,7 @@ def test_with_a_root_a_replaced_user_costs_at_most_what_is_stated_and_at_least_h
     assert found.by_pairs_of_vectors() <= largest <= found.stated(root=2, below=2) <= 2 * largest
 
 
+@pytest.mark.representatives("1-2", "2-2")
 @pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4)])
 def test_with_a_root_the_exact_cost_is_that_of_the_worst_pair_if_all_series_see_the_same_records(m, most):
     found = explored(m, most, backwards, UNFILTERED)
@@ -291,6 +292,7 @@ def test_a_smaller_m_of_one_series_needs_the_noise_of_the_common_m():
     assert largest_rho(at_its_own_m, 2, 2) < cost <= largest_rho(at_the_common_m, 2, 2)
 
 
+@pytest.mark.representatives("2-3")
 @pytest.mark.parametrize(("m", "most"), [(1, 2), (2, 3)])
 def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
     """Of three users with all combinations of records; and the draws of each are the same whoever else is there."""
@@ -307,6 +309,7 @@ def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
             assert counted.setdefault((name, records), trips) == trips
 
 
+@pytest.mark.representatives("2-3")
 @pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 3)])
 def test_the_rule_holds_if_records_are_corrected_before_and_after_releases(m, most):
     """A corrected file may have any other records of the user; a drawn release is not counted from it."""

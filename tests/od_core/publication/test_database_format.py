@@ -111,6 +111,7 @@ def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
     open_release(database, period="2001-07")
 
 
+@pytest.mark.representatives("settings0")
 @pytest.mark.parametrize("settings", [{"read_only": True}, {}, {"config": {"threads": 1}}])
 def test_a_release_is_opened_beside_the_readers_own_connection(tmp_path, july, settings):
     """In one process, DuckDB opens a file with one configuration alone."""

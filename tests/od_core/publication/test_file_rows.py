@@ -277,6 +277,7 @@ def test_rows_without_a_distance_are_in_every_file(published):
     assert 0 < len(lines) <= 12
 
 
+@pytest.mark.representatives("tables")
 @pytest.mark.parametrize("suffixes", [{".parquet"}, {*CUTS} - {".parquet"}], ids=["tables", "other files"])
 def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch, tmp_path, suffixes):
     """Every writer leaves out a row: the error names each file; the bundle has no checksums, and is not published."""

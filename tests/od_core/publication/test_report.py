@@ -274,6 +274,7 @@ def test_the_main_results_are_those_of_the_release():
 MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
 
 
+@pytest.mark.representatives("before0-*", "before2-*", "before5-*")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [

@@ -152,7 +152,7 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
         assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
 
 
-@pytest.mark.representatives("1")
+@pytest.mark.slow
 @pytest.mark.parametrize("of_pair", [None, 1])
 def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_counted(
     tmp_path: Path, of_pair: int | None

@@ -258,7 +258,7 @@ def test_area_totals_are_published_and_verified(of_areas):
         assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
 
 
-@pytest.mark.representatives("segments1")
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
 def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path, segments):
     """Its bundle states both bounds, and the sizes of nodes from which every sensitivity follows."""

@@ -170,6 +170,7 @@ BAD_COUNTS = {
 FORMS = {"csv": BAD_COUNTS, "parquet text": BAD_COUNTS, "parquet number": BAD_COUNTS.keys() - {"text"}}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("form", "name"), [(form, name) for form in FORMS for name in BAD_COUNTS if name in FORMS[form]]
 )
