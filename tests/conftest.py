@@ -99,7 +99,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Say what else is slow, before ``-m`` asks; give slow tests their groups, and begin with those that take long."""
-    for item in without_representatives(items, config.option.markexpr):
+    for item in without_representatives(items, are_all=not any("::" in given for given in config.args)):
         item.add_marker("slow")
     for item in items:
         if item.get_closest_marker("slow") and (together := group(item.path)):

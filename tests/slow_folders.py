@@ -53,14 +53,18 @@ def is_unwanted(path: Path, expression: str) -> bool:
 # Of a file or function with the marker ``representatives``, which tests are slow.
 
 
-def without_representatives(items: Sequence[pytest.Item], expression: str) -> Iterator[pytest.Function]:
+def without_representatives(items: Sequence[pytest.Item], *, are_all: bool) -> Iterator[pytest.Function]:
     """Yield the tests that ``representatives`` leaves to the slow ones.
 
     It names what is fast, by patterns of names of functions (for a file) or of cases (for a function). Without any, a
     few cases of a function are, in which each value of each parameter occurs.
 
+    Args:
+        items: tests of any files.
+        are_all: whether they are all tests of their files.
+
     Raises:
-        pytest.UsageError: if ``make test`` would run no test that a pattern is meant for.
+        pytest.UsageError: if they are, and there is none that a pattern is meant for.
     """
     marked = defaultdict[tuple[Path, str], list[pytest.Function]](list)
     unmet = dict[tuple[int, str], Path]()  # a test that another file imports has the same marker in both
@@ -81,7 +85,7 @@ def without_representatives(items: Sequence[pytest.Item], expression: str) -> It
                 unmet.pop((id(marker), pattern), None)
             if not met:
                 yield case
-    if unmet and expression == "not slow":
+    if unmet and are_all:
         raise pytest.UsageError("; ".join(f"no test for {pattern!r} in {path}" for (_, pattern), path in unmet.items()))
 
 

@@ -296,7 +296,6 @@ def test_a_forecast_gives_errors_and_no_value_that_was_drawn():
     }
 
 
-@pytest.mark.slow
 def test_flows_by_category_have_rows_of_their_own_and_about_the_planned_error():
     """Where all cells are far from 0, none is cut, so the errors are within a fifth of those planned.
 

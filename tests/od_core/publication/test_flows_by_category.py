@@ -42,6 +42,7 @@ from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_
 
 pytestmark = pytest.mark.representatives(
     "test_the_*",
+    "test_a_release_is_opened_from_the_database",
     "test_a_whole_release_verifies_without_key_or_records",
     "test_openmatrix_has_a_matrix_of_each_category",
     "test_pysdmx_reads_a_dimension_for_each_breakdown",
@@ -137,7 +138,6 @@ def test_the_codebook_lists_the_categories(made):
     assert "<b>bus" not in text
 
 
-@pytest.mark.slow
 def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_path):
     """Only where they were."""
     moved = release_flows(

@@ -495,7 +495,6 @@ def test_a_zip_file_that_is_not_the_bundle_is_found(bundle, tmp_path, how):
         assert held[2][0].filename in fault
 
 
-@pytest.mark.slow
 def test_without_intervals_only_flows_are_listed(tmp_path):
     made = examples.release()
     certified = examples.facts(made, intervals=False)
