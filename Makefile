@@ -63,6 +63,7 @@ SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_r
 	tests/od_core/publication/test_flows_by_category.py::test_a_release_with_shrunk_totals_is_published_read_back_and_verified \
 	tests/od_core/published/test_series_rule.py::test_a_series_verifies_and_is_made_again_with_the_same_bytes \
 	tests/od_core/published/test_sums.py::test_categories_are_summed_and_published_too \
+	tests/od_core/published/test_verify_spending.py \
 	tests/od_assets/cli/test_ledger_commands.py::test_verify_names_the_part_that_changed \
 	tests/od_assets/cli/test_ui_server.py::test_beside_a_deployment_only_its_pages_are_served \
 	tests/od_assets/test_boundaries.py::test_boundaries_go_through_the_job_into_the_bundle_and_back \

@@ -114,6 +114,7 @@ def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, 
         component(**changes).checked()
 
 
+@pytest.mark.slow
 def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
     (root / "flows.csv").unlink()
     failures = run_comparison(component(synthetic=[]))

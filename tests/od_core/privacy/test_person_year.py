@@ -206,12 +206,14 @@ def test_an_added_user_costs_at_most_what_is_stated_and_some_user_exactly_that(m
     assert found.largest_added() == found.stated(root=1, below=1)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_a_replaced_user_costs_exactly_what_is_stated_if_the_root_is_not_measured(m, most, order):
     found = explored(m, most, order)
     assert found.largest_replaced(root=False) == found.stated(root=0, below=2)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_with_a_root_a_replaced_user_costs_at_most_what_is_stated_and_at_least_half_of_it(m, most, order):
     """The root counts 2 m^2. Two users in different periods reach that. In the same period, they cancel at the root."""

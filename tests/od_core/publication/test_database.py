@@ -56,7 +56,7 @@ def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
     assert len(contents(database)["releases"]) == 1
 
 
-@pytest.mark.representatives("unbounded origin tree", "other destinations")
+@pytest.mark.representatives("other destinations")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_view_is_the_sum_of_the_leaves_at_every_pair_of_levels(shelf, kind):
     """The whole space included, beside other releases, over other destinations; whole numbers, no pair twice."""

@@ -322,7 +322,6 @@ GIVEN = pd.DataFrame(
 )
 
 
-@pytest.mark.representatives("5")
 @pytest.mark.parametrize("stated", [4, 5])
 def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, capsys):
     """In OpenMatrix files for transport models, GeoPackages for GDAL, and boundaries; bundles of format 4 stay."""

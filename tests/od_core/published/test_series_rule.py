@@ -158,7 +158,7 @@ def drop_earlier(facts: dict[str, Any]) -> None:
     del facts["plan"]["earlier"]
 
 
-@pytest.mark.representatives("forge_rule", "drop_earlier")
+@pytest.mark.representatives("forge_rule")
 @pytest.mark.parametrize("forge", [forge_earlier, forge_rule_before, forge_pooled, forge_rule, drop_earlier])
 def test_a_forged_rule_or_evidence_is_found(copied: Path, forge: Callable[[dict[str, Any]], None]) -> None:
     """In the ledger, which has the plan, and by computing the certificate again from the measurements."""

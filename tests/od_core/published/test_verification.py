@@ -200,9 +200,7 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-@pytest.mark.representatives(
-    "a trip moved", "an interval of the database narrowed", "a kept measurement changed", "no noise by the database"
-)
+@pytest.mark.representatives("a trip moved", "no noise by the database")
 @pytest.mark.parametrize("name", DAMAGE)
 def test_any_change_of_flows_is_found_and_its_part_named(copy, name):
     damage, parts = DAMAGE[name]
@@ -335,7 +333,7 @@ OF_AREAS: dict[str, tuple[Any, set[str]]] = {
 }
 
 
-@pytest.mark.representatives("another number", "charges forgotten")
+@pytest.mark.representatives("another number")
 @pytest.mark.parametrize("name", OF_AREAS)
 def test_any_change_of_area_totals_is_found(of_areas, tmp_path, name):
     shutil.copytree(of_areas.database.parent, tmp_path, dirs_exist_ok=True)

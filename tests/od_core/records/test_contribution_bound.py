@@ -119,6 +119,7 @@ days = st.sampled_from(["2001-06-01", "2001-06-30", "2001-07-01", None])
 rows_of_users = st.lists(st.tuples(st.sampled_from([*USERS, " ", "\u00a0", None]), codes, codes, days), max_size=25)
 
 
+@pytest.mark.representatives("csv")
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
 @given(
     rows=rows_of_users,

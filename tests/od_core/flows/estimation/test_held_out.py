@@ -305,7 +305,7 @@ def leaves_before(world, epsilon, seed):
     return run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).leaves
 
 
-@pytest.mark.representatives("world0-*")
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "seeds"), [(SPARSE, (2, 3)), (ROUGH, (0, 1))])
 def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_without(world, seeds):
     """With the same rule, learning from that table; with least squares if no rule is better without it."""
@@ -320,7 +320,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
     assert chosen == {world is SPARSE}
 
 
-@pytest.mark.representatives("sparse")
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
 def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
     """Its cells are shuffled. With fixed noise, for which no rule is as close to another as chance could bring it."""

@@ -39,7 +39,7 @@ def copied(published, tmp_path):
     return Path(shutil.copytree(published("bounded")[0], tmp_path / "bundle"))
 
 
-@pytest.mark.representatives("unbounded origin tree", "unknown zones")
+@pytest.mark.representatives("unbounded origin tree")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("unbounded", "no trips, unbounded")])
 def test_a_release_comes_back_whole(published, kind):
     """Flows, measurements, charges, plan and every pair of levels; from the folder and from the database."""
