@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from od_core import Geography, errors
 from tests.checkouts_own import refuse_what_was_touched
 from tests.postgres import engine, postgres  # noqa: F401  # fixtures
-from tests.slow_folders import group, is_unwanted, markers, turn
+from tests.slow_folders import group, is_unwanted, markers, turn, without_representatives
 
 QUICK = settings(
     derandomize=True,
@@ -91,15 +91,19 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Give a test the markers of its folder, before ``-m`` asks for them, and a slow one its group of tests."""
+    """Give a test the markers of its folder, before ``-m`` asks for them."""
     for name in sorted(markers(item.path)):
         item.add_marker(name)
-    if "slow" in markers(item.path) and (together := group(item.path)):
-        item.add_marker(pytest.mark.xdist_group(together))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the slow tests that all workers would wait for at the end."""
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Say what else is slow, before ``-m`` asks; give slow tests their groups, and begin with those that take long."""
+    for item in without_representatives(items, are_all=not any("::" in given for given in config.args)):
+        item.add_marker("slow")
+    for item in items:
+        if item.get_closest_marker("slow") and (together := group(item.path)):
+            item.add_marker(pytest.mark.xdist_group(together))
     items.sort(key=lambda item: turn(item.path))
 
 

@@ -1,12 +1,25 @@
-"""Every folder of tests is a slow one or not, and -m imports no more than it must."""
+"""Every folder of tests is a slow one or not, -m imports no more than it must, and of many cases a few are fast."""
 
 from __future__ import annotations
 
+import itertools
 import tomllib
 
 import pytest
 
-from tests.slow_folders import FIRST, FOLDERS, KNOWN, SPREAD, TESTS, group, is_unwanted, markers, turn
+from tests.slow_folders import (
+    FIRST,
+    FOLDERS,
+    KNOWN,
+    SPREAD,
+    TESTS,
+    covering,
+    group,
+    is_unwanted,
+    markers,
+    turn,
+    without_representatives,
+)
 
 FAST = {"od_core", "od_assets", "mutants"}
 
@@ -19,7 +32,9 @@ def test_every_folder_is_slow_or_fast():
 
 def test_every_marker_is_registered():
     settings = tomllib.loads((TESTS.parent / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]
-    assert {line.partition(":")[0] for line in settings["ini_options"]["markers"]} == KNOWN
+    assert {line.partition(":")[0] for line in settings["ini_options"]["markers"]} == KNOWN | {
+        "representatives(*patterns)"
+    }
 
 
 def test_a_test_has_the_markers_of_its_folder():
@@ -34,8 +49,8 @@ def test_a_test_has_the_markers_of_its_folder():
     [
         ("", {*FOLDERS} | FAST),
         ("not slow", FAST),
-        ("slow", {*FOLDERS}),
-        ("slow and not jobs", {*FOLDERS} - {"jobs"}),
+        ("slow", {*FOLDERS} | FAST),
+        ("slow and not (browser or faults or spark)", {*FOLDERS} - {"browser", "faults", "spark"} | FAST),
         ("spark or jobs", {"spark", "jobs"}),
         ("slow and skipif", {*FOLDERS} | FAST),
         ("slow and (", {*FOLDERS} | FAST),
@@ -48,6 +63,31 @@ def test_what_is_kept_out_of_the_collection(expression, wanted):
 
 def test_the_markers_of_this_test_are_those_of_its_folder(request):
     assert {mark.name for mark in request.node.iter_markers()} & KNOWN == markers(request.path)
+
+
+@pytest.mark.representatives("a", "b*")
+@pytest.mark.parametrize("case", ["a", "b1", "b2", "ab"])
+def test_cases_that_no_pattern_names_are_slow(request, case):
+    """A pattern without a test is refused, or make test would run none."""
+    assert (request.node.get_closest_marker("slow") is not None) == (case == "ab")
+    unmet = "b*" if case == "a" else "a"
+    with pytest.raises(pytest.UsageError, match=f"no test for '{unmet[0]}"):
+        list(without_representatives([request.node], are_all=True))
+    assert [*without_representatives([request.node], are_all=False)] == ([request.node] if case == "ab" else [])
+
+
+def test_without_a_pattern_each_value_of_each_parameter_is_in_a_fast_case():
+    """As few of a product as its longest parameter has values; all of a list in which no value occurs twice."""
+    product = [
+        dict(zip("xyz", values, strict=True)) for values in itertools.product(range(3), "ab", [None, [0], [1], [2]])
+    ]
+    fast = covering(product)
+    assert len(fast) == 4
+    assert all(
+        {repr(case[name]) for case in product} == {repr(product[number][name]) for number in fast} for name in "xyz"
+    )
+    assert covering(product) == fast
+    assert covering([{"x": number} for number in range(5)]) == {*range(5)}
 
 
 def test_tests_that_share_what_takes_long_to_make_are_run_by_one_worker(request):

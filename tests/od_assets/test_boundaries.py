@@ -30,6 +30,7 @@ def bounded(project: Project) -> Project:
     return project
 
 
+@pytest.mark.slow
 def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project) -> None:
     component = bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"})
     result = bounded.run(component)

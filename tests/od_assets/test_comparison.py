@@ -59,6 +59,7 @@ def component(**changes: Any) -> OdComparison:
     return declared
 
 
+@pytest.mark.slow
 def test_a_comparison_is_made_once_and_reported(root: Path) -> None:
     declared = component(synthetic=[], runs=1)
     failures = run_comparison(declared, root / "docs")
@@ -113,6 +114,7 @@ def test_a_declaration_with_a_mistake_is_refused(root: Path, changes: dict[str, 
         component(**changes).checked()
 
 
+@pytest.mark.slow
 def test_a_table_with_a_fault_fails_in_one_line(root: Path) -> None:
     (root / "flows.csv").unlink()
     failures = run_comparison(component(synthetic=[]))

@@ -221,6 +221,7 @@ def last_heard_of(project: Project, run: dg.DagsterRun, status: str, minutes: in
     return run.run_id
 
 
+@pytest.mark.slow
 def test_runs_that_never_said_which_process_they_are_go_by_their_age(
     project: Project, project_definitions: dg.Definitions
 ) -> None:

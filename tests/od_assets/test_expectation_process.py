@@ -37,6 +37,7 @@ def fails(here: int) -> dict[str, bool]:
     raise ValueError("here" if os.getpid() == here else "elsewhere")
 
 
+@pytest.mark.slow
 def test_a_check_runs_in_the_process_with_its_results_and_its_errors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -64,6 +64,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.representatives("origin_missing", "destination_unlisted", "user_missing")
 @pytest.mark.parametrize("kind", FAULTS)
 def test_faulty_records_up_to_the_threshold(met: Callable[..., dict[str, bool]], kind: str) -> None:
     """Of each kind for itself: as many as are allowed, and one more. Each finds nothing where the others are."""
@@ -95,6 +96,7 @@ def test_no_records_at_all_meet_what_is_expected(met: Callable[..., dict[str, bo
     assert all(met(loaded()[:0].astype({"origin": "str", "destination": "str"})).values())
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("column", ["date", "origin", "destination", "in_period"])
 def test_a_missing_column_is_found(met: Callable[..., dict[str, bool]], column: str) -> None:
     assert not met(loaded().drop(columns=column))[f"expect_column_to_exist: {column}"]
@@ -148,6 +150,7 @@ def test_flows_are_checked_once_in_a_run_unless_they_change(released: Project, m
     assert looked == [0, 2]
 
 
+@pytest.mark.slow
 def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> None:
     """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
     settings, warehouse = project.component().checked(), Warehouse()
@@ -201,6 +204,7 @@ def test_pages_about_what_is_public_are_read_by_all_whatever_the_umask(tmp_path:
     assert found == {"flows": 0o755, "page.html": 0o644, ".ge_store_backend_id": 0o644}
 
 
+@pytest.mark.slow
 def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> None:
     settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success

@@ -178,6 +178,7 @@ def test_a_run_that_is_not_completed_is_told_without_its_steps(
     assert [brief(event) for event in told()] == ["run START", "run FAIL"] * 2
 
 
+@pytest.mark.slow
 def test_checks_of_public_assets_are_told_with_their_results(
     project: Project, told: Callable[[], list[dict[str, Any]]]
 ) -> None:

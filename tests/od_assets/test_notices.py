@@ -139,6 +139,7 @@ class Webhook(Notices):
         self.published(Published("", {}), log)
 
 
+@pytest.mark.slow
 def test_a_channel_that_fails_says_no_secret_and_the_notice_is_given_again(project: Project) -> None:
     watch = Watch(project, "release_published", Webhook())
     watch.look()
@@ -194,6 +195,7 @@ def test_runs_of_chosen_assets_are_tagged_too(project: Project) -> None:
     assert [tags.get(name) for name in TAGS] == ["trips", "2001-01", None]
 
 
+@pytest.mark.slow
 def test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream(project: Project) -> None:
     """All examples of the document on one release; what is downstream loads without this project's definitions."""
     mails, automation, sensor = blocks("Receive notices")

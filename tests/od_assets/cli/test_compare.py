@@ -96,6 +96,7 @@ def test_releases_that_are_estimated_by_different_rules_have_a_note(var: Path, t
     assert "note" not in json.loads(run(OLD, NEW, "--json").stdout)
 
 
+@pytest.mark.slow
 def test_derived_flows_are_not_compared_and_that_is_said(
     published_few: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -80,6 +80,7 @@ def renamed(var: Path, change: dict[str, Any], *, period: str, series: str = "us
     path.write_text(json.dumps({**stated, "release": f"{series}/{period}/r1", **change}), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
     """Newer ones: of another data set, other areas, another kind, without trips, broken; and another series' own."""
     renamed(var, {"data_set": "other"}, period="2001-07")
@@ -94,6 +95,7 @@ def test_what_says_nothing_of_this_release_is_passed_over(var: Path) -> None:
     assert facts("--runs", "1")["table"] == "us_freight/2001-12/r1"
 
 
+@pytest.mark.slow
 def test_epsilons_may_be_chosen_and_are_written(var: Path, tmp_path: Path) -> None:
     result = run("--epsilon", "2", "--epsilon", "0.5", "--runs", "1", "--to", str(tmp_path / "deep" / "forecast"))
     assert result.exit_code == 0, result.output

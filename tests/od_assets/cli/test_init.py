@@ -103,6 +103,7 @@ def test_two_files_are_written_that_say_what_is_not_default(empty: Project) -> N
     assert not empty.var.exists()
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("zones", "field", "declared"),
     [
@@ -235,6 +236,7 @@ def test_at_a_terminal_columns_are_shown_once(empty: Project, typed: Callable[..
     assert said.count("Used columns of 2001-01.parquet: region") == 1
 
 
+@pytest.mark.representatives("*origin*", "*perod*", "*--epsilon*")
 @pytest.mark.parametrize(
     ("wrong", "fault"),
     [
@@ -277,6 +279,9 @@ def test_a_wrong_answer_is_named_and_asked_again_or_refused(
     assert declaration("mine").checked()
 
 
+@pytest.mark.representatives(
+    "every-*", "epsilon-*", "zones-*", "levels-zone,region-*", "prefixes-region=two-*", "cap-*", "id_pattern-*"
+)
 @pytest.mark.parametrize(
     ("flag", "wrong", "fault"),
     [
@@ -563,6 +568,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.representatives("of pairs")
 @pytest.mark.parametrize("what", FLOWS)
 def test_flows_that_would_be_counted_as_trips_are_refused_until_it_is_said_what_they_are(
     empty: Project, typed: Callable[..., str], what: str
@@ -627,6 +633,7 @@ def test_a_file_that_cannot_be_opened_is_refused_with_what_to_write(empty: Proje
     assert init("--set", "trips.encoding=latin-1", one_row_a_trip="true").exit_code == 0
 
 
+@pytest.mark.representatives("geography.unknown*", "intervals=*")
 @pytest.mark.parametrize(
     ("further", "path", "value"),
     [
@@ -677,6 +684,7 @@ def test_a_name_that_is_taken_is_refused_before_anything_is_asked(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("flags", "section", "field", "value"),
     [
@@ -709,6 +717,7 @@ def test_what_is_found_is_of_the_newest_period_and_of_no_other_file(empty: Proje
     assert "notes.csv" not in said
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("odd", ["a: b #{period}.csv", "'{period}'.csv", '"{period}", [x].csv', "ø {period}\t.csv"])
 def test_yaml_holds_any_text_as_it_was_given(empty: Project, odd: str) -> None:
     (empty.root / "2001-01.csv").rename(empty.root / odd.replace("{period}", "2001-01"))

@@ -234,6 +234,7 @@ def test_steps_are_called_by_the_keys_of_their_assets(step: str, key: str) -> No
     assert asset_of(step) == key
 
 
+@pytest.mark.representatives("no file and no marker", "times with a zone", "unlisted categories")
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_a_release_refuses_is_found_with_the_same_line(project: Project, what: str) -> None:
     write, declared, code = REFUSED[what]

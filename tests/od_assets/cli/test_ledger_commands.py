@@ -84,6 +84,7 @@ def test_ledger_verify_counts_the_entries_or_says_what_is_wrong(published: Publi
     assert failed.exception.code == "OD-LEDGER-BROKEN"
 
 
+@pytest.mark.slow
 def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     var: Path,
     published: Published,
@@ -113,6 +114,7 @@ def test_the_ledger_moves_to_postgresql_and_is_copied_from_there(
     assert len(rows(elsewhere / "backup.sqlite")) == 9 + 1
 
 
+@pytest.mark.slow
 def test_verify_names_the_part_that_changed(published: Published) -> None:
     whole = run("verify")
     assert whole.exit_code == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import dagster as dg
+import pytest
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
@@ -44,6 +45,7 @@ def test_copies_of_records_of_published_releases_are_removed(project: Project) -
     assert (copies["2001-06"].parent / "identity.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_removes_copies_when_it_ends(released: Project) -> None:
     """And not before, and none that is younger than the rule says."""
     copy = released.var / "confidential" / "trips" / "2001-01" / "r1" / "raw_trips.parquet"

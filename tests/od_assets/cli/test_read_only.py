@@ -63,6 +63,7 @@ def readers_folders(read_only: tuple[Project, dict[str, str]], monkeypatch: pyte
     monkeypatch.setattr(tempfile, "tempdir", str(read_only[0].root / "temporary"))
 
 
+@pytest.mark.representatives("ledger verify", "plan trips")
 @pytest.mark.parametrize("words", READING[:-1], ids=" ".join)
 def test_a_reader_is_told_the_same_as_the_owner(read_only: tuple[Project, dict[str, str]], words: list[str]) -> None:
     project, owner = read_only

@@ -71,6 +71,7 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
     assert not (var / "replicates").exists()
 
 
+@pytest.mark.slow
 def test_the_example_prints_an_interval_unless_the_bias_is_more_than_half_a_standard_error(
     published_flights: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -291,6 +291,7 @@ FORGERIES = {
 }
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("what", FORGERIES)
 @pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 def test_what_the_checksums_do_not_state_reaches_no_site(var: Path, what: str, *, again: bool) -> None:

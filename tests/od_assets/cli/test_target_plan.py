@@ -65,6 +65,7 @@ def test_the_newest_release_stands_for_the_true_flows(var):
     assert found["targets"][0]["binds"]
 
 
+@pytest.mark.representatives("file")
 @pytest.mark.parametrize("table", ["synthetic", str(KEYS[0]), "file"])
 def test_a_table_can_be_stated(var, table, tmp_path):
     """A file with the true flows is as good as the records it is made of, if its owner says that it is public."""
@@ -134,6 +135,7 @@ def test_the_share_of_the_breakdowns_is_replaced_or_added(text, expected):
     assert with_fields(text, {"privacy": {"epsilon": "3"}, "segment_share": "3/5"}) == expected
 
 
+@pytest.mark.slow
 def test_the_share_of_the_breakdowns_follows_from_the_targets(empty):
     """Targets by category need a larger share of the breakdowns than targets of totals."""
 
@@ -182,6 +184,7 @@ def test_targets_beyond_the_cap_are_relaxed(empty):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_tolerances_below_one_trip_allow_no_error(empty):
     """They all need the same budget, and simulated releases without any error do not confuse the command."""
 
@@ -202,6 +205,7 @@ def decimal_of(text: str) -> float:
     return float(Fraction(text))
 
 
+@pytest.mark.slow
 def test_the_declared_periods_that_the_remaining_cap_pays_for_are_counted(empty):
     """Under unit trip, each month has a cap of its own. A month whose cap is nearly used up cannot be released."""
     settings = declaration("us_flights").checked()

@@ -57,6 +57,7 @@ def test_a_name_that_is_none_is_refused(host: str) -> None:
         serve(0, [host])
 
 
+@pytest.mark.slow
 def test_beside_a_deployment_only_its_pages_are_served(tmp_path: Path) -> None:
     """Behind the token, in the home of the deployment, and without a daemon, which would take runs from its queue."""
     (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n", encoding="utf-8")

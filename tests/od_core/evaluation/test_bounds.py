@@ -145,6 +145,7 @@ def test_the_euclidean_projection_is_as_near_as_the_chebyshev_projection(noisy, 
         assert max(abs(rounded(y) - x) for x, y in zip(noisy, exact, strict=True)) <= best
 
 
+@pytest.mark.slow
 def test_runs_that_exceed_theorem_4():
     """Share at most beta: a test of the whole. Fails by chance with probability below 1e-6."""
     data = KnownFlows.synthetic(binary(3, levels=2, trips=3_000))
@@ -173,6 +174,7 @@ def test_runs_whose_noise_exceeds_its_bound():
     assert RUNS // 200 < (largest > bound).sum() <= MOST
 
 
+@pytest.mark.representatives("destination")
 @pytest.mark.parametrize("order", TREES)
 def test_runs_that_exceed_the_first_part_of_proposition_1(order):
     """At most half, and more than a two-hundredth: the root exceeds its part 0.1 of beta in 1.4 % of the runs, and the
@@ -239,6 +241,7 @@ def scale_whose_bound_is(tree: FlowTree, largest: int, trips: int | None) -> tup
     return scale, Fraction(max(at, 1e-300))
 
 
+@pytest.mark.slow
 def test_runs_that_exceed_the_second_part_of_proposition_1():
     """At most half, and more than a tenth, at the leaves. Both fail by chance with probability below 1e-6.
 

@@ -107,6 +107,7 @@ def test_a_public_total_has_no_error_and_the_level_below_that_of_its_noise():
     assert whole[1] == pytest.approx(plan(geography).expected_errors[1], rel=0.26)
 
 
+@pytest.mark.slow
 def test_a_forecast_is_what_releases_then_show():
     """Means of 40 runs each, of the same table: at no level by a fifth apart.
 
@@ -196,6 +197,7 @@ def test_every_mechanism_may_be_forecast(mechanism):
     assert np.isfinite(found.query("level > 4 and size_class == 'all'")["largest_bias"]).all()
 
 
+@pytest.mark.slow
 def test_a_released_table_forecasts_nearly_what_the_true_one_does(flights, airport_geography):
     """That is what it is used for. Small flows that were released though there were none add some errors of their own.
 

@@ -145,6 +145,7 @@ def check_against_brute_force(seed: int) -> None:
     assert [cost.flows for cost in found.costs] == [len(one.sizes) for one in classes]
 
 
+@pytest.mark.representatives("1")
 @pytest.mark.parametrize("seed", SEEDS[1:4])
 def test_the_solved_rho_is_that_of_brute_force(seed):
     check_against_brute_force(seed)
@@ -217,6 +218,7 @@ def test_levels_whose_nodes_have_one_child_get_no_share():
     assert with_budget(plan, Budget(rho=found.rho, delta="1e-8", shares=found.shares)).unmeasured_levels == [2, 3]
 
 
+@pytest.mark.slow
 def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_uncounted_trips():
     """Half of the budget is for the number of uncounted trips, and simulations correct all numbers alike."""
     base, table, _ = problem(6, depth=2)
@@ -244,6 +246,7 @@ def test_the_rho_of_targets_and_release_is_the_charge_of_a_release_with_its_unco
     assert simulated.factor != 1
 
 
+@pytest.mark.representatives("* by mode*")
 @pytest.mark.parametrize(("by", "best"), [("", "1/20"), (" by mode", "7/10")])
 def test_the_share_of_the_breakdowns_is_the_best_of_all(by, best):
     """At an end of all shares, and between them."""

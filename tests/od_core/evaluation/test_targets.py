@@ -63,6 +63,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", [*NAMES, *(f"{name} by mode" for name in NAMES)])
 def test_numbers_of_a_quantity_are_sums_of_flows(name):
     leaves, segments, flows = table()
@@ -72,6 +73,7 @@ def test_numbers_of_a_quantity_are_sums_of_flows(name):
     assert sorted(trips.tolist()) == expected(name, flows)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", [*NAMES, *(f"{name} by mode" for name in NAMES)])
 def test_a_release_meets_a_target_if_enough_flows_are_within_the_tolerance(name):
     """The smallest sufficient factor of the tolerances, by trying out all of them."""
@@ -142,6 +144,7 @@ def test_whole_errors_up_to_the_tolerance_are_within_it(size, within, largest):
         assert chosen.ratio(TREE, one_flow(size + error), None, generator) > 1
 
 
+@pytest.mark.slow
 def test_factors_of_tolerances_have_no_steps_if_the_errors_before_rounding_are_drawn():
     """Without them, all releases of an exact flow would have the factor 0, which says nothing about the budget."""
     target = Target.of(f"{LAST} x {LAST}: flows >= 1 within 2 trips in 90 %", TREE)

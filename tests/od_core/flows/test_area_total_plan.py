@@ -268,6 +268,7 @@ def inputs_of(case: str, order: str) -> dict[tuple[Row, ...], dict[int, np.ndarr
     return {some: answers(plan, [*OTHERS, *some]) for some in chosen}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("order", TREES)
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 @pytest.mark.parametrize("case", CASES)

@@ -92,6 +92,7 @@ def test_where_no_rule_gains_the_released_flows_stay() -> None:
     assert both.rule.learns
 
 
+@pytest.mark.slow
 def test_earlier_releases_lower_the_error() -> None:
     """Total errors of the leaves, over 4 series of 4 releases of the same trips, with fixed noise."""
     (truth,) = releases_of(GRAVITY, range(1), epsilon="10000")

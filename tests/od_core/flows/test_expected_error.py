@@ -236,6 +236,7 @@ def predicts(measured, tree, variances, *, refined, within) -> bool:
     return bool(np.all(np.abs(np.divide(expected, measured) - 1) < within))
 
 
+@pytest.mark.representatives("1-inftda_refined")
 @pytest.mark.parametrize("mechanism", ["inftda", "inftda_refined"])
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
 def test_releases_have_the_expected_errors(epsilon, mechanism):
@@ -294,6 +295,7 @@ def refined_releases(fan_outs, variances, releases, seed):
     return errors
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("epsilon", ["0.1", "1", "10"])
 @pytest.mark.parametrize("sizes", [(3, 2), (2, 2), (2, 12), (6, 1)])
 def test_refined_releases_have_the_expected_errors(epsilon, sizes):

@@ -15,6 +15,7 @@ from tests.od_core.strategies import TREES
 UNIT = PrivacyUnit("trip", neighbours="bounded")
 
 
+@pytest.mark.representatives("2001-05-*", "2001-06-*")
 @pytest.mark.parametrize(
     ("month", "epsilon", "order"),
     [

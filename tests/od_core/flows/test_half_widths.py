@@ -72,6 +72,7 @@ def test_where_nodes_may_be_dropped_no_interval_of_a_large_flow_is_wider_than_pl
     assert (upper - lower)[cells].max() <= 2 * plan.half_widths[-1]
 
 
+@pytest.mark.slow
 def test_what_is_said_of_flows_is_true_in_releases_of_an_almost_empty_table():
     """Of 150 releases: a share of 0.5 is below 0.3, and one of 0.9 below 0.74, with a probability below 1e-6.
 

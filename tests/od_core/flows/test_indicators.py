@@ -174,6 +174,7 @@ SIDES = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.representatives("destination-*")
 @SIDES
 def test_trips_that_a_large_area_lost_to_small_ones_are_marked(side, order, name):
     """And the unbiased number beside the released one is the truth on average, within five standard errors."""
@@ -187,6 +188,7 @@ def test_trips_that_a_large_area_lost_to_small_ones_are_marked(side, order, name
     assert (small[f"{name}_likely"] == "").all()  # their numbers are below the half-width of their intervals
 
 
+@pytest.mark.slow
 def test_marked_numbers_are_at_the_end_that_their_mark_says():
     """Of 60 releases of four zones whose numbers are above their noise, some are too high, and some are too low."""
     made = [reports.flows(size=8, budget=Budget(rho="1/5", delta="1e-8"), noise=SeededNoise(k)) for k in range(60)]
@@ -201,6 +203,7 @@ def test_marked_numbers_are_at_the_end_that_their_mark_says():
         assert ((lower < released) & (released < upper))[(mark == "") & is_there].all()
 
 
+@pytest.mark.representatives("origin-*")
 @SIDES
 def test_a_side_whose_totals_were_measured_is_not_marked(side, order, name):
     found = of_one_large(side, order, area_totals="1/10")

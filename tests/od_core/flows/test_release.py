@@ -174,6 +174,7 @@ def one_huge(value):
     return lambda size: np.array([value] + [0] * (size - 1), dtype=np.int64)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 @pytest.mark.parametrize(
     "answer",

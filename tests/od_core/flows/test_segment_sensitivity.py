@@ -152,6 +152,13 @@ def attains_every_sensitivity(case: str, relation: str) -> None:
     assert stated == {query: change for query, change in changes.items() if change > 0}
 
 
+@pytest.mark.representatives(
+    "one trip without faults-unbounded",
+    "one trip, one unknown category-bounded",
+    "one trip, all unknown-unbounded",
+    "one weight-bounded",
+    "one user of a period-bounded",
+)
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 @pytest.mark.parametrize("case", CASES)
 def test_every_sensitivity_is_attained_and_none_is_exceeded(case, relation):

@@ -43,6 +43,7 @@ tables = st.dictionaries(
 ).filter(lambda cells: any(cells.values()))
 
 
+@pytest.mark.representatives("sizes", "cumulative")
 @pytest.mark.parametrize("mechanism", ["naive", "sizes", "cumulative"])
 @given(cells=tables)
 def test_a_release_is_that_of_one_row_a_group(mechanism, cells):

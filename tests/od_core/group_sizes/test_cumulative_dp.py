@@ -33,6 +33,7 @@ def cumulative_case(rng: np.random.Generator, **limits: int):
     return frame, [np.cumsum(values, axis=1)[:, :-1] for values in noisy], Fraction(scale)
 
 
+@pytest.mark.representatives("True")
 @pytest.mark.parametrize("area_totals", [True, False])
 def test_keeps_its_promise_and_solves_the_program_on_100_trees(area_totals):
     mechanism, rng = CumulativeDP(area_totals=area_totals), np.random.default_rng(150)

@@ -7,6 +7,7 @@ from od_core.group_sizes.mechanisms import GroupSizeMechanism, Histogram, Histog
 from tests.od_core.group_sizes.trees import assert_consistent, cost, least_cost, random_case
 
 
+@pytest.mark.representatives("True")
 @pytest.mark.parametrize("area_totals", [True, False])
 def test_keeps_its_promise_and_is_optimal_on_100_trees(area_totals):
     mechanism, rng = Histogram(area_totals=area_totals), np.random.default_rng(15)

@@ -106,6 +106,7 @@ def expected(release: GroupSizeRelease, level: int, size: int | None) -> dict[st
     return bounds
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("unit", [None, BOUNDED])
 @pytest.mark.parametrize("name", ["naive", "cumulative", "bottom_up"])
 def test_groups_of_at_most_a_size_have_the_bounds_of_their_measurements(name, unit):
@@ -123,6 +124,7 @@ def test_groups_of_at_most_a_size_have_the_bounds_of_their_measurements(name, un
                 assert (row["lower"], row["upper"]) == within(bounds, totals[area], row["groups"])
 
 
+@pytest.mark.representatives("naive", "cumulative", "sizes_posterior", "histogram", "top_down")
 @pytest.mark.parametrize("name", MECHANISMS)
 def test_members_have_the_bounds_of_their_measurements(name):
     release = released(mechanism=name)

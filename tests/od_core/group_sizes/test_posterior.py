@@ -100,6 +100,7 @@ def random_chain(rng: np.random.Generator, kinds: int) -> np.ndarray:
     return rng.uniform(0.05, 0.95, (kinds, 4))
 
 
+@pytest.mark.representatives("cumulative")
 @both
 def test_equals_the_sum_over_all_curves(leaf):
     rng = np.random.default_rng(11)
@@ -154,6 +155,7 @@ def by_matrices(noisy, total, scale, leaf, classes, chain):
     return means
 
 
+@pytest.mark.representatives("cumulative")
 @both
 def test_equals_dense_matrices_where_many_counts_are_left_out(leaf):
     rng = np.random.default_rng(12)

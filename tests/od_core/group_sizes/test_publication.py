@@ -55,6 +55,7 @@ def bundle(release, certificate, folder):
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
 
 
+@pytest.mark.representatives("sizes_posterior-9", "cumulative-9", "bottom_up-9", "histogram-top_code*")
 @pytest.mark.parametrize(
     ("mechanism", "top_code"),
     [*((mechanism, TOP_CODE) for mechanism in MECHANISMS), *((one, ESTIMATE) for one in ("cumulative", "histogram"))],
@@ -99,6 +100,7 @@ def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
     jsonschema.Draft202012Validator(schema).validate(json.loads(files["certificate.json"]))
 
 
+@pytest.mark.slow
 def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_say(tmp_path):
     """Every file described, every column with its meaning; tables in both forms agree."""
     given, stated = published(tmp_path / "given")

@@ -47,6 +47,7 @@ def test_meets_its_conditions_on_200_trees():
             assert values == pytest.approx(frame.sums(x[-1], level), abs=0.1)
 
 
+@pytest.mark.slow
 def test_its_prices_bound_the_cost_from_below_and_nearly_reach_it():
     rng = np.random.default_rng(50)
     least = below = 0.0

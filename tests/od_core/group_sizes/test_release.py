@@ -74,6 +74,7 @@ def test_without_noise_the_table_is_the_truth(name):
     assert last["zone"].to_dict() == {"01": 0, "02": 0, "03": 0, "04": 0} | truth.groupby("area").size().to_dict()
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", MECHANISMS)
 @pytest.mark.parametrize("unit", [UNBOUNDED, BOUNDED])
 def test_every_mechanism_keeps_its_promises(name, unit):

@@ -168,6 +168,7 @@ def test_no_rule_chooses_a_mechanism_for_it():
         released(mechanism=None, top_code=HALF, noise=DrawsNothing())
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", [name for name in MECHANISMS if name not in EXPECT_NOISE])
 @pytest.mark.parametrize("noise", [-100, -16, 0, 11, 10**6])
 def test_the_table_is_that_of_the_noisy_largest_size_and_the_margin(name, noise):
@@ -237,6 +238,7 @@ def dying():
     raise KeyboardInterrupt
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("level", [0, 1, 2])
 @pytest.mark.parametrize("drawing", [False, True])
 def test_a_resumed_release_has_the_top_code_of_the_first_draw(tmp_path, level, drawing):

@@ -17,7 +17,10 @@ from tests.od_core.ledger.ledger_rows import TRIP, ledger_at, reservations, rows
 
 TENTH = Fraction(1, 10)
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.representatives("*sqlite*", "test_a_lost_draw_is_charged_to_all_its_periods"),
+]
 
 
 def declared(tmp_path, cap, unit=TRIP, elementary="month"):

@@ -36,7 +36,12 @@ from tests.postgres import server_of
 
 DIGEST = "0" * 64
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.representatives(
+        "*sqlite*", "test_any_order_of_calls_keeps_the_account", "test_a_head_that_is_missing_or_damaged_is_named"
+    ),
+]
 
 
 def test_a_domain_is_declared_once(ledger):

@@ -295,6 +295,7 @@ def test_an_index_that_hides_a_charge_is_found(history):
         Ledger(history)
 
 
+@pytest.mark.representatives("*-user")
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize("unit", [TRIP, PrivacyUnit("user", column="user", max_trips=2)], ids=["trip", "user"])
 def test_what_is_read_for_a_release_does_not_grow_with_the_ledger(ledger, monkeypatch, unit):

@@ -31,7 +31,10 @@ from tests.od_core.ledger.ledger_rows import (
     states,
 )
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.representatives("*sqlite*", "test_a_level_is_drawn_once_and_read_ever_after"),
+]
 
 PLAN = small_plan()
 TRIPS = count_trips(FLOWS, PLAN.tree)

@@ -28,7 +28,7 @@ from tests.od_core.ledger.ledger_rows import (
 
 R1 = "commuters/2001-06/r1"
 
-pytestmark = pytest.mark.usefixtures("engine")
+pytestmark = [pytest.mark.usefixtures("engine"), pytest.mark.representatives("*sqlite*")]
 
 
 def released(ledger, release_id=R1, flows=FLOWS, **changes):
@@ -63,6 +63,7 @@ def assert_same(one, other):
     assert one.plan.digest == other.plan.digest
 
 
+@pytest.mark.representatives("*unbounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_release_is_charged_once_and_replayed(tmp_path, drawn, neighbours):
     """Twice in this process and with new objects: same tables, same rows, no further draw; the noise is real."""

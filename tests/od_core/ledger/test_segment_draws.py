@@ -128,6 +128,7 @@ def test_a_query_that_is_drawn_before_its_turn_is_found(tmp_path, drawn, monkeyp
         draws_once_in_order(tmp_path, drawn)
 
 
+@pytest.mark.representatives("1", "14")
 @pytest.mark.parametrize("lost", [5, 10, 1, 7, 14])
 def test_a_lost_draw_is_charged_again_alone(tmp_path, undisturbed, drawn, monkeypatch, lost):
     """A process that ends within a draw pays for this query twice, and for no other."""

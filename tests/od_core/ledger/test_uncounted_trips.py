@@ -93,6 +93,7 @@ def test_area_totals_are_charged_beside_it(year):
     assert sum(made.measured[-1].noisy.values()) == 5
 
 
+@pytest.mark.slow
 def test_its_noise_is_what_the_plan_states(year):
     """Without noise, all eight releases would state the same number. The chance of that is below (1/12)^7 < 1e-7."""
     budget = Budget(rho=1, delta="1e-8")

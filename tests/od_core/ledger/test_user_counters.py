@@ -72,6 +72,7 @@ def released(year: PersonYear, release_id: str, trips: list[Trip] = MANY, **chan
 MONTHS = ("2001-01", "2001-02", "2001-03")
 
 
+@pytest.mark.representatives("sqlite-*")
 @pytest.mark.usefixtures("engine")
 @pytest.mark.parametrize(("engine", "order"), [("sqlite", (0, 1, 2)), ("postgresql", (2, 0, 1))], indirect=["engine"])
 def test_a_user_has_at_most_m_trips_a_month_and_the_rest_of_the_year_is_used_up_in_the_order_of_counting(year, order):
@@ -130,6 +131,7 @@ def test_an_empty_month_has_counters_and_changes_nobody(year):
     assert by_origin(year.finish(JANUARY, [])) == {}
 
 
+@pytest.mark.slow
 def test_a_revision_counts_the_same_trips_of_an_unchanged_file(year):
     """It is counted after March, which left nothing of the year, and gets what the period had."""
     counted = [pairs(year.finish(key, MANY)) for key in (JANUARY, FEBRUARY, MARCH)]
@@ -324,6 +326,7 @@ def one_month_drawn(tmp_path_factory: pytest.TempPathFactory) -> PersonYear:
     return year
 
 
+@pytest.mark.representatives("removed", "changed bytes", "other users")
 @pytest.mark.parametrize("how", DAMAGES)
 def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_path, how):
     """Neither a later month, nor a revision, nor the release itself is counted, and nothing is drawn or written."""
@@ -348,6 +351,7 @@ def test_lost_counters_of_a_drawn_release_stop_the_year(one_month_drawn, tmp_pat
     year.finish(ReleaseKey("commuters", "2002-01"), MANY)  # another year is not concerned
 
 
+@pytest.mark.representatives("cut", "fewer trips", "another key")
 @pytest.mark.parametrize("how", [name for name in DAMAGES if name != "removed"])
 def test_damaged_counters_of_an_undrawn_release_are_told_in_one_line(year, how):
     """By a release of another period, and by another one of the same. They are written anew by the next count."""
@@ -456,6 +460,7 @@ def test_a_number_is_an_id_only_where_the_pattern_has_numbers(year):
     assert count_trips(frame, year.plan.tree, unit=numbered, key=bytes(32)).total == 1
 
 
+@pytest.mark.representatives("others2")
 @pytest.mark.parametrize("others", [[], trips_of("bob", 4, 1), trips_of("bob", 1, 1) + trips_of("cy", 5, 2)])
 def test_what_is_counted_of_a_user_does_not_depend_on_others(tmp_path, others):
     year = PersonYear(tmp_path, 2, 3)

@@ -146,6 +146,7 @@ PLANTED: dict[str, tuple[Mutant, Callable[[Path], None], type[Exception]]] = {
 }
 
 
+@pytest.mark.representatives("M is forgotten", "a revision counted afresh", "a cut that looks at others")
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_defect_is_found(tmp_path, monkeypatch, name):
     plant, holds, found = PLANTED[name]
@@ -154,6 +155,7 @@ def test_a_planted_defect_is_found(tmp_path, monkeypatch, name):
         holds(tmp_path)
 
 
+@pytest.mark.representatives("holds_the_year", "looks_at_no_other")
 @pytest.mark.parametrize("holds", list(dict.fromkeys(holds for _, holds, _ in PLANTED.values())))
 def test_the_product_without_a_defect_passes(tmp_path, holds):
     holds(tmp_path)

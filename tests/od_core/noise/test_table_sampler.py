@@ -72,6 +72,7 @@ def drawn_from(law: SymmetricDistribution, first_bits: int, further_bits: int, w
         return None
 
 
+@pytest.mark.representatives("*Fraction(1, 4)*", "*Fraction(2, 1)*", "*Fraction(2469, 20)*", "*Fraction(1000000, 1)*")
 @pytest.mark.parametrize("law", [*LAWS, WIDEST], ids=str)
 def test_every_boundary_is_the_floor_of_the_true_one(law):
     """Against 140 decimal digits; no floating point, no flint and no common formula but the law's own."""
@@ -147,6 +148,7 @@ def every_word_drawn(law: SymmetricDistribution, first_bits: int, further_bits: 
     ]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("first_bits", "further_bits"), [(4, 4), (2, 5), (8, 8)])
 @pytest.mark.parametrize("law", SMALL, ids=str)
 def test_every_word_of_narrow_limbs_is_decided_as_the_exact_law_says(law, first_bits, further_bits):
@@ -161,6 +163,7 @@ def test_every_word_of_narrow_limbs_is_decided_as_the_exact_law_says(law, first_
     assert abs(counts[0] - 2**bits * (1 - 2 * tails[1])) <= 2
 
 
+@pytest.mark.representatives("law0-1", "law5-1", "law10-2", "law11-3")
 @pytest.mark.parametrize(
     ("law", "more"), [*((law, 1) for law in LAWS), *((law, 2 + i % 2) for i, law in enumerate(SMALL))]
 )
@@ -223,6 +226,7 @@ def decided_again(exact: Inversion, first_bits: int, further_bits: int, given, s
     return values, third
 
 
+@pytest.mark.representatives("*2469, 20))-16*", "*Fraction(2, 1)*")
 @pytest.mark.parametrize(
     ("law", "first_bits", "further_bits", "size"),
     [
@@ -251,6 +255,7 @@ def test_every_draw_of_a_vector_is_what_its_own_words_say(law, first_bits, furth
         assert third > 300
 
 
+@pytest.mark.representatives("15857")
 @pytest.mark.parametrize("sigma", [4000, 15_857, 16_384])
 def test_no_value_of_the_guide_comes_near_16_bits(sigma):
     """A cell holds one value only where P(k) >= 2^-16: at most sigma sqrt(2 ln(26144 / sigma)) <= 15,858 from 0."""

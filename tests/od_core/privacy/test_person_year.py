@@ -199,18 +199,21 @@ EVERY_WORLD = [
 """Kills and other orders with up to three trips in a month; larger bounds in one order."""
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_an_added_user_costs_at_most_what_is_stated_and_some_user_exactly_that(m, most, order):
     found = explored(m, most, order)
     assert found.largest_added() == found.stated(root=1, below=1)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_a_replaced_user_costs_exactly_what_is_stated_if_the_root_is_not_measured(m, most, order):
     found = explored(m, most, order)
     assert found.largest_replaced(root=False) == found.stated(root=0, below=2)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("m", "most", "order"), EVERY_WORLD)
 def test_with_a_root_a_replaced_user_costs_at_most_what_is_stated_and_at_least_half_of_it(m, most, order):
     """The root counts 2 m^2. Two users in different periods reach that. In the same period, they cancel at the root."""
@@ -219,6 +222,7 @@ def test_with_a_root_a_replaced_user_costs_at_most_what_is_stated_and_at_least_h
     assert found.by_pairs_of_vectors() <= largest <= found.stated(root=2, below=2) <= 2 * largest
 
 
+@pytest.mark.representatives("1-2", "2-2")
 @pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 2), (2, 3), (2, 4)])
 def test_with_a_root_the_exact_cost_is_that_of_the_worst_pair_if_all_series_see_the_same_records(m, most):
     found = explored(m, most, backwards, UNFILTERED)
@@ -290,6 +294,7 @@ def test_a_smaller_m_of_one_series_needs_the_noise_of_the_common_m():
     assert largest_rho(at_its_own_m, 2, 2) < cost <= largest_rho(at_the_common_m, 2, 2)
 
 
+@pytest.mark.representatives("2-3")
 @pytest.mark.parametrize(("m", "most"), [(1, 2), (2, 3)])
 def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
     """Of three users with all combinations of records; and the draws of each are the same whoever else is there."""
@@ -306,6 +311,7 @@ def test_what_is_counted_of_a_user_depends_on_that_user_alone(m, most):
             assert counted.setdefault((name, records), trips) == trips
 
 
+@pytest.mark.representatives("2-3")
 @pytest.mark.parametrize(("m", "most"), [(1, 1), (1, 2), (2, 3)])
 def test_the_rule_holds_if_records_are_corrected_before_and_after_releases(m, most):
     """A corrected file may have any other records of the user; a drawn release is not counted from it."""

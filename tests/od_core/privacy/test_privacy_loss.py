@@ -61,6 +61,7 @@ def test_equal_variances_are_never_below_the_ball(sigma, count):
         assert arb(found) < ball * arb(1.002)
 
 
+@pytest.mark.representatives("4500")
 @pytest.mark.parametrize("sigma", ["4095", "4500"])
 def test_blocks_of_integers_are_never_below_the_ball(sigma):
     """Wide noise is taken in blocks; at 4500 they hold three integers."""
@@ -217,6 +218,7 @@ def test_figures_of_the_flights():
         assert oracle.delta_by_nearest(levels, float(epsilon), float(epsilon) / 2**17) <= 1.0001e-8
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("cells", [1, 2])
 @pytest.mark.parametrize("delta", ["1e-6", "1e-8", "1e-12"])
 @pytest.mark.parametrize(("levels", "epsilon"), [(2, "0.1"), (2, "1"), (5, "1"), (2, "10"), (4, "10"), (16, "10")])
@@ -246,6 +248,7 @@ def test_rho_of_geography_shares_keeps_its_promise_and_is_the_largest(fan_outs, 
     assert recomputed(rho * Fraction("1.005")) > float(delta)
 
 
+@pytest.mark.representatives("shares2")
 @pytest.mark.parametrize("shares", [uniform(2), uniform(8), geography([4, 4, 3, 3, 9, 9, 60, 60])])
 def test_rho_grows_with_epsilon_and_with_delta(shares):
     epsilons = [Fraction(epsilon) for epsilon in ("0.001", "0.1", "0.5", "1", "1.1", "4", "10", "30", "300")]

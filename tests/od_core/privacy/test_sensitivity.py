@@ -128,6 +128,7 @@ def is_faultless(tree: FlowTree, row: Row, unit: PrivacyUnit) -> bool:
     return listed and standing(tree, row, unit) is Standing.COUNTED
 
 
+@pytest.mark.representatives("trip unbounded", "user bounded", "user_period unbounded")
 @given(world=worlds(), data=st.data())
 @pytest.mark.parametrize("units", OF_ONE_KIND.values(), ids=OF_ONE_KIND)
 def test_no_neighbour_moves_a_level_by_more_than_its_sensitivity(units, world, data):

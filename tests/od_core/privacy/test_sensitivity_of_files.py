@@ -188,6 +188,7 @@ def test_a_file_counts_what_each_record_alone_counts(tmp_path, rows, declared):
         assert leaves[TREE.first_rank(Pairs(TREE.depth, *(np.array(number, np.int32) for number in numbers)))] == trips
 
 
+@pytest.mark.representatives("trip bounded", "user_period unbounded")
 @settings(suppress_health_check=QUIET)
 @given(data=st.data())
 @pytest.mark.parametrize("units", OF_ONE_KIND.values(), ids=OF_ONE_KIND)

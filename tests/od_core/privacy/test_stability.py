@@ -45,6 +45,7 @@ deltas = st.one_of(
 )
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("relation", ["bounded", "unbounded"])
 @pytest.mark.parametrize(("m", "cells", "others"), WORLDS)
 @pytest.mark.parametrize(("epsilon", "delta"), PROMISES)

@@ -105,6 +105,7 @@ def bundle_of(tmp_path_factory):
     return functools.cache(lambda kind: bundled(release(kind), tmp_path_factory.mktemp("bundle") / "r1"))
 
 
+@pytest.mark.representatives("bounded")
 @pytest.mark.parametrize("kind", SOME_KINDS)
 def test_the_files_hold_the_release(bundle_of, kind):
     """CSV files as text, Parquet files with types and without traces of the tools that made them."""
@@ -145,6 +146,7 @@ def test_the_files_hold_the_release(bundle_of, kind):
             assert listed["position"].tolist() == [str(k) for k in range(len(listed))]
 
 
+@pytest.mark.representatives("unbounded origin tree")
 @pytest.mark.parametrize("kind", SOME_KINDS)
 def test_the_same_measurements_give_the_same_bytes(bundle_of, tmp_path, monkeypatch, kind):
     """Made by other numbers of threads, from what was read back from the bundle or the database."""
@@ -176,6 +178,9 @@ SOME = (
 )
 
 
+@pytest.mark.representatives(
+    "flows.parquet-cut", "certificate.json-a byte", "flows_zone_zone.csv-a byte", "SHA256SUMS-missing"
+)
 @pytest.mark.parametrize(
     ("file", "how"),
     [
@@ -260,6 +265,7 @@ def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole,
     assert list(bundle_faults(copied)) == []
 
 
+@pytest.mark.slow
 def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
     """But for the software, and with its own sentences, which are those that the ledger has the digest of."""
     old = json.loads((copied / "certificate.json").read_text(encoding="utf-8"))
@@ -339,6 +345,7 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     assert content(bundle) == before
 
 
+@pytest.mark.representatives("2-*")
 @pytest.mark.parametrize(("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"}), (4, set())])
 def test_a_bundle_of_an_earlier_format_has_its_own_files(tmp_path, stated, absent):
     with staged_bundle(release(), facts(release()) | {"bundle_format": stated}, tmp_path / "r1"):

@@ -70,6 +70,7 @@ def test_the_fields_are_those_of_the_schema():
     assert set(StatedSpent.__annotations__) == spent
 
 
+@pytest.mark.representatives("unbounded origin tree", "unknown zones", "no trips")
 @pytest.mark.parametrize("kind", KINDS)
 def test_numbers_are_those_of_the_plan(kind):
     """Recomputed from the settings in exact fractions: charges, variances, sensitivities, cells, invariants."""

@@ -56,6 +56,7 @@ def test_a_disk_that_refuses_a_part_of_the_database_is_told_of(tmp_path, room):
     assert len(contents(database)["releases"]) == 1
 
 
+@pytest.mark.representatives("other destinations")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_view_is_the_sum_of_the_leaves_at_every_pair_of_levels(shelf, kind):
     """The whole space included, beside other releases, over other destinations; whole numbers, no pair twice."""
@@ -167,6 +168,7 @@ def test_a_writer_that_holds_the_file_is_waited_for(tmp_path, holder, monkeypatc
     assert {row[0] for row in contents(database)["releases"]} == {str(KEY), str(second)}
 
 
+@pytest.mark.slow
 def test_rows_that_a_killed_program_left_in_the_log_stay(tmp_path, holder):
     """A database that an earlier version wrote may have a log beside it, which nothing but DuckDB may remove."""
     database, second = tmp_path / "release.duckdb", ReleaseKey("commuters", "2001-06", 2)
@@ -217,6 +219,7 @@ def test_a_release_without_intervals_has_none_in_the_database(tmp_path):
     assert found == [(str(second), levels)]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("interval", [True, False])
 @pytest.mark.parametrize("bundle_format", [2, 3, 4])
 def test_indicators_are_those_of_the_bundle(tmp_path, bundle_format, interval):

@@ -92,6 +92,7 @@ def test_the_message_of_a_duckdb_that_is_too_old_is_known(article):
         refuse_newer_duckdb(duckdb.IOException(text), "release.duckdb")
 
 
+@pytest.mark.representatives("None")
 @pytest.mark.parametrize("earlier", [None, "latest", "v1.2.0"])
 def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
     """Read from the header of the file, made anew or continued; a file of a newer storage is rewritten, with all."""
@@ -110,6 +111,7 @@ def test_the_lowest_allowed_duckdb_reads_the_storage(tmp_path, july, earlier):
     open_release(database, period="2001-07")
 
 
+@pytest.mark.representatives("settings0")
 @pytest.mark.parametrize("settings", [{"read_only": True}, {}, {"config": {"threads": 1}}])
 def test_a_release_is_opened_beside_the_readers_own_connection(tmp_path, july, settings):
     """In one process, DuckDB opens a file with one configuration alone."""

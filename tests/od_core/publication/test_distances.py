@@ -86,6 +86,7 @@ def test_the_report_shows_trips_by_distance(flows, bundle):
     assert all(f"{trips:,}" in page for trips in rows["trips"])
 
 
+@pytest.mark.slow
 def test_a_bundle_of_an_earlier_format_has_no_distances(flows, bundle, tmp_path):
     with examples.staged_bundle(flows, examples.facts(flows) | {"bundle_format": 3}, tmp_path / "r1"):
         pass

@@ -227,6 +227,7 @@ CUTS: dict[str, Callable[[Path, str], bool]] = {
 """Takes the last row, the last column or a level out of a file; False if the file has no such thing."""
 
 
+@pytest.mark.representatives("categories")
 @pytest.mark.parametrize("name", ["categories", "group sizes", "boxes"])
 def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     """Files are read by programs that did not write them, so that a writer and a reader do not err together.
@@ -276,6 +277,7 @@ def test_rows_without_a_distance_are_in_every_file(published):
     assert 0 < len(lines) <= 12
 
 
+@pytest.mark.representatives("tables")
 @pytest.mark.parametrize("suffixes", [{".parquet"}, {*CUTS} - {".parquet"}], ids=["tables", "other files"])
 def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch, tmp_path, suffixes):
     """Every writer leaves out a row: the error names each file; the bundle has no checksums, and is not published."""
@@ -302,6 +304,7 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
     assert not (folder / "SHA256SUMS").exists()
 
 
+@pytest.mark.slow
 def test_verify_names_every_file_that_lacks_a_row(copied):
     """Of all formats at once: sealed again, as a faulty writer leaves them."""
     files = [file.name for file in listed(copied) if Path(file.name).suffix not in (".parquet", ".html")]
@@ -314,6 +317,7 @@ def test_verify_names_every_file_that_lacks_a_row(copied):
     assert "publish every copy of the bundle again" in findings["bundle"].next_step
 
 
+@pytest.mark.slow
 def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, published):
     """As earlier versions wrote CSV files: without the rows that have no distance. Nothing is drawn again."""
     for path in copied.place.bundle.glob("flows_*.csv"):

@@ -40,6 +40,16 @@ from tests.od_core.publication import examples
 from tests.od_core.publication import test_kind_contract as contract
 from tests.od_core.publication.published_kinds import HOURS, MODES, Made, flows_by_category, publish
 
+pytestmark = pytest.mark.representatives(
+    "test_the_*",
+    "test_a_release_is_opened_from_the_database",
+    "test_a_whole_release_verifies_without_key_or_records",
+    "test_openmatrix_has_a_matrix_of_each_category",
+    "test_pysdmx_reads_a_dimension_for_each_breakdown",
+    "test_tables_that_do_not_fit_are_refused",
+    "test_what_no_release_may_have_is_named",
+)
+
 # The contract of all kinds is also run for this release.
 copied = contract.copied
 test_a_bundle_is_read_back_as_what_was_measured = contract.test_a_bundle_is_read_back_as_what_was_measured

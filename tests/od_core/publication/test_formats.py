@@ -255,6 +255,7 @@ def test_sdmx_writes_a_span_as_a_first_day_and_a_duration():
     assert [time_period(Period(text)) for text in ("2001", "2001-Q2", "2001-W23")] == ["2001", "2001-Q2", "2001-W23"]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("kind", ["bounded", "unknown zones"])
 def test_sdmx_is_what_pysdmx_would_write(example_of, kind):
     """Codes that look like numbers, with commas, quotes and accents; two geographies."""
@@ -514,6 +515,7 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     assert "This release has no intervals." in examples.atlas_header(place / "atlas.html")["notes"][0]
 
 
+@pytest.mark.representatives("unknown zones")
 @pytest.mark.parametrize("kind", ["unknown zones", "no trips", "origin tree"])
 def test_frictionless_validates_every_kind_of_geography(example_of, kind):
     report = frictionless.validate(str(example_of(kind) / "datapackage.json"))

@@ -280,6 +280,7 @@ def test_a_certificate_with_steps_of_another_plan_is_refused(copied):
     assert refusals == dict.fromkeys(refusals, "OD-BUNDLE-CHANGED")
 
 
+@pytest.mark.representatives("boxes")
 def test_a_certificate_of_another_plan_is_found(copied, monkeypatch):
     """Every fact of the plan: it is refused, or the ledger knows another plan, which alone is asked."""
     monkeypatch.setattr(verification, "bundle_faults", lambda folder: iter(()))
@@ -310,6 +311,7 @@ def stored_again(made: Made, facts: dict[str, Any] | None = None, release: Any =
     made.kind.store(made.place.database, release, made.place.key, made.facts if facts is None else facts)
 
 
+@pytest.mark.representatives("boxes")
 def test_a_release_stored_again_changes_nothing(copied, all_published):
     """Any number of times, as it was measured or read back; others, also of its kind, stay as they are."""
     place = copied.place
@@ -327,6 +329,7 @@ def test_a_release_stored_again_changes_nothing(copied, all_published):
     assert everything(place.database) == before
 
 
+@pytest.mark.slow
 def test_the_order_in_which_releases_are_stored_does_not_matter(all_published, tmp_path):
     """In a folder that is not there yet."""
     database = tmp_path / "deep" / "release.duckdb"
@@ -336,6 +339,7 @@ def test_the_order_in_which_releases_are_stored_does_not_matter(all_published, t
     assert everything(database) == everything(made.place.database)
 
 
+@pytest.mark.representatives("flows-unbounded", "boxes-bounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_other_figures_under_the_same_name_are_refused(copied, neighbours):
     """As after a lost ledger; nothing is changed."""
@@ -358,6 +362,7 @@ def one_other(column: str, kind: str) -> str:
     return {"VARCHAR": f"\"{column}\" || 'x'", "BOOLEAN": f'NOT "{column}"'}.get(kind, f'"{column}" + 1')
 
 
+@pytest.mark.representatives("flows")
 def test_any_change_of_the_database_is_found_and_its_table_named(copied, monkeypatch):
     """A value of every column, a row less and a row twice: of the facts, figures, checks and areas."""
     made, database = copied, copied.place.database
@@ -585,6 +590,7 @@ CASES = [
 ]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("made", "name"), CASES, indirect=["made"])
 def test_any_damage_is_found_and_its_part_named(copied, written_once, name):
     damage, parts = DAMAGE[name]
@@ -601,11 +607,13 @@ def test_an_edited_ledger_is_found(copied):
     assert "damaged or was edited" in faults(copied.place)["ledger"]
 
 
+@pytest.mark.representatives("flows")
 def test_a_changed_noisy_value_is_found(copied):
     last_row(copied.place.bundle / f"{copied.example.measured}.parquet", "noisy")
     assert copied.example.parts <= set(faults(copied.place))
 
 
+@pytest.mark.representatives("group sizes")
 def test_what_is_damaged_is_made_again_by_the_next_run(copied, made):
     """The next step that verification names; the files are those of before, and draw nothing."""
     cut(figures_file(copied, "parquet"))
@@ -625,6 +633,7 @@ WITHOUT_INTERVALS = {
 """Kinds whose first bundles had no intervals: the table with their intervals now, and its files."""
 
 
+@pytest.mark.representatives("boxes")
 @pytest.mark.parametrize("name", WITHOUT_INTERVALS)
 def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, monkeypatch, name):
     """Its certificate does not state a confidence of intervals. It is opened, verified and made again."""

@@ -274,6 +274,7 @@ def test_the_main_results_are_those_of_the_release():
 MIXTURE = {"estimation": {"rule": "mixture", "u": "3/2"}}
 
 
+@pytest.mark.representatives("before0-*", "before2-*", "before5-*")
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
@@ -543,6 +544,7 @@ def _publish(root: Path, ledger: Ledger, key: ReleaseKey, release) -> str:
     return report
 
 
+@pytest.mark.slow
 def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path):
     """Later charges, periods, revisions and caps change nothing; an earlier period is the newest one before."""
     ledger = Ledger(tmp_path / "ledger.sqlite")

@@ -115,6 +115,7 @@ def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged
     assert digests(again.folder) == digests(whole / "releases" / ASSISTED.folder)
 
 
+@pytest.mark.slow
 def test_a_revised_earlier_release_changes_nothing_that_is_published(root: Path) -> None:
     before = digests(root / "releases" / ASSISTED.folder)
     release(root, ReleaseKey(SERIES, MONTHS[1], 2))
@@ -125,6 +126,7 @@ def test_a_revised_earlier_release_changes_nothing_that_is_published(root: Path)
     assert faults(root, found.key) == {}
 
 
+@pytest.mark.slow
 def test_which_releases_come_before_one(root: Path) -> None:
     releases = root / "releases"
     assert releases_before(releases, KEYS[2]) == KEYS[:2]
@@ -147,6 +149,7 @@ def test_which_releases_come_before_one(root: Path) -> None:
         publish_assisted(releases, later)
 
 
+@pytest.mark.slow
 def test_releases_with_breakdowns_are_estimated_without_them(tmp_path: Path) -> None:
     for key in KEYS[:2]:
         release(tmp_path, key, **BY_CATEGORY)

@@ -40,6 +40,7 @@ def columns(table: dict[str, Any]) -> list[str]:
     return [column["name"] for column in table["properties"]]
 
 
+@pytest.mark.representatives("flows")
 @pytest.mark.parametrize("kind", ["flows", "group_sizes", "stops"])
 def test_a_contract_meets_the_standard_and_names_each_column_of_each_file(bundles: dict[str, Path], kind: str) -> None:
     contract = data_contract(bundles[kind])

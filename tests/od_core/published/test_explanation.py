@@ -114,6 +114,7 @@ def test_listed_shares_fit_other_neighbours(neighbours: str) -> None:
     assert other.times**2 == pytest.approx(float(expected), rel=0.02)
 
 
+@pytest.mark.representatives("segments", "users", "threshold")
 @pytest.mark.parametrize("name", ["trips", "unbounded", "segments", "users", "user periods", "weights", "threshold"])
 def test_an_alternative_is_the_plan_that_it_says(name: str) -> None:
     """Made again with the epsilon that it states, the other plan has the noise of the release, and no less."""

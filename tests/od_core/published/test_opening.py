@@ -75,6 +75,7 @@ def zipped(bundle: Path, target: Path, prefix: str = "") -> Path:
     return target
 
 
+@pytest.mark.representatives("r1/")
 @pytest.mark.parametrize("prefix", ["", "r1/"])
 def test_every_kind_comes_back_from_folder_and_zip(shelf, tmp_path, prefix):
     places = {"flows": Release, "group_sizes": GroupSizeRelease, "boxes": StopsRelease}

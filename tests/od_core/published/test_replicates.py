@@ -46,6 +46,7 @@ def opened(releases: Path, number: int = 0) -> Release:
     return found
 
 
+@pytest.mark.slow
 def test_two_readers_find_the_replicates_of_the_library_in_both_files(releases: Path, tmp_path: Path) -> None:
     write_replicates(releases, KEYS[0], 3, tmp_path)
     source = opened(releases)

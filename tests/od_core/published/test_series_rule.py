@@ -120,6 +120,7 @@ def test_a_series_states_its_rule_its_evidence_and_what_it_comes_from(whole: Pat
     assert "the former saves" not in words[2]
 
 
+@pytest.mark.slow
 def test_a_series_verifies_and_is_made_again_with_the_same_bytes(copied: Path) -> None:
     places = [locations(copied, key) for key in MONTHS]
     assert list(map(faults, places)) == [set()] * 3
@@ -157,6 +158,7 @@ def drop_earlier(facts: dict[str, Any]) -> None:
     del facts["plan"]["earlier"]
 
 
+@pytest.mark.representatives("forge_rule")
 @pytest.mark.parametrize("forge", [forge_earlier, forge_rule_before, forge_pooled, forge_rule, drop_earlier])
 def test_a_forged_rule_or_evidence_is_found(copied: Path, forge: Callable[[dict[str, Any]], None]) -> None:
     """In the ledger, which has the plan, and by computing the certificate again from the measurements."""
@@ -168,6 +170,7 @@ def test_a_forged_rule_or_evidence_is_found(copied: Path, forge: Callable[[dict[
     assert {"bundle", "ledger"} <= faults(place)
 
 
+@pytest.mark.slow
 def test_a_certificate_without_evidence_opens_verifies_and_counts_as_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -152,6 +152,7 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
         assert not Draft202012Validator(schema).is_valid({k: v for k, v in stated.items() if k != missing})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("of_pair", [None, 1])
 def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_counted(
     tmp_path: Path, of_pair: int | None
@@ -196,6 +197,7 @@ def test_sums_and_estimates_of_a_year_of_users_state_the_trips_that_are_not_coun
     assert "90 % interval: " not in page.partition("Counted trips")[2].partition("</section>")[0]
 
 
+@pytest.mark.slow
 def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
     """All trips of a user change in all periods, so no single release bounds what they reveal."""
     unit = PrivacyUnit("user", "bounded", column="user", max_trips=2)
@@ -242,6 +244,7 @@ def test_a_second_call_changes_nothing_and_repairs_what_was_damaged(root: Path) 
     assert digests(found.folder) == before
 
 
+@pytest.mark.slow
 def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path) -> None:
     assert newest_releases(root / "releases", SERIES, QUARTER) == KEYS
     later = ReleaseKey(SERIES, MONTHS[1], 2)
@@ -256,6 +259,7 @@ def test_a_new_revision_of_a_release_gives_a_new_revision_of_the_sum(root: Path)
     assert not any(finding.fault for finding in verify_release(locations(root, SUM)))
 
 
+@pytest.mark.slow
 def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_sums(root: Path) -> None:
     release(root, ReleaseKey(SERIES, MONTHS[1], 2))
     before = digests(root / "releases" / SUM.folder)
@@ -268,6 +272,7 @@ def test_a_revision_of_which_only_the_zip_file_is_left_is_never_given_to_other_s
     assert digests(root / "releases" / SUM.folder) == before
 
 
+@pytest.mark.slow
 def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
     for key in KEYS[:2]:
         release(tmp_path, key, **BY_CATEGORY)
@@ -282,6 +287,7 @@ def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
     assert not any(finding.fault for finding in verify_release(locations(tmp_path, found.key)))
 
 
+@pytest.mark.slow
 def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
     assert newest_releases(root / "releases", SERIES, Period("2001-Q1")) == KEYS
     assert publish_sum(root / "releases", KEYS, "2001-Q1").key == ReleaseKey("commuters_sum", "2001-Q1")
@@ -291,6 +297,7 @@ def test_the_period_may_be_named_in_several_ways(root: Path) -> None:
     assert publish_sum(root / "releases", [KEYS[2], whole_month]).key.period == "2001-03-01--2001-04-30"
 
 
+@pytest.mark.slow
 def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
     """As with ``intervals: false`` in a declaration."""
     key = ReleaseKey(SERIES, "2001-04")
@@ -422,6 +429,7 @@ def test_a_changed_sum_is_found(root: Path) -> None:
     assert "flows.parquet differs from the file that the bundles of the releases give" in faults(root)["bundle"]
 
 
+@pytest.mark.representatives("spent")
 @pytest.mark.parametrize("field", ["guarantee", "spent", "interval", "exact", "measured_at"])
 def test_a_changed_certificate_of_a_sum_is_found(root: Path, field: str) -> None:
     bundle = root / "releases" / SUM.folder

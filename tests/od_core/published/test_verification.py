@@ -81,6 +81,7 @@ def faults(release: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(release) if finding.fault is not None}
 
 
+@pytest.mark.slow
 def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path):
     """Years later, where the key is lost and the true counts are gone."""
     release = published(tmp_path, "unbounded")
@@ -90,11 +91,13 @@ def test_a_release_whose_total_is_noisy_verifies_without_key_or_records(tmp_path
     assert [finding.fault for finding in findings] == [None] * 7
 
 
+@pytest.mark.representatives("bounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_a_period_without_trips_verifies(tmp_path, neighbours):
     assert faults(small(tmp_path, neighbours, FLOWS[:0])) == {}
 
 
+@pytest.mark.slow
 def test_shrunk_estimates_verify(tmp_path, monkeypatch):
     monkeypatch.setattr(families, "_LEAST_LEARNED", 1)  # so that these few cells are learned from
     release = small(tmp_path, mechanism=InfTDARefined(estimate="shrunk"))
@@ -104,6 +107,7 @@ def test_shrunk_estimates_verify(tmp_path, monkeypatch):
     assert opened.flows["trips"].sum() == FLOWS["trips"].sum()
 
 
+@pytest.mark.slow
 def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
     """Its certificate states no format, and it has one CSV file for all pairs of levels."""
     stated = FlowKind.facts
@@ -196,6 +200,7 @@ DAMAGE: dict[str, tuple[Any, set[str]]] = {
 }
 
 
+@pytest.mark.representatives("a trip moved", "no noise by the database")
 @pytest.mark.parametrize("name", DAMAGE)
 def test_any_change_of_flows_is_found_and_its_part_named(copy, name):
     damage, parts = DAMAGE[name]
@@ -251,6 +256,7 @@ def test_area_totals_are_published_and_verified(of_areas):
         assert FLOW_KIND.summary(opened)["public_pairs"].tolist() == [1, 2, 4, 10, 25, 5, 5]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("segments", [None, {"mode": ["car", "bus"]}])
 def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path, segments):
     """Its bundle states both bounds, and the sizes of nodes from which every sensitivity follows."""
@@ -327,6 +333,7 @@ OF_AREAS: dict[str, tuple[Any, set[str]]] = {
 }
 
 
+@pytest.mark.representatives("another number")
 @pytest.mark.parametrize("name", OF_AREAS)
 def test_any_change_of_area_totals_is_found(of_areas, tmp_path, name):
     shutil.copytree(of_areas.database.parent, tmp_path, dirs_exist_ok=True)
@@ -352,6 +359,7 @@ def older(**changes: Any) -> Any:
     return change
 
 
+@pytest.mark.slow
 def test_a_certificate_of_another_version_keeps_its_words_but_not_other_numbers(copy):
     older(guarantee={"protected": "In the words of before."})(copy)
     assert "bundle" not in faults(copy)

@@ -42,6 +42,8 @@ from tests.od_core.group_sizes.test_release import released as released_groups
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL, rows
 from tests.od_core.published.test_verification import small as published_whole
 
+pytestmark = pytest.mark.representatives("test_both_programs_cut_time_into_the_same_years", "test_it_*")
+
 SCRIPT = Path(__file__).parents[3] / "docs" / "verify_spending.py"
 _SPEC = importlib.util.spec_from_file_location("verify_spending", SCRIPT)
 verify_spending = importlib.util.module_from_spec(_SPEC)

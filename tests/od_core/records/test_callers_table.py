@@ -68,6 +68,7 @@ def test_any_form_with_own_names_is_released_as_the_data_frame_is(form):
     assert evaluate(release, form(FLOWS.assign(trips=[10, 20, 999])))["max_abs_error"].eq(1).all()
 
 
+@pytest.mark.representatives("arrow", "text path", ".parquet")
 def test_users_weights_and_periods_are_read_from_any_form(form):
     records = pd.DataFrame({"start": ["01", "01", "02"], "to zone": ["03", "03", "03"]})
     of_users = PrivacyUnit("user", column="who", max_trips=1)
@@ -213,6 +214,7 @@ def test_trips_with_stops_of_any_form_with_own_names(form):
             Trajectories.from_cells(form(table), Grid((7, 4)), columns=asked, **one)
 
 
+@pytest.mark.representatives("pandas", ".csv")
 def test_trips_with_stops_are_refused_if_nothing_says_what_a_row_is(form):
     table, grid, unit = form(pd.DataFrame({"from": [0], "to": [1], "trips": [300]})), Grid((2, 2)), PrivacyUnit("trip")
     ends = {"columns": ["from", "to"]}

@@ -140,6 +140,15 @@ def with_counts(riders: pa.Array) -> pa.Table:
     return pa.table({"origin": ["01", "02"], "destination": ["02", "NA"], "riders": riders})
 
 
+@pytest.mark.representatives(
+    "uint8",
+    "decimal128(38, 20)",
+    "a decimal fraction that no double holds",
+    "a decimal above 2^53",
+    "a missing number of 8 bits",
+    "NaN",
+    "a fraction as text",
+)
 @pytest.mark.parametrize("column", [*GOOD, *BAD])
 def test_a_column_of_trips_is_judged_alike_in_every_container(tmp_path, column):
     """Exactly, and by its own type: whole decimals are counts, and no rounding makes a count of a fraction."""

@@ -119,6 +119,7 @@ days = st.sampled_from(["2001-06-01", "2001-06-30", "2001-07-01", None])
 rows_of_users = st.lists(st.tuples(st.sampled_from([*USERS, " ", "\u00a0", None]), codes, codes, days), max_size=25)
 
 
+@pytest.mark.representatives("csv")
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
 @given(
     rows=rows_of_users,
@@ -174,6 +175,7 @@ def busy(number: int = 500) -> list[Row]:
     return one
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("kind", ["user", "user_period"])
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
 def test_of_a_user_with_500_trips_the_same_4_are_counted(tmp_path, form, kind):
@@ -219,6 +221,7 @@ def test_dropped_records_that_equal_counted_ones_do_not_change_which_are_counted
     assert pairs_of(TREES[0], counts) == by_hand(rows, TREES[0], 20, KEYS[0])
 
 
+@pytest.mark.representatives("csv")
 @pytest.mark.parametrize("form", ["frame", "parquet", "csv"])
 def test_a_record_without_user_id_is_a_fault_and_never_unknown(tmp_path, form):
     """Without an id it would have no bound. It counts towards the operator's threshold, before anything is cut."""

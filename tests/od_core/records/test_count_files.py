@@ -100,6 +100,7 @@ def trees_with_counts(draw: st.DrawFn) -> tuple[FlowTree, np.ndarray, np.ndarray
     return tree, np.array(ranks, np.int64), np.array(trips, np.int64)
 
 
+@pytest.mark.representatives
 @given(trees_with_counts())
 def test_nodes_of_a_level_add_at_it_and_above_what_their_leaves_add(tmp_path, cut, given_):
     """Also where a node's leaf pairs stand in several files. They are the nodes with trips, each at its first leaf."""

@@ -94,6 +94,7 @@ COUNTS = {
 }
 
 
+@pytest.mark.representatives("one row a trip", "doubles, at the edges")
 @pytest.mark.parametrize("kind", COUNTS)
 @given(data=st.data(), threshold=st.sampled_from([Fraction(1), Fraction(1, 3), Fraction(1, 1000), Fraction(0)]))
 def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
@@ -107,6 +108,7 @@ def test_the_same_as_in_memory(in_one_database, kind, data, threshold):
     assert out_of_core == outcome(count_trips, in_memory(table), tree, threshold)
 
 
+@pytest.mark.slow
 def test_ranks_of_a_nation_do_not_overflow(tmp_path):
     """Products beyond 32 bits: the last pair of 100,000 x 100,000 zones has the last rank."""
     zones = pd.DataFrame({"region": [f"{k // 1000:03d}" for k in range(100_000)]})
@@ -166,6 +168,7 @@ def test_what_does_not_fit_the_memory_is_put_aside_beside_the_records_and_remove
     np.testing.assert_array_equal(counts.before, expected.before)
 
 
+@pytest.mark.slow
 def test_it_is_removed_after_a_refusal_too(tmp_path, spilled):
     table, tree = many_records(1_000_000)
     records = written(tmp_path, table.set_column(2, "in_period", pa.array(np.arange(len(table)) % 100 > 0)))

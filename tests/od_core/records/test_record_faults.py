@@ -170,6 +170,7 @@ BAD_COUNTS = {
 FORMS = {"csv": BAD_COUNTS, "parquet text": BAD_COUNTS, "parquet number": BAD_COUNTS.keys() - {"text"}}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("form", "name"), [(form, name) for form in FORMS for name in BAD_COUNTS if name in FORMS[form]]
 )
@@ -362,6 +363,7 @@ def quoting(error):
     )
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(("layout", "fault", "rows"), CASES)
 def test_a_fault_at_any_row_is_told_by_every_reader_and_quotes_nothing(tmp_path, target, layout, fault, rows):
     form = FORMATS["table" if layout == "packed" else layout]

@@ -152,6 +152,7 @@ def test_a_file_of_another_layout_is_refused_by_the_names_it_lacks(tmp_path, tar
     assert name == "tlc" or CANARY in error.confidential_detail
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("kept", [0.0, 0.2, 0.6, 0.97])
 def test_a_cut_file_is_refused(tmp_path, target, published, kept):
     """Compressed, with a description at its end, or cut within a row."""
@@ -180,6 +181,7 @@ def test_a_file_of_another_kind_is_named(tmp_path, target, published):
     assert "is not a Parquet file" in error.message if is_parquet else "is a Parquet file" in error.message
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", ["table", "lodes", "istat", "nomis"])
 @pytest.mark.parametrize("count", [CANARY, "1.5", "-1", "ND", "nan"])
 def test_a_count_that_is_none_is_refused_where_it_is_counted(tmp_path, loaded, target, name, count):

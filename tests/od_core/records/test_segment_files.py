@@ -92,6 +92,7 @@ def in_memory(frame: pd.DataFrame, unit: PrivacyUnit) -> pd.DataFrame:
     return frame.rename(columns={"trips": "weight"}) if unit.max_weight is not None else frame
 
 
+@pytest.mark.representatives("*max_weight=3*csv*", "*user_period*")
 @pytest.mark.parametrize(
     ("unit", "form"),
     [

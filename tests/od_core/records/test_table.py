@@ -466,6 +466,7 @@ INCOMPLETE = {
 }
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize(
     ("what", "encoding", "packed"),
     [

@@ -45,6 +45,7 @@ def write(path, kind, ids, times, id_type=ID_TYPES[1]) -> None:
     pq.write_table(pa.table(columns), path)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("id_type", ID_TYPES, ids=str)
 def test_ids_of_any_type_are_the_same_codes(tmp_path, loaded, kind, id_type):

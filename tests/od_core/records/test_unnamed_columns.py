@@ -82,6 +82,7 @@ def test_a_reader_knows_its_columns(tmp_path, loaded):
 NAMES = ["Anzahl", "viajes", "人数", "antall", "личность", "nombre", "عدد", "liczba"]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize(
     "values", [["300", "*"], ["0300", " 7 "], ["1\u2009200", "1\u00a0200"]], ids=["mark", "pad", "space"]
@@ -118,6 +119,7 @@ def table_of(tmp_path, names, container):
 BY_PLACE = ("column0", "column1", "C0", "C1", "_1", "x_1", "Unnamed: 0", "(column 1: it has no name)")
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("container", ["csv", "csv.gz", "parquet"])
 @pytest.mark.parametrize(
     "names",

@@ -98,6 +98,7 @@ def pieces(counts: TripCounts) -> list[list[int]]:
     return [column.tolist() for piece in counts.column_pieces() for column in piece]
 
 
+@pytest.mark.representatives("segments")
 @pytest.mark.parametrize(("tree", "breakdowns"), [*zip(TREES, [(), (MODE,)], strict=True)], ids=["totals", "segments"])
 def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: str, breakdowns) -> None:
     """A later month, an earlier one and a revision; what one form has counted, the others count on."""
@@ -117,6 +118,7 @@ def test_files_and_memory_count_the_same_trips_of_a_year(tmp_path: Path, tree: s
     assert all(sum(each.get(user, 0) for each in totals[:3]) == 7 for user in totals[0])
 
 
+@pytest.mark.representatives("csv")
 @pytest.mark.parametrize("form", ["memory", "parquet", "csv"])
 def test_trips_above_a_pair_cap_are_no_trips_of_the_year(tmp_path: Path, form: str) -> None:
     """Of nine trips, three pairs are counted in a month, and of four in the year, one in the next."""
@@ -134,6 +136,7 @@ def test_trips_above_a_pair_cap_are_no_trips_of_the_year(tmp_path: Path, form: s
     assert (counts.total, year.counted(KEYS[2], ["bob1"])) == (1, {"bob1": 1})
 
 
+@pytest.mark.representatives("parquet")
 @pytest.mark.parametrize("form", ["memory", "parquet"])
 def test_the_counted_trips_of_a_year_are_a_part_of_those_that_m_alone_counts(tmp_path: Path, form: str) -> None:
     """The same keyed order chooses them, so a user with less left loses the last ones of that order."""

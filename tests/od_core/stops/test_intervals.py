@@ -36,6 +36,7 @@ def last_scales(monkeypatch) -> list[Fraction]:
     return scales
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("sizes", [(16, 16), (12, 1, 12), (8, 8, 8, 8), (9,)])
 @pytest.mark.parametrize("unit", UNITS)
 @pytest.mark.parametrize("name", MECHANISMS)

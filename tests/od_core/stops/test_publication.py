@@ -49,6 +49,7 @@ def faults(place: Published) -> dict[str, str]:
     return {finding.part: finding.fault for finding in verify_release(place) if finding.fault}
 
 
+@pytest.mark.slow
 def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     """With one, as for every kind; only then columns are named by the places of the map. Nor are there features."""
     place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle
@@ -81,6 +82,7 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     assert list(bundle_faults(folder)) == []
 
 
+@pytest.mark.representatives("ebp", "privtree")
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_release_is_read_back_and_verified(made, mechanism):
     place = made(mechanism, MAP)

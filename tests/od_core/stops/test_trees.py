@@ -71,6 +71,7 @@ CORNERS = [
 ]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("name", ["daf_entropy", "daf_homogeneity", "privtree"])
 @pytest.mark.parametrize(("sizes", "trips"), CORNERS)
 @pytest.mark.parametrize("epsilon", ["1/100", "1", "50"])

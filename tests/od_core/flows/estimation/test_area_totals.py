@@ -112,6 +112,7 @@ def case_with_totals(random: Random, mechanism: Any, **given: Any) -> Case:
 KEPT, DROPPED = InfTDARefined(), InfTDARefined(keep_all_cap=0)
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("mechanism", [KEPT, DROPPED], ids=["all kept", "some dropped"])
 @pytest.mark.parametrize("taken", ["all", "first", "last"])
 def test_the_fit_is_that_of_linear_algebra_with_a_row_for_each_zone(mechanism, taken):
@@ -192,6 +193,7 @@ def plan_or_skip(*given: Any, **named: Any) -> ReleasePlan:
         raise
 
 
+@pytest.mark.representatives("least squares", "mixture")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @given(
@@ -216,6 +218,7 @@ def test_every_level_is_whole_and_positive_and_sums_to_the_level_above(
     assert_whole_and_consistent(plan, counts, release)
 
 
+@pytest.mark.representatives("least squares", "auto")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @given(world=worlds(), tree=st.sampled_from(TREES), cap=st.sampled_from([0, KEEP_ALL_CAP]))
@@ -225,6 +228,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(estimator, w
     assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
+@pytest.mark.representatives("destination-*-least squares", "origin-*-mixture")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
 def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, estimator, tree, cap):
@@ -235,6 +239,7 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
 TWO = World([("a", "aa"), ("a", "ab"), ("b", "ba")], [("x", "xx"), ("y", "yx"), ("y", "yy")], {})
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 @pytest.mark.parametrize("unit", UNITS, ids=["exact root", "measured root"])
 @pytest.mark.parametrize("noise", [0, 7, -7], ids=str)
@@ -257,6 +262,7 @@ def test_a_table_of_one_trip_with_exact_measurements_has_that_trip(cap):
     assert world.areas_of(plan.tree, release.leaves) == world.flows
 
 
+@pytest.mark.representatives("least squares")
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=NAMES)
 def test_totals_have_at_most_the_error_of_their_noise(estimator):
     """On 144 zones where most pairs are empty, little more than half the error of sums of flows; the noise is fixed."""

@@ -242,6 +242,7 @@ def test_each_release_of_a_series_has_public_noise_and_a_sample_of_its_own(monke
     assert len({_sampled_families(levels, turn).tobytes() for turn in range(4)}) == 4
 
 
+@pytest.mark.slow
 def test_a_release_keeps_the_rule_and_adds_its_evidence():
     first = auto_release(2)
     second = auto_release(3, ("s/2001-01/r1", first))

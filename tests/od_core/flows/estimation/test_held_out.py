@@ -254,6 +254,7 @@ def test_the_increase_is_that_of_the_cells_with_the_largest_differences_and_thos
     assert spread == 8 * sum((r - b) ** 2 for _, b, r in most)
 
 
+@pytest.mark.representatives("sparse")
 @pytest.mark.parametrize(
     ("world", "epsilon", "most"),
     [(SPARSE, "0.5", 0.9), (EVEN, "1", 0.8), (SMOOTH, "0.5", 0.95), (SMOOTH, "4", 1.01), (ROUGH, "1", 1.01)],
@@ -290,6 +291,7 @@ def reference_choice(plan, levels, base=LEAST_SQUARES, earlier=None):
     return RULES[saved.argmax()] if saved.max() > 0.03 else base
 
 
+@pytest.mark.representatives("world0-1")
 @pytest.mark.parametrize(("world", "epsilon"), [(SPARSE, "1"), (SPARSE, "0.2"), (EVEN, "1"), (ROUGH, "1")])
 def test_what_rules_share_does_not_change_the_choice(world, epsilon):
     for seed in (2, 3):
@@ -303,6 +305,7 @@ def leaves_before(world, epsilon, seed):
     return run_plan(plan, counts_of(plan, world), SeededNoise(seed), MemoryMeasurements()).leaves
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("world", "seeds"), [(SPARSE, (2, 3)), (ROUGH, (0, 1))])
 def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_without(world, seeds):
     """With the same rule, learning from that table; with least squares if no rule is better without it."""
@@ -317,6 +320,7 @@ def test_with_an_earlier_table_rules_are_compared_with_the_one_that_is_best_with
     assert chosen == {world is SPARSE}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("world", [SPARSE, EVEN, ROUGH], ids=["sparse", "even", "rough"])
 def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
     """Its cells are shuffled. With fixed noise, for which no rule is as close to another as chance could bring it."""
@@ -331,6 +335,7 @@ def test_an_earlier_table_that_says_nothing_does_not_change_the_choice(world):
         assert chosen_rule(plan, levels, shuffled) == chosen_rule(plan, levels)
 
 
+@pytest.mark.representatives("1500")
 @pytest.mark.parametrize("most", [1 << 21, 1500])
 def test_the_choice_is_the_same_for_the_same_measurements(most, monkeypatch):
     """With one thread and large pieces, and with three and small ones."""

@@ -190,6 +190,7 @@ def test_neither_the_size_of_the_pieces_nor_the_threads_change_a_number(random: 
     assert found[1:] == found[:1] * 3
 
 
+@pytest.mark.representatives("unbounded origin tree", "unknown zones")
 @pytest.mark.parametrize("kind", PUBLISHED)
 def test_a_release_read_back_has_the_same_intervals(tmp_path, kind):
     """From the database; certified noise, other destinations, unknown zones, no trips."""
@@ -230,6 +231,7 @@ def covered(trips: int, errors, chances, variance: float) -> tuple[float, bool]:
     return float(chances[(lower <= trips) & (trips <= upper)].sum()), bool((lower <= upper).all())
 
 
+@pytest.mark.representatives("2")
 @pytest.mark.parametrize("cells", [1, 2, 3])
 def test_sums_of_measured_cells_are_covered_by_the_exact_law(cells):
     """For every sigma and true count: the discrete Gaussian, enumerated; what is left out weighs less than 1e-9."""
@@ -287,6 +289,7 @@ ONE = [("A", "a")]
 FEW = [("A", "a"), ("A", "b"), ("B", "c")]
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda", "tda_l2", "tda_linf", "vanilla_gauss"])
 @pytest.mark.parametrize("zones", [ONE, FEW], ids=["one zone", "three zones"])
 @pytest.mark.parametrize("trips", [0, 7, 10**12])

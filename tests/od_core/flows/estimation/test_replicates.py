@@ -134,6 +134,7 @@ def test_an_exact_total_is_in_every_replicate() -> None:
 # The noise
 
 
+@pytest.mark.slow
 def test_sampled_variances_are_those_of_the_fit() -> None:
     """2,000 replicates: a row, a column, the flows within zones, a leaf, and the mean over all leaves.
 

@@ -77,6 +77,7 @@ def agrees_with_linear_algebra(random: Random, mechanism) -> None:
                 assert_close(variance, [v for _, v in expected], widest)
 
 
+@pytest.mark.representatives("some dropped")
 @MECHANISMS
 @given(random=RANDOMS)
 def test_every_node_has_the_totals_and_segments_of_linear_algebra(mechanism, random: Random):

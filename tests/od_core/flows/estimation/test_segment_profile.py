@@ -80,6 +80,7 @@ def choosing(family: Family) -> bool:
     return min(map(len, family.left)) > 1
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("spread", [1.0, 30.0])
 @pytest.mark.parametrize("most", [0.5, 1.0, 100.0])
 def test_estimates_move_by_the_formula(spread, most):

@@ -96,6 +96,7 @@ def test_released_segments_are_nearly_the_conditional_least_squares(random: Rand
                 assert np.abs(n - e).max() <= 2
 
 
+@pytest.mark.representatives("some dropped, learned")
 @pytest.mark.usefixtures("small_levels_learn")
 @MECHANISMS_AND_OPTIONS
 @given(random=RANDOMS)
@@ -120,6 +121,7 @@ def test_released_segments_sum_to_the_released_totals(mechanisms, random: Random
         assert release.leaves.trips.sum() == case.trips
 
 
+@pytest.mark.representatives("normal")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("mechanism", SHRUNK[:2], ids=["normal", "mixture"])
 @given(random=RANDOMS)
@@ -172,6 +174,7 @@ def assert_same_totals(release, other) -> None:
         assert getattr(release.leaves, column).tobytes() == getattr(other.leaves, column).tobytes()
 
 
+@pytest.mark.representatives("some dropped")
 @MECHANISMS
 @given(random=RANDOMS)
 def test_totals_that_are_measured_alone_are_todays_byte_for_byte(mechanism, random: Random):
@@ -204,6 +207,7 @@ class SameSums:
         return drawn.ravel()
 
 
+@pytest.mark.representatives("some dropped")
 @MECHANISMS
 @given(random=RANDOMS, listed=st.lists(st.integers(-9, 9), min_size=1, max_size=12))
 def test_sums_of_segments_that_say_the_same_change_no_total(mechanism, random: Random, listed):
@@ -253,12 +257,14 @@ def assert_is_the_truth(case: SegmentCase) -> None:
             assert len(rows) == len(+expected)
 
 
+@pytest.mark.representatives("some dropped")
 @MECHANISMS
 @given(random=RANDOMS)
 def test_without_noise_the_truth_is_released_at_every_pair_of_levels(mechanism, random: Random):
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), most_trips=random.choice([1, 9, 10**9])))
 
 
+@pytest.mark.representatives("chosen")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize("mechanism", SHRUNK, ids=["normal", "mixture", "chosen"])
 @given(random=RANDOMS)
@@ -266,6 +272,7 @@ def test_with_a_large_budget_the_truth_is_released_with_shrunk_totals(mechanism,
     assert_is_the_truth(segment_case(random, mechanism, noise=no_noise(), budget={"rho": 10**6}, segment_share="1/2"))
 
 
+@pytest.mark.representatives
 @MECHANISMS
 @pytest.mark.parametrize("unit", UNITS[1:4], ids=["exact", "noisy", "users"])
 @pytest.mark.parametrize("zones", TINY)
@@ -317,6 +324,7 @@ def test_records_are_released_by_segment_as_they_are():
 # -- pieces and threads ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives("some dropped")
 @pytest.mark.usefixtures("small_levels_learn")
 @MECHANISMS_AND_OPTIONS
 @given(random=RANDOMS)

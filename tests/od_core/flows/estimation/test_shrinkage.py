@@ -109,6 +109,7 @@ def test_without_noise_and_with_a_large_budget_the_truth_comes_back(world, tree,
     assert world.areas_of(plan.tree, release.leaves) == {pair: trips for pair, trips in world.flows.items() if trips}
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 @pytest.mark.parametrize(("tree", "cap"), [("destination", KEEP_ALL_CAP), ("origin", 0)])
 def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeypatch, tree, cap, leaves):
@@ -128,6 +129,7 @@ def test_it_lowers_the_error_where_zones_and_return_trips_explain_the_flows(tree
     assert shrunk < 0.95 * plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leaves", LEAVES, ids=["normal", "mixture"])
 def test_an_earlier_table_lowers_the_error_and_one_that_says_nothing_costs_little(leaves):
     """Total errors of 12 releases: each learns from another one of the same trips, and from its shuffled cells.
@@ -381,6 +383,7 @@ def at_level(plan, sheet, level, leaves):
     return full if sheet.side == 0 else full.T
 
 
+@pytest.mark.representatives("destination-5-*", "origin-0.2-*")
 @pytest.mark.usefixtures("small_levels_learn")
 @pytest.mark.parametrize(
     ("tree", "epsilon", "leaves", "has_earlier"),

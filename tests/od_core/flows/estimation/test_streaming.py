@@ -28,6 +28,7 @@ KEY = ReleaseKey("flights", "2001-06")
 WORK = [(1 << 17, "1"), (1 << 17, "2"), (500, "1"), (500, "2"), (61, "3")]
 
 
+@pytest.mark.representatives("destination")
 @pytest.mark.parametrize("order", ["destination", "origin"])
 def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     tmp_path, monkeypatch, flights, airport_geography, order
@@ -65,6 +66,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     assert len(found) == 1
 
 
+@pytest.mark.representatives("0")
 @pytest.mark.parametrize("cap", [0, KEEP_ALL_CAP])
 def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flights, airport_geography, cap):
     """Every level of it, with and without the nodes that the first pass puts at 0."""

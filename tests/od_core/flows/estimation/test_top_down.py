@@ -138,6 +138,7 @@ def test_levels_that_geography_shares_leave_out_are_not_measured(world, order, n
             release.measurements_at(level)
 
 
+@pytest.mark.representatives("2")
 @pytest.mark.parametrize("size", [1, 2, 7])
 @given(**GIVEN, seed=st.integers(0, 2**32))
 def test_the_size_of_the_chunks_changes_nothing(size, world, order, neighbours, seed):

@@ -88,6 +88,7 @@ def planned(mechanism="inftda_refined", **shares):
     return plan_release(ZONES, unit=PrivacyUnit("trip"), budget=budget, mechanism=mechanism)
 
 
+@pytest.mark.representatives("inftda_refined")
 @pytest.mark.parametrize("mechanism", ["inftda_refined", "inftda"])
 def test_no_other_rule_has_a_smaller_expected_error(mechanism):
     names = [" x ".join(pair) for pair in planned().tree.level_names[1:]]

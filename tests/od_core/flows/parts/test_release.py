@@ -65,6 +65,9 @@ CASES = [("bounded", "destination", "empirical Bayes leaves", cut) for cut in CU
 ]
 
 
+@pytest.mark.representatives(
+    "*-cuts3", "bounded-origin-inftda-*", "unbounded-origin-every node kept-*", "*-mixture-*", "*-auto-*"
+)
 @pytest.mark.parametrize(("neighbours", "tree", "mechanism", "cuts"), CASES)
 def test_the_same_noise_gives_the_same_release(folder, neighbours, tree, mechanism, cuts):
     asked = {"unit": PrivacyUnit("trip", neighbours), "tree": tree, "mechanism": MECHANISMS[mechanism]}
@@ -101,6 +104,7 @@ def assert_alike(folder, plan: ReleasePlan, one_pass: ReleasePlan, trips: TripCo
     return parted
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("trips", [0, 1, 700])
 def test_trees_of_odd_shapes(folder, shape, trips):

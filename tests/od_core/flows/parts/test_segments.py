@@ -90,6 +90,7 @@ def assert_alike(folder: Path, plan: ReleasePlan, one_pass: ReleasePlan, flows: 
     return parted
 
 
+@pytest.mark.representatives("three bands", "a noisy total")
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_noise_gives_the_same_release(folder, case):
     cuts, segments, changes = CASES[case]
@@ -98,6 +99,7 @@ def test_the_same_noise_gives_the_same_release(folder, case):
     assert len(parted.bands[-1].parts) > 1
 
 
+@pytest.mark.representatives("*shrunk*")
 @pytest.mark.parametrize("option", [{"estimate": "shrunk"}, {"segment_profile": 1}], ids=str)
 def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
     """The estimates of one pass, not those of least squares."""
@@ -112,6 +114,7 @@ def test_what_learns_from_whole_levels_is_measured_in_parts(folder, option):
     assert not same or not np.array_equal(segments["mode"], other.segments["mode"])
 
 
+@pytest.mark.representatives
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("trips", [0, 1, 700])
 def test_trees_of_odd_shapes(folder, shape, trips):
@@ -193,6 +196,7 @@ def assert_summed(tree, level: int, found: TripCounts, leaves: TripCounts, ranks
     assert dict(zip(found.rank.tolist(), np.diff(found.before).tolist(), strict=True)) == expected
 
 
+@pytest.mark.slow
 def test_a_lost_part_costs_its_query_once_more_and_the_others_stay(folder, tmp_path):
     plan = plan_of(FLOWS, Bands((4,), 12_000), mechanism=DROPPING, segments=MODES)
     counts_by_segment(tmp_path, plan, FLOWS)

@@ -84,6 +84,7 @@ def cases_of_every_fan_out() -> list[Case]:
     return [noisy_flows(rng, size) for size in sizes]
 
 
+@pytest.mark.representatives("ascending")
 @pytest.mark.parametrize("order", ORDERS)
 def test_equals_the_transcription_on_20000_noisy_flows_at_fan_outs_of_1_to_2000(order):
     """Around the widths of vector instructions too, where whole vectors and what is left over meet."""

@@ -64,6 +64,7 @@ def differences(one: np.ndarray, other: np.ndarray, given: Problem) -> tuple[flo
     return float(np.abs(one - other).max() / noise**0.5), float(np.abs(sums / of_areas.noise**0.5).max())
 
 
+@pytest.mark.representatives("3.0")
 @pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
 def test_with_equal_weights_many_rounds_lead_to_the_minimum(monkeypatch, mean):
     """By a general solver of convex problems; the variance of totals counts by a fifth."""
@@ -99,6 +100,7 @@ def violation(x: np.ndarray, given: Problem) -> float:
     return float(max(far) / noise**0.5)
 
 
+@pytest.mark.representatives("3.0")
 @pytest.mark.parametrize("mean", [0.3, 3.0, 100.0])
 def test_many_rounds_solve_the_equations_and_a_few_come_near(monkeypatch, mean):
     """Where all nodes have all areas, the rounds of the product come within a third of a standard deviation of the

@@ -153,6 +153,7 @@ LEVEL_PAIRS = [("zone", "zone"), ("state", "zone"), ("region", "region")]
 RUNS = 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rhos", [("0.02", "0.02"), ("0.5", "0.02")])
 def test_intervals_hold_the_true_change(truths, rhos):
     """Fresh noise in every run; half of the flows are 0, and one release may have five times the noise of the other.

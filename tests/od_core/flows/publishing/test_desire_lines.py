@@ -158,6 +158,7 @@ def test_zones_without_coordinates_have_no_map_and_two_geographies_no_flowmap() 
     assert names(made(destinations=other[["region", "zone"]])) == set()
 
 
+@pytest.mark.slow
 def test_a_release_without_trips_has_empty_maps(tmp_path: Path) -> None:
     place = tmp_path / "r1"
     none = release_flows(

@@ -39,6 +39,7 @@ def copied(published, tmp_path):
     return Path(shutil.copytree(published("bounded")[0], tmp_path / "bundle"))
 
 
+@pytest.mark.representatives("unbounded origin tree")
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("unbounded", "no trips, unbounded")])
 def test_a_release_comes_back_whole(published, kind):
     """Flows, measurements, charges, plan and every pair of levels; from the folder and from the database."""
@@ -75,6 +76,7 @@ def test_a_release_comes_back_whole(published, kind):
     assert (len(made.flows) == 0) == (kind == "no trips")
 
 
+@pytest.mark.representatives("unbounded")
 @pytest.mark.parametrize("neighbours", ["bounded", "unbounded"])
 def test_both_bounds_and_the_pattern_of_users_of_a_year_come_back(tmp_path, neighbours):
     unit = PrivacyUnit("user_year", neighbours, "person", 2, max_trips_year=5, id_pattern=r"p\d+|\[é,;\"]")
@@ -116,6 +118,7 @@ CHOICES = [
 ]
 
 
+@pytest.mark.representatives("asked0-2", "asked4-1", "asked7-2")
 @pytest.mark.parametrize(("asked", "number"), CHOICES)
 def test_the_newest_release_that_fits_is_opened(shelf, asked, number):
     """Revision 10 is newer than revision 9."""

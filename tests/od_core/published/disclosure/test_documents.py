@@ -79,6 +79,7 @@ def replaced(value: Any, path: list[str], new: object) -> Any:
 # -- the registry ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.representatives("segments", "users", "group sizes", "grid of boxes", "sum")
 @pytest.mark.parametrize("name", KINDS)
 def test_an_entry_lacks_what_the_organisation_knows_and_nothing_else(name: str) -> None:
     entry = yaml.safe_load(documents(name)[made.REGISTRY])

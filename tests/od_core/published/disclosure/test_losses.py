@@ -70,6 +70,7 @@ def cases(guarantee: Guarantee) -> int:
     return math.ceil(100 * guarantee.best_guess())
 
 
+@pytest.mark.representatives("a year of users", "a year of weeks", "a year without its account", "users", "group sizes")
 @pytest.mark.parametrize("name", CASES)
 def test_all_documents_state_the_same_losses_and_the_whole_first(name: str, tmp_path: Path) -> None:
     facts = CASES[name]()

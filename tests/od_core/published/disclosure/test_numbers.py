@@ -162,6 +162,7 @@ def stated(document: str, text: str) -> set[str]:
     return {number.rstrip(".") for number in numbers(text)}
 
 
+@pytest.mark.representatives("segments", "users", "threshold", "group sizes", "tree of boxes", "sum")
 @pytest.mark.parametrize("name", KINDS)
 def test_every_number_is_of_the_plan(name: str, tmp_path: Path) -> None:
     _, texts = disclosure_documents(written(certified(name).facts, tmp_path / "r1"))
@@ -178,6 +179,7 @@ def test_the_stated_noise_is_that_of_pairs_of_zones(tmp_path: Path) -> None:
     assert str(found) not in {*reach(release.plan.facts()["steps"][-1])}
 
 
+@pytest.mark.representatives("users", "group sizes")
 @pytest.mark.parametrize("name", ["trips", "users", "threshold", "group sizes", "sum"])
 def test_a_changed_number_is_found(name: str, tmp_path: Path) -> None:
     """Each document states the promise, and another number in its place would be seen."""
