@@ -48,7 +48,7 @@ test: install
 	$(IN_FOLDER) $(BIN)/python -m pytest -q -n auto --dist worksteal -m "not slow" od_core tests
 
 # Of each slow kind: a job of each kind of release, the distribution of each noise, a search for leaks, a soak, a page, a count;
-# and of the slow tests elsewhere: bundles, verification and estimates of a long series, and whole commands.
+# and all slow tests beside the fast ones.
 SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
 	tests/jobs/test_segment_job.py::test_each_level_draws_its_queries_once_and_all_checks_pass \
 	tests/jobs/test_group_size_job.py::test_a_month_is_published_and_a_second_run_changes_nothing \
@@ -57,23 +57,13 @@ SOME := tests/jobs/test_release_job.py::test_a_month_is_published_and_a_second_r
 	tests/jobs/test_assisted.py::test_each_month_learns_from_the_months_before_and_spends_nothing \
 	tests/jobs/test_cli_runs.py::test_run_publishes_reads_back_and_status_tells \
 	tests/statistical/test_noise_law.py \
-	tests/leaks/test_planted.py::test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted \
-	tests/od_core/flows/test_assisted_flows.py::test_earlier_releases_lower_the_error \
-	tests/od_core/publication/test_file_rows.py::test_a_bundle_that_was_published_with_holes_is_named_and_made_whole \
-	tests/od_core/publication/test_flows_by_category.py::test_a_release_with_shrunk_totals_is_published_read_back_and_verified \
-	tests/od_core/published/test_series_rule.py::test_a_series_verifies_and_is_made_again_with_the_same_bytes \
-	tests/od_core/published/test_sums.py::test_categories_are_summed_and_published_too \
-	tests/od_core/published/test_verify_spending.py \
-	tests/od_assets/cli/test_ledger_commands.py::test_verify_names_the_part_that_changed \
-	tests/od_assets/cli/test_ui_server.py::test_beside_a_deployment_only_its_pages_are_served \
-	tests/od_assets/test_boundaries.py::test_boundaries_go_through_the_job_into_the_bundle_and_back \
-	tests/od_assets/test_comparison.py::test_a_comparison_is_made_once_and_reported \
-	tests/od_assets/test_notices.py::test_a_release_is_said_as_the_document_shows_and_seen_by_the_team_downstream
+	tests/leaks/test_planted.py::test_a_month_that_is_published_refused_and_refused_again_holds_nothing_planted
 SOME_APART := "tests/faults/test_soak.py::test_a_hundred_faults_damage_nothing_and_are_ended_by_running_again[sqlite]" \
 	tests/browser/test_pages.py::test_a_page_of_the_bundle_is_read_from_the_file_alone \
 	tests/spark/test_spark_counting.py::test_counts_are_those_of_duckdb
 
 test-some: .venv/installed-spark
+	$(IN_FOLDER) $(SLOW) -m slow tests/od_core tests/od_assets
 	$(IN_FOLDER) $(SLOW) $(SOME)
 	$(IN_FOLDER) $(SLOW) $(SOME_APART)
 
