@@ -83,7 +83,7 @@ lint: install
 docs: install
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-comparison: install # about 7 processor hours, nearly all for tda_linf on Italy; it goes on where it ended
+comparison: install # about 45 processor minutes; it goes on where it ended
 	$(BIN)/od-release compare-mechanisms --to build/comparison
 	cp build/comparison/*.svg docs/figures/comparison/
 	cp build/comparison/comparison.parquet docs/reference/tables/
