@@ -40,13 +40,14 @@ def main() -> None:
     parser.add_argument("--noise", default="table")
     parser.add_argument("--case", choices=("italy", "us_counties"), default="italy")
     parser.add_argument("--data", type=Path, help="folder of the public data sets")
+    parser.add_argument("--area-totals", metavar="SHARE", help="measure area totals with this share of the budget")
     options = parser.parse_args()
     rehearse()
     flows = data_set(options.case, options.data, small=options.small)
     frame = _frame(flows)
     reset_peak_memory()
     with TemporaryDirectory(prefix="od-benchmark-") as folder:
-        job_seconds, steps = _job_seconds(options.case, frame, flows.geography, Path(folder), options.noise)
+        job_seconds, steps = _job_seconds(options, frame, flows.geography, Path(folder))
     peak = peak_memory_gigabytes()
     start = time.perf_counter()
     release_flows(
@@ -56,12 +57,14 @@ def main() -> None:
         budget=Budget(epsilon=1, delta="1e-8"),
         noise=options.noise,
         fault_threshold=0,
+        area_totals=options.area_totals,
     )
     library_seconds = time.perf_counter() - start
     results = {
         "machine": machine(),
         "case": options.case,
         "noise": options.noise,
+        "area_totals": options.area_totals,
         "zones": len(flows.geography.zones),
         "pairs": len(frame),
         "job_seconds": job_seconds,
@@ -83,9 +86,10 @@ def _frame(flows: KnownFlows) -> pd.DataFrame:
 
 
 def _job_seconds(
-    name: str, frame: pd.DataFrame, geography: Geography, folder: Path, noise: str
+    options: argparse.Namespace, frame: pd.DataFrame, geography: Geography, folder: Path
 ) -> tuple[float, dict[str, float]]:
     """Return the seconds of the whole job, and of each of its steps."""
+    name = options.case
     os.environ |= {"OD_PROJECT": str(folder), "OD_VAR": str(folder / "var")}
     frame.to_parquet(folder / f"{PERIOD}.parquet")
     geography.to_frame().to_csv(folder / "zones.csv", index=False)
@@ -103,7 +107,8 @@ def _job_seconds(
             "periods": {"first": PERIOD, "last": PERIOD},
             "domain": name,
             "privacy": {"epsilon": "1", "delta": "1e-8"},
-            "noise": noise,
+            "noise": options.noise,
+            **({} if options.area_totals is None else {"area_totals": {"share": options.area_totals}}),
         }
     )
     with warnings.catch_warnings(action="ignore", category=dg.PreviewWarning):
