@@ -34,7 +34,7 @@ TIMES_AND_IDS = re.compile(r"20\d\d-\d\d-\d\dT[0-9:.+]+|[0-9a-f]{8}-[0-9a-f]{4}-
 TIMES_AND_HASHES = re.compile(r"20\d\d-\d\d-\d\d(T[0-9:.+]+)?|\b[0-9a-f]{64}\b|(?<=Certificate )[0-9a-f]{16}")
 """In files of words: times, and digests of files that have times; of other files the bytes are compared."""
 
-PLACES = ("bundle", "report")
+PLACES = ("bundle", "report", "dagster/uri")
 """Metadata that names a folder of the test."""
 
 WORDS = (".json", ".html", ".md", ".txt", ".xml")
