@@ -5,14 +5,16 @@
     python -m benchmarks.person_year --accuracy --trips 10000000 --users 500000 --data FOLDER
     python -m benchmarks.person_year --pair-caps --trips 10000000 --users 500000 --data FOLDER
     python -m benchmarks.person_year --each-level --trips 10000000 --users 500000 --data FOLDER
+    python -m benchmarks.person_year --noise-alone --runs 20
 
 All users are made up. Speed: records of one month are counted under unit ``user_period`` with m = 10, and under unit
 ``user_year`` with m = 10 and M = 40, after earlier months were counted and drawn. Speed of a pair cap: the same month,
 with m = 10 alone and with m = 10 and c = 1, in turn. Accuracy: monthly releases at the same rho for a whole year, with
 m alone and with several M, of a synthetic panel and of the New York taxis, which are read from the subfolder
 ``nyc_yellow_taxi`` of FOLDER. Pair caps: the same releases with a cap c of a user's trips between the same two zones.
-Each level: one release, and a table for each level with its own caps, as Tumult Analytics makes them. All errors are
-those of the trips that were made, those that are cut included.
+Each level: one release, and a table for each level with its own caps, as Tumult Analytics makes them. Noise alone:
+releases of the US flights at the same promise for a user with and without a cap, in which all trips are counted. All
+other errors are those of the trips that were made, those that are cut included.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from benchmarks.counting import NATION, REGION, geography, make_zones
+from benchmarks.estimator import data_set
 from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
 from benchmarks.tables import write_tables
@@ -42,13 +46,16 @@ from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
 from od_core.evaluation.forecast import RepeatableNoise
 from od_core.evaluation.metrics import aligned
 from od_core.evaluation.user_bounds import UserTrips, bound_errors
+from od_core.flows.release import run_plan
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Pairs
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.ledger import Ledger
+from od_core.ledger.measurements import MemoryMeasurements
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import hold_to_input
 from od_core.ledger.user_counters import SCHEMA, UserCounters
+from od_core.noise.backends import noise_named
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import CALENDAR, PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS
@@ -283,6 +290,31 @@ def in_csv(results: dict[str, Any], name: str) -> list[dict[str, Any]]:
     ]
 
 
+def noise_alone(runs: int, *, small: bool) -> Iterator[dict[str, Any]]:
+    """Yield mean errors of the flights by m, epsilon and c, and their ratio to those without a cap; no trip is cut."""
+    flights, noise = data_set("flights", None, small=small), noise_named("table")
+    for m, epsilon in product((10, 40), ("1", "10")):
+        without: NDArray[np.float64] | None = None
+        for c in (None, 1, 5):
+            unit = PrivacyUnit("user", column="user", max_trips=m, max_trips_pair=c)
+            plan = plan_release(flights.geography, unit=unit, budget=Budget(epsilon, DELTA))
+            errors = list[list[float]]()
+            for _ in range(runs):
+                levels = flights.truth.errors(run_plan(plan, flights.trips, noise, MemoryMeasurements()).leaves)
+                errors.append(
+                    [levels[-1]["mean_abs_error"], float(np.mean([row["max_abs_error"] for row in levels[1:]]))]
+                )
+            found = np.mean(errors, axis=0)
+            without = found if without is None else without
+            named = zip(("leaf", "largest"), found.tolist(), (found / without).tolist(), strict=True)
+            row = {
+                f"{name}_{what}": value
+                for name, error, ratio in named
+                for what, value in (("error", error), ("ratio", ratio))
+            }
+            yield {"m": m, "epsilon": epsilon, "c": c, **row}
+
+
 def main() -> None:
     """Parse the arguments, measure, and print the results."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -291,6 +323,9 @@ def main() -> None:
     parser.add_argument("--accuracy", action="store_true", help="measure errors alone")
     parser.add_argument("--pair-caps", action="store_true", help="measure errors with and without pair caps alone")
     parser.add_argument("--each-level", action="store_true", help="compare with a table for each level alone")
+    parser.add_argument(
+        "--noise-alone", action="store_true", help="compare the noise of the flights with pair caps alone"
+    )
     parser.add_argument("--records", type=int, default=10_000_000, help="records of the month, for times")
     parser.add_argument("--users", type=int, default=500_000, help="users of the month, or of the panel")
     parser.add_argument("--places", type=int, default=4, help="places of each end of a user's trips, for a pair cap")
@@ -311,13 +346,15 @@ def main() -> None:
         print(json.dumps(count_month(options.step[0], Path(options.step[1]))))
         return
     parts = (options.speed, options.pair_cap_speed, options.accuracy, options.pair_caps, options.each_level)
-    small, every = options.small, not any(parts)
+    small, every = options.small, not any((*parts, options.noise_alone))
     results: dict[str, Any] = {"machine": machine()}
     records, users = (20_000, 2_000) if small else (options.records, options.users)
     if options.speed or every:
         results["speed"] = speed(records, users, small=small)
     if options.pair_cap_speed or every:
         results["pair cap speed"] = pair_cap_speed(records, users, options.places, options.rounds, small=small)
+    if options.noise_alone or every:
+        results["noise alone"] = list(noise_alone(1 if small else options.runs, small=small))
     if any(parts[2:]) or every:
         trips, users, zones = (20_000, 2_000, 40) if small else (options.trips, options.users, options.zones)
         panels: list[Callable[[], Panel]] = [lambda: mobility_panel(trips, users, zones, options.guests)]
