@@ -306,13 +306,9 @@ def noise_alone(runs: int, *, small: bool) -> Iterator[dict[str, Any]]:
                 )
             found = np.mean(errors, axis=0)
             without = found if without is None else without
-            named = zip(("leaf", "largest"), found.tolist(), (found / without).tolist(), strict=True)
-            row = {
-                f"{name}_{what}": value
-                for name, error, ratio in named
-                for what, value in (("error", error), ("ratio", ratio))
-            }
-            yield {"m": m, "epsilon": epsilon, "c": c, **row}
+            (leaf, largest), (leaf_ratio, largest_ratio) = found.tolist(), (found / without).tolist()
+            errors_and_ratios = {"leaf_error": leaf, "leaf_ratio": leaf_ratio, "largest_error": largest}
+            yield {"m": m, "epsilon": epsilon, "c": c, **errors_and_ratios, "largest_ratio": largest_ratio}
 
 
 def main() -> None:

@@ -43,7 +43,7 @@ from od_core.files.duckdb_session import file_name, scratch_database, spill_fold
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above, text_below
-from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, write_bundle
+from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, stated_digests, write_bundle
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.columns import PERIOD, Column
@@ -51,14 +51,12 @@ from od_core.publication.kind import Kind
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(
-    series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[Path] = ()
-) -> None:
+def load_period(series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[Path]) -> None:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
-        files: files to read, if they are not the declared one.
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
+        files: files of records; see :func:`od_assets.resources.upstream.files_of`.
 
     Raises:
         OdError: a marker or the records are missing or wrong.
@@ -66,10 +64,9 @@ def load_period(
     origins = destinations = None
     if geography is not None and series.has_unknown_zone:
         origins, destinations = series.sides(geography)
-    sources = files or [series.records_path(period)]
-    parts = [target] if len(sources) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(sources))]
+    parts = [target] if len(files) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(files))]
     try:
-        for source, part in zip(sources, parts, strict=True):
+        for source, part in zip(files, parts, strict=True):
             refuse_absent(source)  # before its marker, as doctor does
             hold_to_marker(source, series.marker_path(period))
             load_records(
@@ -178,13 +175,17 @@ def published_assets(
     return [bundle, _table_asset(series, bundle.key, columns)]
 
 
-_MAIN_TABLES = {"flows": ("flows", "flows_by_level"), "group sizes": ("histogram", "group_sizes")}
+_MAIN_TABLES = {
+    "flows": ("flows", "flows_by_level"),
+    "group sizes": ("histogram", "group_sizes"),
+    "boxes": ("boxes", "stops_boxes"),
+}
 """Main table of the bundle, and that table in the release database, by the contents of the kind."""
 
 
 def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequence[Column]) -> dg.AssetsDefinition:
     """Return the asset of the main table of a published bundle, which assets downstream load by its key."""
-    name, stored = _MAIN_TABLES.get(series.kind.contents, ("boxes", "stops_boxes"))
+    name, stored = _MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
     definition = stated(series, "published_table", described, key=[f"{series.name}_{name}"], file=f"{name}.parquet")
@@ -194,7 +195,7 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
         with public_failures():
             release = series.release_of(context.partition_key)
             path = od_warehouse.bundle_named(str(release)) / f"{name}.parquet"
-            rows, version = pq.ParquetFile(path).metadata.num_rows, file_digest(path)
+            rows, version = pq.ParquetFile(path).metadata.num_rows, stated_digests(path.parent)[path.name]
         return made(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
 
     return published_table

@@ -497,7 +497,7 @@ def _faults(
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
-    load_period(series, period, records, geography)
+    load_period(series, period, records, geography, [series.records_path(period)])
     listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():

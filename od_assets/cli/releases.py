@@ -61,7 +61,7 @@ def plan(
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
-    if bounds if target or page is not None else not bounds and (users or bound):
+    if (bounds and (target or page is not None)) or (not bounds and (users or bound)):
         message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
         raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
     if target and page is not None:

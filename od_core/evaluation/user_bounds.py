@@ -103,6 +103,17 @@ class UserTrips:
         trips = TripCounts.from_ranks(self.rank[chosen], np.ones(int(chosen.sum()), dtype=np.int64))
         return KnownFlows("trips of users", "synthetic", self.tree, trips)
 
+    def flows_within(self, max_trips_pair: int | None) -> KnownFlows:
+        """Return the flows of the trips that a pair cap alone leaves; of all trips without one."""
+        if max_trips_pair not in self._flows_within:
+            self._flows_within[max_trips_pair] = self.flows(self.counted(len(self.rank), max_trips_pair))
+        return self._flows_within[max_trips_pair]
+
+    @cached_property
+    def _flows_within(self) -> dict[int | None, KnownFlows]:
+        """Flows that :meth:`flows_within` returned, since many bounds have the same pair cap."""
+        return {}
+
     @cached_property
     def _sorted(self) -> dict[str, tuple[Integers, Integers]]:
         """Trips in a random order, by user and by user and pair, and the first of each group; shape (trips,) each."""
@@ -149,8 +160,7 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
         next), error (total absolute error against all trips, by their number) and error_of_counted (the same of the
         trips within c, which the table says that it counts).
     """
-    tree, of_pairs = trips.tree, trips.counted(len(trips.rank), plan.unit.max_trips_pair)
-    true = [trips.flows(chosen) for chosen in (np.ones_like(counted), of_pairs)]
+    tree, true = trips.tree, [trips.flows_within(cap) for cap in (None, plan.unit.max_trips_pair)]
     cells, sums = np.array([tree.cells(level) for level in range(tree.depth + 1)]), np.zeros((2, tree.depth + 1))
     for release in simulated_releases(plan, on_plan(trips.flows(counted), plan), runs, 0):
         sums += [[row["mean_abs_error"] for row in flows.truth.errors(release.leaves)] * cells for flows in true]
@@ -158,7 +168,7 @@ def bound_errors(plan: ReleasePlan, trips: UserTrips, counted: Mask, runs: int =
     return {
         **dict(zip("mcM", (*plan.unit.bounds, plan.unit.max_trips_year), strict=True)),
         "cut": 1 - float(counted.mean()),
-        "within_c": float(of_pairs.mean()),
+        "within_c": true[1].trips.total / true[0].trips.total,
         "noise": [float(step.variance) ** 0.5 for step in steps],
         "error": (sums[0] / runs / true[0].trips.total).tolist(),
         "error_of_counted": (sums[1] / runs / true[1].trips.total).tolist(),

@@ -232,9 +232,9 @@ class TDALinf(Mechanism):
 
     def project(self, noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
         """Return the solution of the problem of each parent."""
-        from od_core.flows.projection.mixed_integer import project_children_mixed_integer  # importing SciPy takes 0.5 s
+        from od_core.flows.projection.linear_programs import project_children_by_solver  # importing SciPy takes 0.5 s
 
-        return project_children_mixed_integer(noisy, totals, offsets)
+        return project_children_by_solver(noisy, totals, offsets)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,16 @@ def test_a_table_is_loaded_with_polars(released: Project) -> None:
         loaded = tables(released).load(FLOWS, ["2001-01"], kind).lazy().collect()
         assert isinstance(loaded, polars.DataFrame)
         pd.testing.assert_frame_equal(loaded.to_arrow().to_pandas().drop(columns="period"), expected, check_dtype=False)
+
+
+def test_the_asset_states_the_file_that_it_stands_for(first_run: tuple[Path, dg.ExecuteInProcessResult]) -> None:
+    """Its rows by another reader of Parquet, and the digest of its bytes as its data version."""
+    var, result = first_run
+    [made] = result.asset_materializations_for_node("trips_flows")
+    path = var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet"
+    assert made.metadata["dagster/row_count"].value == len(pd.read_parquet(path))
+    assert made.metadata["dagster/uri"].value.endswith("/releases/trips/2001-01/r1/flows.parquet")
+    assert made.tags["dagster/data_version"] == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_each_period_is_of_its_newest_revision(released: Project) -> None:

@@ -62,7 +62,7 @@ ALLOWED = {
     ("od_assets/series/section.py", "error.errors"): "pydantic's words on a field, without its value",
     ("od_core/publication/read_back.py", "error.args"): "a KeyError: the name of a column or a fact",
     # Not texts of exceptions.
-    ("od_core/flows/projection/mixed_integer.py", "result.message"): "HiGHS states the status of the solver",
+    ("od_core/flows/projection/linear_programs.py", "result.message"): "HiGHS states the status of the solver",
     ("od_core/group_sizes/area_totals.py", "result.message"): "HiGHS states the status of the solver",
 }
 """Other uses of an exception or of a library's text, by file and expression, with the reason."""

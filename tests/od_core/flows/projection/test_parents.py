@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from od_core import OdError
-from od_core.flows.projection.mixed_integer import project_children_mixed_integer
+from od_core.flows.projection.linear_programs import project_children_by_solver
 from od_core.flows.projection.onto_parents import ORDERS, project_children, project_children_euclidean
 from tests.od_core.oracles import euclidean, intopt
 
@@ -18,7 +18,7 @@ IN_64_BITS = [
 ]
 """Projections that go up to the bound of 64-bit sums, each with its oracle."""
 
-EVERY = [*(project for project, _ in IN_64_BITS), project_children_mixed_integer]
+EVERY = [*(project for project, _ in IN_64_BITS), project_children_by_solver]
 
 
 @pytest.mark.parametrize("project", EVERY)

@@ -12,7 +12,7 @@ from scipy import sparse
 from scipy.optimize import Bounds
 
 from od_core import OdError
-from od_core.flows.projection.mixed_integer import _solution, _verified, project_children_mixed_integer
+from od_core.flows.projection.linear_programs import _solution, _verified, project_children_by_solver
 from od_core.flows.projection.onto_parents import intopt
 from tests.od_core.flows.projection.families import (
     Case,
@@ -28,7 +28,7 @@ LIMIT = 2**29
 
 
 def project(cases: list[Case]) -> list[list[int]]:
-    return project_all(project_children_mixed_integer, cases)
+    return project_all(project_children_by_solver, cases)
 
 
 def distance(noisy: list[int], y: list[int]) -> int:

@@ -40,7 +40,7 @@ _NEARLY = 1e-6
 """A solution this close to a whole number is that number. Differences of true solutions are at least 1 / b."""
 
 
-def project_children_mixed_integer(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
+def project_children_by_solver(noisy: Integers, totals: Integers, offsets: Integers) -> Integers:
     """Return the non-negative integers nearest in Chebyshev distance that sum to each parent's total.
 
     A repeated call returns the same integers, whichever parents are beside a parent. For the arguments, see
@@ -75,8 +75,8 @@ def _nearest(x: Integers, totals: Integers, children: Integers) -> Integers:
 
 def _least_distances(x: Integers, totals: Integers, parent: Integers, starts: Integers) -> Integers:
     """Return the smallest whole t of each parent; shape (parents,). ``starts`` are the first children of parents."""
-    at_least = np.maximum(-np.minimum.reduceat(x, starts), (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
-    at_least = np.maximum(at_least, 0)
+    at_least = np.maximum(0, (totals - np.add.reduceat(x, starts)) / np.bincount(parent))
+    at_least = np.maximum(at_least, -np.minimum.reduceat(x, starts))
     counts = np.flatnonzero(x > at_least[parent])  # of the others, max(x - t, 0) is 0
     sums = _sums(parent[counts], len(totals))
     solution = _solution(  # of the variables u, which are at least x - t, and t
@@ -97,7 +97,7 @@ def _solution(
     costs: ArrayLike, conditions: sparse.csc_array, limits: tuple[ArrayLike, ArrayLike], bounds: Bounds
 ) -> Reals:
     """Return the variables of least cost within the limits of the conditions and the bounds; shape of ``costs``."""
-    result = milp(costs, bounds=bounds, constraints=LinearConstraint(conditions, *limits))
+    result = milp(costs, bounds=bounds, constraints=LinearConstraint(conditions, *limits))  # no variable is an integer
     if not result.success:
         raise _fault(
             "OD-SOLVER-FAILED",
