@@ -20,14 +20,14 @@ from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
-from od_core.publication.number_formats import rounded
+from od_core.publication.number_formats import rounded, trips_above
 
 if TYPE_CHECKING:  # importing Dagster or pandas takes half a second
     import pandas as pd
 
     from od_assets.runs.jobs import Outcome
     from od_assets.series.series import Series
-    from od_core import Plan, ReleasePlan
+    from od_core import Plan, PrivacyUnit, ReleasePlan, Spent
     from od_core.published.derived import PublishedFlows
     from od_core.published.explanation import Explanation
 
@@ -77,7 +77,8 @@ def sentences() -> Environment:
     texts = {f"{group}.{name}": text for group, in_group in groups for name, text in in_group.items()}
     environment = Environment(loader=DictLoader(texts), undefined=StrictUndefined, trim_blocks=True)  # noqa: S701  # text for a terminal
     roundings = {"at_most": ROUND_CEILING, "at_least": ROUND_FLOOR, "about": ROUND_HALF_EVEN}
-    filters = {"above": text_above, "below": text_below, "rounded": rounded}
+    filters: dict[str, Callable[..., str]] = {"above": text_above, "below": text_below, "rounded": rounded}
+    filters["trips"] = trips_above
     filters |= {f"percent_{name}": partial(_percent, rounding=rounding) for name, rounding in roundings.items()}
     environment.filters |= {name: partial(_if_known, form) for name, form in filters.items()}
     environment.filters |= {"quoted": repr, "promise": lambda spent: promise_text(spent.epsilon, spent.delta)}
@@ -146,18 +147,18 @@ _FEW_PAIRS = 4_000_000
 def print_plan(series: Series[Any, Any], plan: Plan, *, verbose: bool) -> None:
     """Print what one period would spend, and what could be read in it.
 
-    If ``verbose``, add the exact noise and charge of each step, and the conversions between rho and epsilon.
+    If ``verbose``, add the noise, the expected errors and the exact charge of each step, and the conversions between
+    rho and epsilon.
     """
     from od_core import ReleasePlan
 
     say("plan.spends", "\n", name=series.name, domain=series.domain, plan=plan)
     if series.domain.unit.kind == "user_year":
         console.print(f"{year_text(series, plan)}\n", soft_wrap=True)
-    for verdict in plan.verdicts():
-        console.print(verdict)
-    console.print()
     if isinstance(plan, ReleasePlan):
-        _print_errors(plan)
+        _print_accuracy(plan, verbose=verbose)
+    else:
+        console.print("\n".join(plan.verdicts()), "\n", sep="")
     console.print(f"Meaning of a row of the records: {series.columns.row}.\n")
     if verbose:
         exact = plan.to_frame()
@@ -185,19 +186,21 @@ def level_names(steps: pd.DataFrame) -> pd.Series:
     return steps["origin_level"] + " x " + steps["destination_level"] + by
 
 
-def _print_errors(plan: ReleasePlan) -> None:
-    """Print the assumption behind the verdicts on flows, and a table of noise and expected errors by level."""
-    if not plan.has_threshold:
+def _print_accuracy(plan: ReleasePlan, *, verbose: bool) -> None:
+    """Print within how many trips a flow of each level is known; if ``verbose``, also noise and expected errors."""
+    exact, widths = plan.to_frame(), plan.known_to_within
+    levels = level_names(exact)
+    columns = {"level": levels, "cells" if plan.segments else "pairs of areas": exact["public_cells"]}
+    if widths:
+        columns["known to within, 9 times in 10"] = levels.map(widths, "ignore").map(trips_above, "ignore")
+    if verbose or not widths:
+        columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
+        columns["expected error"] = exact["expected_error"].map(rounded)
+    print_frame("Accuracy of flows, in trips", exact[[]].assign(**columns))
+    if widths:
         say("plan.intervals", "\n")
-    exact = plan.to_frame()
-    columns = {
-        "level": level_names(exact),
-        "cells" if plan.segments else "pairs of areas": exact["public_cells"],
-        "noise of one measured cell": exact["standard_deviation"].map(rounded),
-        "expected error of the published estimate": exact["expected_error"].map(rounded),
-    }
-    print_frame("Two measures of error, in trips", exact[[]].assign(**columns))
-    say("plan.errors", "\n")
+    if verbose or not widths:
+        say("plan.errors", "\n")
     if plan.mechanism.shrinks or plan.mechanism.leaf_dial is not None:
         declared = plan.mechanism.estimator.texts["name"]
         say("plan.learns", "\n", stated=ESTIMATORS["least_squares"].texts["name"], declared=declared)
@@ -205,8 +208,11 @@ def _print_errors(plan: ReleasePlan) -> None:
         say("plan.auto", "\n")
 
 
-def print_outcome(outcome: Outcome) -> None:
-    """Print the outcome of one period: its guarantee, budget and checks, or the reasons why it is not published."""
+def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
+    """Print in a few lines what is published, how well it is known, what it cost and where it is, or why it is not.
+
+    If ``explain``, the whole guarantee, the levels and the checks come first.
+    """
     from od_core.publication.bundle import REPORT  # imports pandas
 
     facts, kind, release = outcome.facts, outcome.kind, outcome.release
@@ -216,28 +222,33 @@ def print_outcome(outcome: Outcome) -> None:
         for line in facts["failures"]:
             console.print(line, soft_wrap=True)
         return
-    console.rule(facts["release"])
-    print_guarantee(facts["guarantee"])
-    console.print()
-    say("run.spent", **facts | {"spent": release.spent})
+    levels, plan, spent = kind.summary(release), release.plan, release.spent
+    if explain:
+        console.rule(facts["release"])
+        print_guarantee(facts["guarantee"])
+        console.print()
+        print_frame(
+            f"{kind.contents.capitalize()} by level", levels.assign(**levels.select_dtypes("float").map(rounded))
+        )
+        print_table("checks", facts["checks"])
+    say("run.published", **facts)
+    say("run.contents", kind=kind, plan=plan, row=kind.row(release), last=levels.to_dict("records")[-1])
+    say("run.spent", **facts | {"spent": spent})
+    print_promise(plan.unit, spent)
     if facts["lost_draws"]:
-        lost = text("run.lost", lost=facts["lost_draws"], spent=release.spent, planned=release.plan.spent)
-        console.print(lost, soft_wrap=True)
+        say("run.lost", lost=facts["lost_draws"], spent=spent, planned=plan.spent)
     for other in facts["unpublished"]:
         console.print(text("run.unpublished", **other), soft_wrap=True)
-    levels = kind.summary(release)
-    in_text = levels.assign(**levels.select_dtypes("float").map(rounded))
-    print_frame(f"{kind.contents.capitalize()} by level", in_text)
-    passed = sum(check["passed"] for check in facts["checks"])
-    console.print(f"Checks: {passed} of {len(facts['checks'])} passed.")
-    for subject in dict.fromkeys(check["subject"] for check in facts["checks"]):
-        checks = [check for check in facts["checks"] if check["subject"] == subject]
-        names = ", ".join(check["check"] if check["passed"] else f"{check['check']} FAILED" for check in checks)
-        console.print(f"  {subject}: {names}")
-    places = {"Bundle": facts["bundle"], "Database": facts["database"], "Report": f"{facts['bundle']}/{REPORT}"}
-    console.print()
-    for title, place in places.items():
-        console.print(f"{title + ':':<9} {place}", soft_wrap=True)
+    console.print(f"Report: {facts['bundle']}/{REPORT}", soft_wrap=True)
+    if explain:
+        console.print(f"Database: {facts['database']}", soft_wrap=True)
+
+
+def print_promise(unit: PrivacyUnit, spent: Spent) -> None:
+    """Print the promise of a spent budget in one sentence: how well anybody can guess what one unit did."""
+    from od_core.privacy.posterior import Guarantee
+
+    say("promise.short", unit=unit, best_guess=Guarantee.of(spent).best_guess())
 
 
 def print_guarantee(guarantee: dict[str, str]) -> None:

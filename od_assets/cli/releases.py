@@ -39,6 +39,7 @@ def plan(
     release: str,
     period: str | None = None,
     verbose: bool = False,
+    explain: bool = False,
     target: list[str] | None = None,
     bounds: bool = False,
     users: list[str] | None = None,
@@ -53,7 +54,7 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    from od_assets.cli.printing import print_guarantee, print_plan
+    from od_assets.cli.printing import print_guarantee, print_plan, print_promise
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import planned_period
     from od_assets.series.reading import declaration
@@ -104,7 +105,10 @@ def plan(
         print_json(facts)
         return
     print_plan(series, planned, verbose=verbose)
-    print_guarantee(guarantee)
+    if explain:
+        print_guarantee(guarantee)
+    else:
+        print_promise(planned.unit, planned.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
 
@@ -154,7 +158,9 @@ def forecast(
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
-def run(release: str, period: str | None = None, every: bool = False, as_json: bool = False) -> None:
+def run(
+    release: str, period: str | None = None, every: bool = False, explain: bool = False, as_json: bool = False
+) -> None:
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
@@ -181,7 +187,7 @@ def run(release: str, period: str | None = None, every: bool = False, as_json: b
                 for later in rest:
                     outcomes.append(run_period(component, job, later, quiet=as_json))
                     if not as_json:
-                        print_outcome(outcomes[-1])
+                        print_outcome(outcomes[-1], explain=explain)
         finally:
             if as_json:
                 print_json([outcome.facts for outcome in outcomes])

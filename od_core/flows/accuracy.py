@@ -14,7 +14,6 @@ zones become small matrix products.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -28,6 +27,7 @@ import numpy as np
 from od_core.flows.arrays import Integers, Reals
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.publication.number_formats import trips_above
 
 MAX_SHAPES = 1024
 """Largest number of shapes (classes of equal subtrees) that are distinguished at a level of a geography. If there are
@@ -310,9 +310,7 @@ def segment_variance(total: Variance, own: Variance, categories: int) -> Varianc
 
 def verdict(width: float) -> str:
     """Return in words which flows an interval with this half-width tells from 0 and from each other."""
-    digits = max(len(str(math.ceil(width))) - 2, 0)
-    trips = math.ceil(width / 10**digits) * 10**digits
     return (
-        f"below {trips:,} trips, a flow cannot always be told from 0; from {10 * trips:,} on, it is known to within"
-        " 10 %, 9 times in 10."
+        f"below {trips_above(width)} trips, a flow cannot always be told from 0; from {trips_above(width, 10)} on, it"
+        " is known to within 10 %, 9 times in 10."
     )

@@ -331,20 +331,25 @@ class ReleasePlan(Plan):
             largest[0] = 0.0
         return largest
 
-    def verdicts(self) -> list[str]:
-        """Return a sentence for each query on what its noise allows to be read; see :attr:`half_widths`.
+    @cached_property
+    def known_to_within(self) -> dict[str, float]:
+        """Half widths of the 90 % interval of a number of each query, by its levels; see :attr:`half_widths`.
 
-        The list is empty if the mechanism has a threshold.
+        It is empty if the mechanism has a threshold.
         """
         if self.has_threshold:
-            return []
+            return {}
         rows = [(step, "", self.half_widths[step.level]) for step in self.totals]
         for breakdown in self.breakdowns:
             widths, steps = self.segment_half_widths(breakdown.name), self.segment_steps(breakdown.name)
             rows += [(step, f" by {breakdown.name}", widths[step.level]) for step in steps]
         variances = [self.area_total_variance(step) for step in self.area_total_steps]
         rows += [(step, "", width) for step, width in zip(self.area_total_steps, _half_widths(variances), strict=True)]
-        return [f"{' x '.join(self.level_names(step))}{by}: {verdict(width)}" for step, by, width in rows]
+        return {f"{' x '.join(self.level_names(step))}{by}": width for step, by, width in rows}
+
+    def verdicts(self) -> list[str]:
+        """Return a sentence for each query on what its noise allows to be read; see :attr:`known_to_within`."""
+        return [f"{levels}: {verdict(width)}" for levels, width in self.known_to_within.items()]
 
     @property
     def conversion(self) -> str:

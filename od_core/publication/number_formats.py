@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, takewhile
@@ -34,6 +35,12 @@ def rounded(value: float) -> str:
         return "0"
     whole_digits = sum(size >= bound for bound in (1, 10, 100))
     return f"{value:,.{3 - whole_digits}f}"
+
+
+def trips_above(width: float, times: int = 1) -> str:
+    """Return a half-width in trips, rounded up to two significant digits and to a whole number, or a multiple of it."""
+    unit = 10 ** max(len(str(math.ceil(width))) - 2, 0)
+    return number(times * math.ceil(width / unit) * unit)
 
 
 def percent(share: float) -> str:

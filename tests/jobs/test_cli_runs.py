@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
+import re
 import shutil
 import sqlite3
 from fractions import Fraction
@@ -38,10 +40,18 @@ def test_run_publishes_reads_back_and_status_tells(tmp_path: Path) -> None:
     again = od_release("run", "us_flights", "--period", "2001-02", var=tmp_path)
     assert again.returncode == 0, again.stderr
     assert "Warning" not in first.stderr + again.stderr
-    assert "This run drew 0 of 8 measurements and read the others back." in " ".join(again.stdout.split())
-    parts = ("Protected: ", "Not protected: ", "Spent: epsilon 0.999951 at delta 1e-8.", "Flows by level", "Bundle: ")
-    assert sorted(parts, key=again.stdout.index) == list(parts)
-    assert again.stdout.splitlines()[-1] == f"Report:   {facts['bundle']}/report.html"
+    said = " ".join(again.stdout.split())
+    assert "Measurements drawn: 0 of 8 (the others were read back)." in said
+    assert "Spent: epsilon 0.999951 at delta 1e-8." in said
+    guess = re.search(r"whether one trip was replaced by another and be right more than (\d+) times in 100", said)
+    assert guess is not None
+    most = 100 * math.e / (1 + math.e)  # epsilon 1: even odds become at most e to 1
+    assert 50 < int(guess[1]) <= math.ceil(most)
+    assert again.stdout.splitlines()[-1] == f"Report: {facts['bundle']}/report.html"
+    assert len(again.stdout.splitlines()) <= 10
+    whole = od_release("run", "us_flights", "--period", "2001-02", "--explain", var=tmp_path)
+    parts = ("Protected: ", "Not protected: ", "Flows by level", "children_sum_to_parents", "Report: ", "Database: ")
+    assert sorted(parts, key=whole.stdout.index) == list(parts)
     rows = json.loads(od_release("status", "--json", var=tmp_path).stdout)
     states = {row["release"]: row for row in rows}
     published, before = states["us_flights/2001-02/r1"], states["us_flights/2001-01/r1"]
