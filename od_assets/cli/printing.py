@@ -264,8 +264,6 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
-    print_guarantee(found.certificate["guarantee"])
-    console.print()
     used = [
         source | {"trips": int(release.leaves.trips.sum())}
         for source, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
@@ -274,7 +272,8 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
     leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
     say("derived.published", key=found.key, is_new=found.is_new, **numbers)
-    console.print(f"Bundle: {found.folder}", soft_wrap=True)
+    console.print(f"Bundle: {found.folder}\n", soft_wrap=True)
+    print_guarantee(found.certificate["guarantee"])
 
 
 def print_explanation(found: Explanation) -> None:

@@ -27,15 +27,22 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["assist", *arguments])
 
 
-def test_it_prints_what_is_protected_then_what_was_used_and_last_where_it_is(var: Path) -> None:
+def test_it_prints_what_was_used_then_where_it_is_and_last_what_is_protected(var: Path) -> None:
     result = run("us_flights")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
-    assert text.startswith("Protected: These numbers are estimates from 2 published releases")
-    _, _, after = text.partition("Releases that were used")
-    places = [after.index(part) for part in (OLD, NEW, ASSISTED, "Nothing was charged", "Bundle:")]
+    assert text.startswith("Releases that were used")
+    bundle = f"Bundle: {var / 'releases' / ASSISTED}"
+    parts = (
+        OLD,
+        NEW,
+        ASSISTED,
+        "Nothing was charged",
+        bundle,
+        "Protected: These numbers are estimates from 2 published releases",
+    )
+    places = [text.index(part) for part in (*parts, "Not protected:")]
     assert places == sorted(places)
-    assert result.stdout.splitlines()[-1] == f"Bundle: {var / 'releases' / ASSISTED}"
     found = open_release(var / "releases" / ASSISTED)
     stated = json.loads((var / "releases" / ASSISTED / "certificate.json").read_text("utf-8"))
     assert stated["estimation"]["rule"] == "mixture"

@@ -29,16 +29,15 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(app, ["sum", *arguments])
 
 
-def test_it_prints_what_is_protected_then_what_was_summed_and_last_where_it_is(var: Path) -> None:
+def test_it_prints_what_was_summed_then_where_it_is_and_last_what_is_protected(var: Path) -> None:
     result = run("us_flights", "--periods", "2001-05..2001-06")
     assert result.exit_code == 0, result.output
     text = " ".join(result.stdout.split())
-    assert text.startswith("Protected: These numbers are sums of 2 published releases")
-    protected, _, after = text.partition("Summed releases")
-    assert "Not protected:" in protected
-    places = [after.index(part) for part in (OLD, NEW, SUM, "Nothing was charged", "Bundle:")]
+    assert text.startswith("Summed releases")
+    bundle = f"Bundle: {var / 'releases' / SUM}"
+    parts = (OLD, NEW, SUM, "Nothing was charged", bundle, "Protected: These numbers are sums of 2 published releases")
+    places = [text.index(part) for part in (*parts, "Not protected:")]
     assert places == sorted(places)
-    assert result.stdout.splitlines()[-1] == f"Bundle: {var / 'releases' / SUM}"
     total = open_release(var / "releases" / SUM)
     assert isinstance(total, FlowSum)
     assert f"{total.leaves.trips.sum():,} trips" in text
