@@ -12,6 +12,9 @@ SLOW = $(BIN)/python -m pytest -q -n $(ONE_MORE) --dist loadgroup --no-loadscope
 APART := browser or faults or spark# browsers and Spark leave event loops and sockets open, which jobs would stumble over
 IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf $$folder" EXIT && TMPDIR=$$folder
 
+# A dot every two seconds, at a terminal, while pip is silent.
+DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
+
 .PHONY: install release ui test test-some test-all mutants lint docs comparison charts compatibility atlas
 
 install: .venv/installed
@@ -19,13 +22,13 @@ install: .venv/installed
 .venv/installed-release: pyproject.toml constraints.txt
 	@echo "Installing $$(grep -c == constraints.txt) packages into .venv: one to three minutes, once"
 	$(PYTHON) -m venv .venv
-	$(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
+	@$(DOTS) $(PIP) install $(PINNED) --only-binary :all: -r constraints.txt
 	$(PIP) install --no-build-isolation --no-deps -e .
 	$(PIP) check
 	touch $@
 
 .venv/installed: .venv/installed-release constraints-dev.txt
-	$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt
+	@$(DOTS) $(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt
 	$(PIP) check
 	$(BIN)/python -m od_core.warmup
 	touch $@

@@ -460,6 +460,10 @@ def refuse_wrong_fields(kind: str, fields: Fields) -> None:
             raise OdError("OD-CONFIG", f"--set {first_fault(others, model)}", next_step=step) from None
 
 
+class _Back(Exception):  # noqa: N818  # no error: the person who answers wants to correct the answer before
+    """The question before is to be asked again."""
+
+
 def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
     """Return an answer to every question that applies, by flag, and show the columns of the files and their types.
 
@@ -473,73 +477,116 @@ def answered(given: Mapping[str, str | None], fields: Fields) -> dict[str, str]:
         OdError: an answer is missing or wrong, and there is no terminal; an additional field is wrong; the records
             cannot be read, and no other reader was asked for; or no answer states what a row is.
     """
-    at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
     answers: dict[str, str] = {}
-    told: set[str] = set()
-    for question in QUESTIONS:
-        flag, answer = question.flag, given.get(question.flag)
-        if left_out_by := next((name for name, fit in question.needs.items() if answers[name] not in fit), None):
-            if answer:
-                fitting = question.needs[left_out_by]
-                options = " or ".join(f"--{left_out_by} {one}" for one in fitting)
-                verb = "have it" if len(fitting) == 1 else "protect users"
-                message = f"{question.option} is given, but --{left_out_by} does not {verb}"
-                raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
+    left, told, place = dict(given), set[str](), 0
+    asked: list[int] = []
+    while place < len(QUESTIONS):
+        question = QUESTIONS[place]
+        try:
+            was_asked = _answer(question, answers, left, fields, told)
+        except _Back:
+            place = asked.pop() if asked else place
+            if QUESTIONS[place].flag == "one_row_a_trip":
+                answers[_number(answers)] = ""  # which its answer may have been
+            for later in QUESTIONS[place:]:
+                answers.pop(later.flag, None)
+            left[QUESTIONS[place].flag] = None
             continue
-        if flag == "one_row_a_trip" and answer in (None, "", "false"):
-            unstated, unused = unstated_rows(answers, fields) or (None, None)
-            answers[flag] = "" if unused is None else "true"
-            if unstated is not None:
-                if not at_terminal:
-                    raise unstated
-                tell(f"{unstated.message}.")
-                reply = _asked(question).strip()
-                if reply in (unused or ()):
-                    answers |= {_number(answers): reply, flag: ""}  # the column of the number of trips
-                elif reply.lower() != "true":
-                    raise unstated
-            continue
-        if question.of_further_columns and answer is None and not further_columns(answers, fields):
-            answers[flag] = ""
-            continue
-        while True:
-            refused = answers.get(flag)
-            if answer is None:
-                answer = _asked(question) if at_terminal else question.default
-            answers[flag] = answer
-            try:
-                _refuse(question, answers, fields)
-                if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
-                    # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
-                    prefixes = given.get("prefixes") if flag == "levels" else None
-                    _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
-                break
-            except OdError as error:
-                if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
-                    break
-                # Another answer cannot help if no reader is named: then the file itself is at fault.
-                if not at_terminal or (flag == "reader" and not answer):
-                    raise
-                tell(f"{error.message}: {error.next_step}.")
-                answer = None
-        if flag == "kind" and at_terminal:
-            refuse_wrong_fields(answers[flag], fields)
-        if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
-            used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
-            look = found_records if question.shows == "records" else found_zones
-            for line in look({**used, **answers}, fields):
-                if line not in told:
-                    tell(line)
-                told.add(line)
+        if was_asked:
+            asked.append(place)
+        place += 1
     return answers
 
 
+def _answer(
+    question: Question, answers: dict[str, str], given: Mapping[str, str | None], fields: Fields, told: set[str]
+) -> bool:
+    """Add the answer to a question to the answers, and return whether it was asked at the terminal.
+
+    Show what files the answers name have, unless it was ``told`` already. Raises OdError as :func:`answered`, and
+    _Back.
+    """
+    at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
+    flag, answer, was_asked = question.flag, given.get(question.flag), False
+    if left_out_by := next((name for name, fit in question.needs.items() if answers[name] not in fit), None):
+        if answer:
+            fitting = question.needs[left_out_by]
+            options = " or ".join(f"--{left_out_by} {one}" for one in fitting)
+            verb = "have it" if len(fitting) == 1 else "protect users"
+            message = f"{question.option} is given, but --{left_out_by} does not {verb}"
+            raise OdError("OD-INIT-FLAG", message, next_step=f"leave out {question.option}, or give {options}")
+        return False
+    if flag == "one_row_a_trip" and answer in (None, "", "false"):
+        unstated, unused = unstated_rows(answers, fields) or (None, None)
+        answers[flag] = "" if unused is None else "true"
+        if unstated is None:
+            return False
+        if not at_terminal:
+            raise unstated
+        tell(f"{unstated.message}.")
+        reply = _asked(question).strip()
+        if reply in (unused or ()):
+            answers |= {_number(answers): reply, flag: ""}  # the column of the number of trips
+        elif reply.lower() != "true":
+            raise unstated
+        return True
+    if question.of_further_columns and answer is None and not further_columns(answers, fields):
+        answers[flag] = ""
+        return False
+    while True:
+        refused = answers.get(flag)
+        if answer is None:
+            was_asked, answer = at_terminal, _asked(question) if at_terminal else question.default
+        answers[flag] = answer
+        try:
+            _refuse(question, answers, fields)
+            if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
+                # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
+                prefixes = given.get("prefixes") if flag == "levels" else None
+                _CHECKS_OF_VALUES[flag]({**answers, "prefixes": prefixes} if prefixes else answers, fields)
+            break
+        except OdError as error:
+            if answer and answer == refused and flag in _CONFIRMED and _CONFIRMED[flag](answers, fields):
+                break
+            # Another answer cannot help if no reader is named: then the file itself is at fault.
+            if not at_terminal or (flag == "reader" and not answer):
+                raise
+            tell(f"{error.message}: {error.next_step}.")
+            answer = None
+    if flag == "kind" and at_terminal:
+        refuse_wrong_fields(answers[flag], fields)
+    if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
+        used = {name: stated for name in ("unit", "column") if (stated := given.get(name))}
+        look = found_records if question.shows == "records" else found_zones
+        for line in look({**used, **answers}, fields):
+            if line not in told:
+                tell(line)
+            told.add(line)
+    return was_asked
+
+
 def _asked(question: Question) -> str:
-    """Ask a question at the terminal, after its advice, and return the answer."""
+    """Ask a question at the terminal, after its advice, and return the answer.
+
+    Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.
+    """
     if question.advice:
         console.print(question.advice, style="dim")
-    answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
-    return answer
+    while True:
+        answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
+        answer = answer.strip()
+        if answer.lower() == "back":
+            raise _Back
+        if answer.lower() == "quit":
+            raise typer.Abort
+        if answer != "?":
+            return answer
+        field = question.place.rpartition(":")[2]
+        console.print(
+            f"The answer becomes {field} of the declaration: see docs/reference/declarations.md. back: the question"
+            f" before. quit: stop, and write nothing. An answer of these words is given as {question.option}.",
+            style="dim",
+        )
 
 
 def _refuse(question: Question, answers: Answers, fields: Fields) -> None:

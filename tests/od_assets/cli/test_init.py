@@ -13,6 +13,7 @@ from typing import Any
 import duckdb
 import pandas as pd
 import pytest
+import typer
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
@@ -213,6 +214,27 @@ def test_at_a_terminal_what_is_missing_is_asked(empty: Project, typed: Callable[
     (empty.defs / "mine").rmdir()
     assert init(origin="origin").exit_code == 0
     assert written(empty) == by_terminal
+
+
+@pytest.mark.parametrize("flag", ["reader", "trips", "levels", "first", "neighbours", "owner"])
+def test_a_question_can_be_asked_again_explained_and_given_up(
+    empty: Project, typed: Callable[..., str], flag: str
+) -> None:
+    """The answer before is typed once more after back. After quit, there is no file."""
+    elsewhere = ("area", "count", "one_row_a_trip", "names", "coordinates")
+    asked = [question.flag for question in QUESTIONS if not question.units and question.flag not in elsewhere]
+    before = asked[asked.index(flag) - 1]
+    said = typed(**{flag: f"?\nback\n{FLAGS.get(before, '')}\n{FLAGS.get(flag, '')}"})
+    by_way_back = written(empty)
+    assert "write nothing" in " ".join(said.split())
+    for path in by_way_back:
+        (empty.defs / path).unlink()
+    (empty.defs / "mine").rmdir()
+    with pytest.raises(typer.Abort):
+        typed(**{flag: "QUIT"})
+    assert written(empty) == {}
+    typed()
+    assert written(empty) == by_way_back
 
 
 def test_the_hardest_questions_come_with_advice(empty: Project, typed: Callable[..., str]) -> None:
