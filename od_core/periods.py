@@ -23,6 +23,10 @@ _FORMS: dict[Length, re.Pattern[str]] = {
     "quarter": re.compile(r"([0-9]{4})-Q([1-4])"),
     "year": re.compile(r"[0-9]{4}"),
 }
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _DAY = datetime.timedelta(days=1)
 _FROM_TO = "--"
 """Separator between the ends of a span (ISO 8601-1, 5.5.2). A slash would separate folders."""
@@ -76,6 +80,23 @@ class Period:
     def days(self) -> int:
         """Number of days."""
         return (self.end - self.first).days
+
+    @property
+    def in_words(self) -> str:
+        """The period as a reader would say it, such as ``June 2001`` or ``2nd quarter of 2001``."""
+        year, number = self.text[:4], self.text[6:]
+        match self.length:
+            case "day":
+                return f"{self.first.day} {_MONTHS[self.first.month - 1]} {year}"
+            case "week":
+                return f"week {int(number)} of {year}"
+            case "month":
+                return f"{_MONTHS[self.first.month - 1]} {year}"
+            case "quarter":
+                return f"{('1st', '2nd', '3rd', '4th')[int(number) - 1]} quarter of {year}"
+            case "year":
+                return year
+        return " to ".join(Period(end).in_words for end in self.text.split(_FROM_TO))
 
     @classmethod
     def around(cls, day: datetime.date, length: Length) -> Period:

@@ -230,6 +230,7 @@ def _bundle_asset(
                 results,
                 record=ledger.record(key),
                 records=series.reading,
+                about=series.about_facts,
                 intervals=not isinstance(series, FlowSeries) or series.intervals,
             )
             folder, published = od_warehouse.bundle(key), ledger.publication(key).get("certificate")

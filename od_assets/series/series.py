@@ -331,6 +331,27 @@ class PureEpsilon(Section):
         return Budget(self.epsilon)
 
 
+class About(Section):
+    """Words about a series for its readers, which are published with each release."""
+
+    title: str
+    description: str | None = None
+    source: str | None = None
+    licence: str | None = None
+
+    def checked(self) -> dict[str, str]:
+        """Return the stated texts by name. Raises OdError if one is not a line of a fitting length."""
+        texts = self.model_dump(exclude_none=True)
+        for name, text in texts.items():
+            most = 120 if name == "title" else 1000
+            if not text.strip() or not text.isprintable() or len(text) > most:
+                message = (
+                    f"about.{name} is blank, longer than {most} characters, or has characters that are not printable"
+                )
+                raise OdError("OD-CONFIG", message, next_step=f"give a {name} of one line")
+        return texts
+
+
 P = TypeVar("P", bound=Plan)
 G = TypeVar("G")
 
@@ -355,6 +376,7 @@ class Series(Declaration, Generic[P, G]):
     schedule: str | None = None
     arrivals: Arrivals | None = None
     freshness: Freshness | None = None
+    about: About | None = None
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
@@ -381,7 +403,7 @@ class Series(Declaration, Generic[P, G]):
             )
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
-        _ = self.acceptance, self.privacy.budget, self.listed_sources
+        _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
         for name in self._checked_properties:
             getattr(self, name)
         return self
@@ -453,6 +475,11 @@ class Series(Declaration, Generic[P, G]):
     def reading(self) -> dict[str, Any]:
         """Settings with which the records are read, as a JSON-ready dictionary for the certificate."""
         return self.record_format.facts(self.periods.time_zone) | {"columns": self.columns.facts()}
+
+    @property
+    def about_facts(self) -> dict[str, str]:
+        """Words about the series for its readers, by name; empty if none are declared."""
+        return {} if self.about is None else self.about.checked()
 
     @property
     def upstream(self) -> list[str]:

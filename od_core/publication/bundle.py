@@ -198,7 +198,7 @@ _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geo
 _BUNDLE_FORMAT = "bundle_format"
 """Field of the certificate on which files the bundle has. Each version of the software states its own."""
 
-_SENTENCES = ("guarantee", "known_limitations")
+_SENTENCES = ("about", "guarantee", "known_limitations")
 """Fields of the certificate whose values are sentences."""
 
 
@@ -328,10 +328,10 @@ def _package_without(damaged: set[str], folder: Path) -> dict[str, Any] | None:
 def as_published(facts: Certificate, folder: Path, published: str | None) -> Certificate:
     """Return a certificate of this version of the software in the wording of the version that published it.
 
-    A later version may word a certificate differently or add fields. The result has the sentences and the bundle format
-    of the certificate in the public ``folder``, and no fields that this lacks. If other fields differ, only the bundle
-    format is that of the certificate, so that the same files are compared. If the certificate in the folder does not
-    have the ``published`` digest, the result is ``facts``.
+    A later version may word a certificate differently or add fields, and a series may be described differently. The
+    result has the sentences and the bundle format of the certificate in the public ``folder``, and no fields that this
+    lacks. If other fields differ, only the bundle format is that of the certificate, so that the same files are
+    compared. If the certificate in the folder does not have the ``published`` digest, the result is ``facts``.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
@@ -341,9 +341,9 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
         result[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
     if _numbers_agree(result, public):
         result = {name: fact for name, fact in result.items() if name in public}
-        for name in result.keys() & _SENTENCES:
+        for name in public.keys() & _SENTENCES:
             sentences = public[name]
-            if isinstance(sentences, dict) and isinstance(result[name], dict):  # JSON files have sorted names
+            if isinstance(sentences, dict) and isinstance(result.get(name), dict):  # JSON files have sorted names
                 sentences = {key: sentences[key] for key in result[name] if key in sentences} | sentences
             result[name] = sentences
     return cast("Certificate", result)

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NotRequired, TypedDict
 
+from od_core.periods import Period
+
 
 class Rounded(TypedDict):
     """An epsilon and a delta, rounded up."""
@@ -93,6 +95,7 @@ class Certificate(TypedDict):
     software: dict[str, str]
     known_limitations: list[str]
 
+    about: NotRequired[dict[str, str]]
     account: NotRequired[dict[str, Any]]
     bundle_format: NotRequired[int]
     checks: NotRequired[list[StatedCheck]]
@@ -127,6 +130,15 @@ class CheckResult:
 def has_intervals(certificate: Certificate) -> bool:
     """Return whether a release is published with intervals, which the first bundles of some kinds do not have."""
     return certificate.get("interval") is not None
+
+
+def titled(certificate: Certificate, otherwise: str) -> str:
+    """Return the title of a release for its readers: that of its series with the period in words.
+
+    Without one, it is ``otherwise`` with the text of the period.
+    """
+    title, period = certificate.get("about", {}).get("title"), certificate["period"]
+    return f"{otherwise}, {period}" if title is None else f"{title}, {Period(period).in_words}"
 
 
 def confidence(certificate: Certificate) -> str | None:

@@ -62,6 +62,7 @@ def certificate(
     *,
     record: ReleaseRecord,
     records: dict[str, Any] | None = None,
+    about: dict[str, str] | None = None,
     intervals: bool = True,
 ) -> Certificate:
     """Return the certificate of a release of any kind, JSON-ready and of public values alone.
@@ -72,6 +73,7 @@ def certificate(
         record: the ledger's record of the release.
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
+        about: words about the series for its readers, by name: title, description, source, licence; None if not stated.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
@@ -93,6 +95,7 @@ def certificate(
     facts = {
         "format": kind.format,
         "release": str(key),
+        **({"about": about} if about else {}),
         "data_set": data_set,
         "period": key.period,
         "revision": key.revision,

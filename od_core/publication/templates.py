@@ -35,7 +35,7 @@ from markupsafe import Markup
 from od_core.files.duckdb_session import quoted_name, quoted_text
 from od_core.privacy.accounting import float_above, promise_text, text_above, text_below
 from od_core.publication import number_formats as formats
-from od_core.publication.certificate import certificate_digest
+from od_core.publication.certificate import certificate_digest, titled
 
 
 class _Absent(StrictUndefined):
@@ -112,6 +112,7 @@ def _environment(ending: str) -> Environment:
         "below": text_below,
         "fraction": Fraction,
         "digest": certificate_digest,
+        "titled": titled,
     }
     environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
     environment.filters["between"] = lambda ends: formats.between(*ends)

@@ -41,7 +41,7 @@ from od_core.publication.bundle import (
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, titled
 from od_core.publication.certify import promise
 from od_core.publication.read_back import REPAIR, certificate_of
 from od_core.publication.templates import filled, filled_data
@@ -145,6 +145,8 @@ class SiteRelease:
     @property
     def title(self) -> str:
         """Title of the release for catalogues."""
+        if "about" in self.certificate:
+            return titled(self.certificate, "")
         return f"{self.key.release}: {self.contents} of {self.key.period}"
 
     @property

@@ -155,6 +155,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
         checks,
         record=ledger.record(published.key),
         records=stated["records"],
+        about=stated.get("about"),
         intervals=stated.get("interval") is not None,
     )
     facts = as_published(facts, published.bundle, ledger.publication(published.key).get("certificate"))

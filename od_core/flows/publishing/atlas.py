@@ -30,7 +30,7 @@ from od_core.flows.release import Release
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
 from od_core.geography.places import in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
-from od_core.publication.certificate import Certificate
+from od_core.publication.certificate import Certificate, titled
 from od_core.publication.templates import filled, filled_data
 
 FIRST_WITH_ATLAS = 4
@@ -51,7 +51,7 @@ _STEPS = 4_000
 
 def write_atlas(tables: FlowTables, certificate: Certificate, file: BinaryIO) -> None:
     """Write the HTML page of the atlas. Every call writes the same bytes."""
-    title = f"Flows: {certificate['release'].split('/')[0]}, {certificate['period']}"
+    title = titled(certificate, f"Flows: {certificate['release'].split('/')[0]}")
     packed = atlas_data(tables, certificate, title)
     page = (files("od_core.publication") / "html" / ATLAS).read_text(encoding="utf-8")
     before, after = page.replace("{{title}}", escape(title)).split("{{data}}")

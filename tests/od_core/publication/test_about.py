@@ -1,0 +1,96 @@
+"""A series may have a title and words for its readers: they are on its pages, and no program is misled by them."""
+
+from __future__ import annotations
+
+import calendar
+import datetime
+import json
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from od_core.periods import Period
+from od_core.publication.bundle import as_published, bundle_faults
+from od_core.publication.certificate import certificate_digest
+from tests.od_core.publication.examples import facts, release, staged_bundle
+
+ABOUT = {
+    "title": "Trips <b>& more</b>, {{ '7' * 7 }}",
+    "description": "What is counted | and what is not",
+    "source": "The agency, 'table 5'",
+    "licence": "CC BY 4.0",
+}
+
+
+class Titles(HTMLParser):
+    """Texts of the elements title and h1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.found = False, []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        if tag in ("title", "h1"):
+            self.inside = True
+            self.found.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("title", "h1")
+
+    def handle_data(self, data: str) -> None:
+        if self.inside:
+            self.found[-1] += data
+
+
+def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
+    made, folder = release(), tmp_path / "bundle"
+    stated = facts(made, about=ABOUT)
+    titled = f"{ABOUT['title']}, {calendar.month_name[int(stated['period'][5:])]} {stated['period'][:4]}"
+    with staged_bundle(made, stated, folder):
+        pass
+    for page in ("report.html", "atlas.html"):
+        text = (folder / page).read_text(encoding="utf-8")
+        titles = Titles()
+        titles.feed(text)
+        assert titles.found[0].strip() == titled
+        assert "<b>& more</b>" not in text
+    package = json.loads((folder / "datapackage.json").read_text(encoding="utf-8"))
+    assert package["title"] == titled
+    assert package["sources"] == [{"title": ABOUT["source"]}]
+    assert package["licenses"][0]["title"] == ABOUT["licence"]
+    readme = (folder / "README.txt").read_text(encoding="utf-8")
+    assert readme.splitlines()[0] == titled
+    assert f"{ABOUT['title']}. {stated['release'].split('/')[0]}, period" in " ".join(readme.split())
+    assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
+    assert list(bundle_faults(folder)) == []
+
+
+@pytest.mark.parametrize("later", [None, {"title": "Another title"}])
+def test_what_is_published_keeps_its_words(tmp_path, later):
+    made, folder = release(), tmp_path / "bundle"
+    first = facts(made, about=ABOUT)
+    with staged_bundle(made, first, folder):
+        pass
+    again = as_published(facts(made, about=later), folder, certificate_digest(first))
+    assert again["about"] == ABOUT
+    assert certificate_digest(again) == certificate_digest(first)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("2001", "2001"),
+        ("2001-Q2", "2nd quarter of 2001"),
+        ("2001-W05", "week 5 of 2001"),
+        ("2018-11--2020-02", "November 2018 to February 2020"),
+    ],
+)
+def test_a_period_is_said_in_words(text, words):
+    assert Period(text).in_words == words
+
+
+def test_days_and_months_are_said_as_the_calendar_names_them():
+    for day in (datetime.date(2001, month, 28 - month) for month in range(1, 13)):
+        assert Period(day.isoformat()).in_words == f"{day.day} {day:%B} {day.year}"
+        assert Period(day.isoformat()[:7]).in_words == f"{day:%B} {day.year}"
