@@ -110,12 +110,12 @@ def stated(
     }
     is_confidential = facts["is"].startswith("Confidential")
     return {
-        "key": key or [series.name, asset],
+        "key": key or [*series.path, asset],
         "metadata": metadata,
         "owners": series.owners,
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
-        "group_name": group_name(series.name, facts["group"]),
+        "group_name": group_name(*series.path, facts["group"]),
         "partitions_def": None if asset == "geography" else series.periods.definition(),
         "automation_condition": automation(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
@@ -188,7 +188,13 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     name, stored = _MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
-    definition = stated(series, "published_table", described, key=[f"{series.name}_{name}"], file=f"{name}.parquet")
+    definition = stated(
+        series,
+        "published_table",
+        described,
+        key=[*series.prefix, f"{series.stated_name}_{name}"],
+        file=f"{name}.parquet",
+    )
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

@@ -175,7 +175,7 @@ class AssetChecks:
 
     def definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
-        periods, asset = self.series.periods, dg.AssetKey([self.series.name, *self.asset])
+        periods, asset = self.series.periods, dg.AssetKey([*self.series.path, *self.asset])
         partitions = None if self.asset == GEOGRAPHY else periods.definition()  # all periods use the same areas
         specs = [
             dg.AssetCheckSpec(name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
@@ -304,7 +304,7 @@ def _estimate_checks(series: FlowSeries) -> Iterator[AssetChecks]:
         if max(levels) == 0:
             del requires["children_sum_to_parents"]
         count = partial(_count_estimates, checks=[*requires], levels=levels, refined=refined)
-        yield AssetChecks(series, asset[1:], requires, count)
+        yield AssetChecks(series, asset[len(series.path) :], requires, count)
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
@@ -380,7 +380,7 @@ def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefiniti
     """
 
     @dg.asset_check(
-        asset=dg.AssetKey([series.name, "bundle"]),
+        asset=dg.AssetKey([*series.path, "bundle"]),
         name="stays_as_published",
         description=_REQUIRES["bundle"]["stays_as_published"].format(series=series.name),
     )
