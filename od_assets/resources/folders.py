@@ -86,12 +86,12 @@ class Folders:
     def refuse_drawn_elsewhere(self, series: Series[Any, Any], key: ReleaseKey | None = None) -> None:
         """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.
 
-        Either none of them is in the confidential folder, so another project drew them; or the project drew the period
-        of the release ``key`` with another prefix, and would draw it again.
+        Either none of them is in the confidential folder or published here, so another project drew them; or the
+        project drew the period of the release ``key`` with another prefix, and would draw it again.
         """
         drawn = self.ledger.drawn(series.domain.name)
         own = [other for other in drawn if other.release == series.name]
-        if own and not any(stored_identity(self.confidential, other) for other in own):
+        if own and not any(self.bundle(other).is_dir() or stored_identity(self.confidential, other) for other in own):
             raise OdError(
                 "OD-IDENTITY-MISSING",
                 f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",

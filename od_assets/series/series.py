@@ -7,7 +7,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pandas as pd
 from pydantic import Field, StrictBool, ValidationError, field_validator
@@ -354,6 +354,7 @@ class Series(Named, Generic[P, G]):
     schedule: str | None = None
     arrivals: Arrivals | None = None
     freshness: Freshness | None = None
+    detail: Literal["levels", "publication"] = "levels"
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""
