@@ -100,10 +100,10 @@ def commands() -> Iterator[str]:
 
 def components() -> Iterator[str]:
     """Yield the keys of every component, section by section."""
-    from od_assets.components import OdComparison, OdCounts, OdGroupSizes, OdRelease, OdSite, OdStops
+    from od_assets.components import OdComparison, OdCounts, OdGroupSizes, OdRelease, OdSite, OdStops, OdWarehouse
 
     seen: dict[Any, str] = {}
-    for component in (OdRelease, OdCounts, OdGroupSizes, OdStops, OdSite, OdComparison):
+    for component in (OdRelease, OdCounts, OdGroupSizes, OdStops, OdSite, OdComparison, OdWarehouse):
         yield f"\n## {component.__name__}\n\n`type: od_assets.components.{component.__name__}`. {component.__doc__}\n"
         yield from _section(component, "attributes", seen)
 

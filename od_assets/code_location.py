@@ -21,8 +21,8 @@ from od_assets.metadata import source_of
 from od_assets.project import Project, current_project, project_above, project_at
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import RELEASES, declaration_files, declarations_of, declared_in
-from od_assets.series.section import yaml_documents
+from od_assets.series.reading import RELEASES, declarations_of, declared_in
+from od_assets.series.section import declaration_files, yaml_documents
 from od_core.errors import OdError
 
 _LOG = logging.getLogger(__name__)
@@ -150,7 +150,7 @@ def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
         if "asset:" in path.read_text(encoding="utf-8"):
             series, graph = declared_in(path), definitions.resolve_asset_graph()
             try:  # unless it is left out already
-                if graph.has(dg.AssetKey([series.name, "bundle"])):
+                if graph.has(dg.AssetKey([*series.path, "bundle"])):
                     refuse_wrong_upstream(series, graph)
             except OdError as error:
                 faults[path] = error.in_file(f"{path.parent.name}/{path.name}")

@@ -40,6 +40,6 @@ def owned_job(name: str, owners: Sequence[str], **options: Any) -> UnresolvedAss
     return _OwnedJob(**as_dict(dg.define_asset_job(name, **options, **owned_by(owners))))
 
 
-def group_name(name: str, part: str) -> str:
+def group_name(*parts: str) -> str:
     """Return the name of a group of assets of a series: ``us_flights/inputs``, or ``us_flights_inputs`` in 1.12."""
-    return f"{name}_{part}" if _IS_1_12 else f"{name}/{part}"
+    return ("_" if _IS_1_12 else "/").join(parts)

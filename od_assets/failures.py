@@ -48,10 +48,11 @@ def public_failures() -> Iterator[None]:
         raise dg.Failure(description=str(failed), allow_retries=False) from None
 
 
-def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
+def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str]:
     """Return one line per failed check and per reason of failed steps; without either, one line per failed step.
 
     A reason that several steps state has the asset of the first one. All of this text is already in Dagster's storage.
+    ``name`` is that of the series or comparison, as in :func:`asset_of`.
     """
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
@@ -61,7 +62,7 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
         if not check.passed
     ]
     failed = [event for event in events if _is(event, "STEP_FAILURE")]
-    failures = [(asset_of(event.step_key), event.step_failure_data.user_failure_data) for event in failed]
+    failures = [(asset_of(event.step_key, name), event.step_failure_data.user_failure_data) for event in failed]
     reasons = dict[str, str]()
     for asset, failure in failures:
         if failure and failure.description:
@@ -70,8 +71,14 @@ def failure_lines(events: Sequence[dg.DagsterEvent]) -> list[str]:
     return [*lines, *sentences] or [f"{asset}: failed; see the run in the UI" for asset, _ in failures]
 
 
-def asset_of(step: str | None) -> str:
-    """Return the key of the asset that a step makes or checks, as Dagster writes keys."""
+def asset_of(step: str | None, name: str = "") -> str:
+    """Return the key of the asset that a step makes or checks, as Dagster writes keys.
+
+    ``name`` is that of the series or comparison; its first word may be the prefix of the project.
+    """
+    prefix, _, stated = name.partition("_")
+    if stated and step is not None and step.startswith(f"{prefix}__{stated}__"):
+        return f"{prefix}/{asset_of(step.removeprefix(f'{prefix}__'))}"
     match = _STEP.fullmatch(step or "")
     return str(step) if match is None else f"{match[1]}{'/levels' if match[2] else ''}/{match[3]}"
 

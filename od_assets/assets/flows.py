@@ -113,7 +113,7 @@ def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurem
 
 def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
     """Return the definition of an asset of noisy measurements. ``above`` has the key of the level above, if any."""
-    zones, counted = columns_of([series.name, "geography"], series.placing_columns), [series.name, "trip_counts"]
+    zones, counted = columns_of([*series.path, "geography"], series.placing_columns), [*series.path, "trip_counts"]
     pairs = {end.name: [*zones, *(dg.TableColumnDep(key, end.name) for key in above)] for end in (ORIGIN, DESTINATION)}
     counts = columns_of(counted, [column.name for column in TRIP_COUNTS])
     columns = with_columns(*NOISY_MEASUREMENTS.columns, sources={**pairs, NOISY.name: counts})
@@ -290,7 +290,7 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
         )
 
-    zones = columns_of([series.name, "geography"], series.placing_columns)
+    zones = columns_of([*series.path, "geography"], series.placing_columns)
     of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
     sources = {
         **of_flows,
@@ -305,7 +305,7 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 def _assisted_asset(series: FlowSeries) -> dg.AssetsDefinition:
     """Return the asset of the model-assisted flows. It depends on bundles of the periods before, published first."""
-    bundle = dg.AssetKey([series.name, "bundle"])
+    bundle = dg.AssetKey([*series.path, "bundle"])
     columns = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     definition, before = stated(series, "assisted", with_columns(*columns, sources=same_columns(bundle, columns))), None
     if isinstance(definition["partitions_def"], dg.TimeWindowPartitionsDefinition):

@@ -1,10 +1,10 @@
 """Make the assets that releases of all kinds have: the public areas, the records, and the bundle."""
 
 import datetime
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 import pyarrow.parquet as pq
@@ -90,6 +90,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
 
 
 _STATED: dict[str, dict[str, Any]] = stated_beside(__file__, "assets.yaml")
+_LINEAGE = "dagster/column_lineage"
 
 
 def stated(
@@ -110,17 +111,57 @@ def stated(
     }
     is_confidential = facts["is"].startswith("Confidential")
     return {
-        "key": key or [series.name, asset],
+        "key": key or [*series.path, asset],
         "metadata": metadata,
         "owners": series.owners,
         "code_version": "1",
         "tags": tags | ({CONFIDENTIAL_TAG: "true"} if is_confidential else {}),
-        "group_name": group_name(series.name, facts["group"]),
+        "group_name": group_name(*series.path, facts["group"]),
         "partitions_def": None if asset == "geography" else series.periods.definition(),
         "automation_condition": automation(series, asset),
         "kinds": {*facts["kinds"]} - (set() if series.noise == "opendp" else {"opendp"}),
         "description": facts["is"].format(**words),
     }
+
+
+def with_one_measured(assets: list[dg.AssetsDefinition]) -> list[dg.AssetsDefinition]:
+    """Return the assets of a series with one in place of those from the counts to the table that is published.
+
+    It has the key of that table, and its step runs theirs in turn. A column that came from one of the others comes from
+    what that one was made of.
+    """
+    bundle = next(number for number, asset in enumerate(assets) if min(asset.keys).path[-1] == "bundle")
+    steps, keys = assets[2:bundle], {key for asset in assets[2:bundle] for key in asset.keys}
+    table = steps[-1].get_asset_spec(steps[-1].key)
+    lineages = {spec.key: spec.metadata.get(_LINEAGE) for asset in steps for spec in asset.specs}
+
+    @cache
+    def origins(column: dg.TableColumnDep) -> tuple[dg.TableColumnDep, ...]:
+        if column.asset_key == table.key or column.asset_key not in keys:
+            return (column,)
+        lineage = lineages[column.asset_key]
+        return each_once(() if lineage is None else lineage.deps_by_column.get(column.column_name, ()))
+
+    def each_once(columns: Iterable[dg.TableColumnDep]) -> tuple[dg.TableColumnDep, ...]:
+        return tuple(dict.fromkeys(origin for column in columns for origin in origins(column)))
+
+    def traced(spec: dg.AssetSpec) -> dg.AssetSpec:
+        found = spec.metadata[_LINEAGE].deps_by_column.items()
+        lineage = dg.TableColumnLineage({name: [*each_once(columns)] for name, columns in found})
+        return spec.merge_attributes(metadata={_LINEAGE: lineage})
+
+    above = {key for asset in steps for key in asset.dependency_keys} - keys
+    described = f"{table.description} {_STATED['measured']['is']}"
+    spec = traced(table.replace_attributes(deps=sorted(above), description=described))
+
+    @dg.multi_asset(name=steps[-1].op.name, specs=[spec])
+    def measured(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
+        for step in steps:
+            made = cast("Any", step.op.compute_fn).decorated_fn(context, od_warehouse)
+            results = [made] if isinstance(made, dg.MaterializeResult) else [*made]
+        return results[-1]
+
+    return [*assets[:2], measured, *(asset.map_asset_specs(traced) for asset in assets[bundle:])]
 
 
 def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
@@ -188,7 +229,13 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     name, stored = _MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
-    definition = stated(series, "published_table", described, key=[f"{series.name}_{name}"], file=f"{name}.parquet")
+    definition = stated(
+        series,
+        "published_table",
+        described,
+        key=[*series.prefix, f"{series.stated_name}_{name}"],
+        file=f"{name}.parquet",
+    )
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

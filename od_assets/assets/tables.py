@@ -78,10 +78,10 @@ def _table_assets(
 
 def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
     """Return all assets of a series of group sizes."""
-    zones = columns_of([series.name, "geography"], series.placing_columns)
-    records = columns_of([series.name, "raw_trips"], record_columns(series.columns))
-    measured = dg.AssetKey([series.name, "noisy_measurements"])
-    noisy = columns_of([series.name, "group_sizes"], ["area", "size", "groups"])
+    zones = columns_of([*series.path, "geography"], series.placing_columns)
+    records = columns_of([*series.path, "raw_trips"], record_columns(series.columns))
+    measured = dg.AssetKey([*series.path, "noisy_measurements"])
+    noisy = columns_of([*series.path, "group_sizes"], ["area", "size", "groups"])
     histogram = {
         **same_columns(measured, [AREA, AREA_LEVEL]),
         "size": columns_of(measured, ["position"]),
@@ -105,8 +105,8 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
     cells = cell_columns(series.dimensions)
-    every_cell = columns_of([series.name, "trip_cells"], [cell.name for cell in cells])
-    measured = dg.AssetKey([series.name, "noisy_boxes"])
+    every_cell = columns_of([*series.path, "trip_cells"], [cell.name for cell in cells])
+    measured = dg.AssetKey([*series.path, "noisy_boxes"])
     counts = dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))
     return _table_assets(
         series,
@@ -129,6 +129,6 @@ def _places(series: StopsSeries, dimension: int) -> list[dg.TableColumnDep]:
     place_code = [origin, *stops, destination][dimension if series.columns.axes else dimension // 2]
     zone_code, *degrees = series.placing_columns
     return [
-        *columns_of([series.name, "raw_trips"], [place_code, "in_period"]),
-        *columns_of([series.name, "geography"], [zone_code, degrees[dimension % 2]]),
+        *columns_of([*series.path, "raw_trips"], [place_code, "in_period"]),
+        *columns_of([*series.path, "geography"], [zone_code, degrees[dimension % 2]]),
     ]

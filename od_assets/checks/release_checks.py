@@ -45,8 +45,8 @@ _PRIME = (1 << 61) - 1
 
 _REQUIRES: dict[str, dict[str, str]] = stated_beside(__file__, "requirements.yaml")
 
-GEOGRAPHY = ["geography"]
-"""Name of the asset that has no partitions."""
+GEOGRAPHY, RECORDS = ["geography"], ["raw_trips"]
+"""Names of the asset that has no partitions, and of that of the records."""
 
 RECORDS_CHECK = "meets_expectations"
 """Name of the check of the raw records."""
@@ -175,14 +175,18 @@ class AssetChecks:
 
     def definition(self) -> dg.AssetChecksDefinition:
         """Return the checks as blocking Dagster checks of one step."""
-        periods, asset = self.series.periods, dg.AssetKey([self.series.name, *self.asset])
+        periods, path = self.series.periods, [*self.series.path, *self.asset]
         partitions = None if self.asset == GEOGRAPHY else periods.definition()  # all periods use the same areas
+        asset, within = dg.AssetKey(path), ""
+        if self.series.detail == "publication" and self.asset not in (GEOGRAPHY, RECORDS):
+            asset = dg.AssetKey([*self.series.path, *release_checks(self.series)[-1].asset])  # the one that is measured
+            within = "" if asset.path == path else f"{self.asset[-1]}_"
         specs = [
-            dg.AssetCheckSpec(name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
+            dg.AssetCheckSpec(within + name, asset=asset, description=asks, blocking=True, partitions_def=partitions)
             for name, asks in self.requires.items()
         ]
 
-        @dg.multi_asset_check(name="__".join([*asset.path, "checks"]), specs=specs)
+        @dg.multi_asset_check(name="__".join([*path, "checks"]), specs=specs)
         def run_checks(
             context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse
         ) -> Iterator[dg.AssetCheckResult]:
@@ -191,7 +195,7 @@ class AssetChecks:
                 counts = self.count_violations(od_warehouse, period.text)
             for name, count in counts.items():
                 yield dg.AssetCheckResult(
-                    check_name=name,
+                    check_name=within + name,
                     asset_key=asset,
                     passed=count == 0,
                     description=self.requires[name],
@@ -253,7 +257,7 @@ def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 
 def record_checks(series: Series[Any, Any]) -> AssetChecks:
     """Return the check of the schema and the content of the raw records."""
-    return AssetChecks(series, ["raw_trips"], _REQUIRES["records"], _count_records)
+    return AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records)
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -304,7 +308,7 @@ def _estimate_checks(series: FlowSeries) -> Iterator[AssetChecks]:
         if max(levels) == 0:
             del requires["children_sum_to_parents"]
         count = partial(_count_estimates, checks=[*requires], levels=levels, refined=refined)
-        yield AssetChecks(series, asset[1:], requires, count)
+        yield AssetChecks(series, asset[len(series.path) :], requires, count)
 
 
 def _estimated_levels(plan: ReleasePlan) -> list[int]:
@@ -380,7 +384,7 @@ def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefiniti
     """
 
     @dg.asset_check(
-        asset=dg.AssetKey([series.name, "bundle"]),
+        asset=dg.AssetKey([*series.path, "bundle"]),
         name="stays_as_published",
         description=_REQUIRES["bundle"]["stays_as_published"].format(series=series.name),
     )

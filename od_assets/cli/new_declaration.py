@@ -50,8 +50,8 @@ from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import CountedRecords, Sides, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import MODELS, RELEASES, WAREHOUSE, declaration, declarations_of, declared_by
-from od_assets.series.section import Section, first_fault
+from od_assets.series.reading import MODELS, RELEASES, declaration, declarations_of, declared_by
+from od_assets.series.section import WAREHOUSE, Section, first_fault
 from od_assets.series.series import Arrivals, DomainSection, Series, Zones
 from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey

@@ -208,12 +208,11 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_assets.series.reading import (
         COMPARISON,
         RELEASES,
-        component_type,
         declaration,
-        declaration_files,
         declared_in,
         refuse_wrong_type,
     )
+    from od_assets.series.section import component_type, declaration_files
     from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey

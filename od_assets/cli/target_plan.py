@@ -390,7 +390,7 @@ def target_plan(
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, parsed, flows, runs, cap)
-    return TargetPlan(series.name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen))
+    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen))
 
 
 def print_target_plan(planned: TargetPlan) -> None:

@@ -20,20 +20,25 @@ from od_assets.sensors.notices import Notices, lineage_events, lineage_is_config
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
     COMPARISON,
-    DECLARATION,
     RELEASES,
     SITE,
-    WAREHOUSE,
     DeclaredSite,
     comparison,
-    component_type,
     declaration,
-    declaration_files,
     declarations_of,
     read_declaration,
     refuse_wrong_type,
 )
-from od_assets.series.section import stated_beside, yaml_documents
+from od_assets.series.section import (
+    DECLARATION,
+    WAREHOUSE,
+    Prefix,
+    component_type,
+    declaration_files,
+    key_prefix,
+    stated_beside,
+    yaml_documents,
+)
 from od_assets.series.series import Series
 from od_core.errors import OdError
 from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, draw_figures, refusals, table, tables_markdown
@@ -55,7 +60,7 @@ def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
     site, folder, warehouse = declared.described(), declared.place, Warehouse.of(declared.project)
 
     @dg.asset(
-        key=["od", "site"],
+        key=[*declared.prefix, "od", "site"],
         deps=[dg.AssetKey(key) for key in publishing_assets(declared.project)],
         kinds={"html"},
         automation_condition=AFTER_PUBLICATION,
@@ -112,8 +117,9 @@ def publishing_assets(project: Project) -> list[list[str]]:
     Of a declaration that cannot be read, only the bundle is known. Another check reports its fault.
     """
     declared = {path.parent.name: path for path in declarations_of(*RELEASES, project=project)}
-    assisted = [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
-    return [*([name, "bundle"] for name in declared), *assisted]
+    keys = [[name, "bundle"] for name in declared]
+    keys += [[name, "assisted"] for name, path in declared.items() if _is_assisted(path)]
+    return [[*key_prefix(project), *key] for key in keys]
 
 
 def _is_assisted(path: Path) -> bool:
@@ -131,7 +137,7 @@ _COMPARISON: dict[str, Any] = stated_beside(__file__, "comparison.yaml")
 def _comparison_assets(comparison: Comparison) -> list[dg.AssetsDefinition]:
     def stated(asset: str) -> dict[str, Any]:
         common = {"owners": comparison.owners, "code_version": "1", "group_name": "evaluation"}
-        return {"key": [comparison.name, asset], **_COMPARISON["assets"][asset], **common}
+        return {"key": [*comparison.path, asset], **_COMPARISON["assets"][asset], **common}
 
     described, other = _COMPARISON["columns"], _COMPARISON["other_columns"]
     columns = [dg.TableColumn(name, *described.get(name, other)) for name in TABLE_COLUMNS]
@@ -187,7 +193,7 @@ def comparison_definitions(comparison: Comparison) -> dg.Definitions:
         owned_job(
             f"{comparison.name}_{job}",
             comparison.owners,
-            selection=dg.AssetSelection.assets(*([comparison.name, asset] for asset in definition["assets"])),
+            selection=dg.AssetSelection.assets(*([*comparison.path, asset] for asset in definition["assets"])),
             description=definition["description"],
             tags={COMPARISON_TAG: comparison.name},
         )
@@ -209,7 +215,7 @@ def dead_runs(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     return dg.SkipReason(f"Dead runs reported as failed: {', '.join(swept) or 'none'}.")
 
 
-class OdWarehouse(Declared):
+class OdWarehouse(Declared, Prefix):
     """The folders, the ledger and the database that all releases of a project share. Declare it once per project."""
 
     notices: bool = True
@@ -222,7 +228,8 @@ class OdWarehouse(Declared):
 
     def build_defs(self, context: dg.ComponentLoadContext | None) -> dg.Definitions:
         """Build the resources, and the sensors for runs, releases and lineage."""
-        warehouse = Warehouse.of(Project.of(context), self.lock_seconds, self.keep_records_days)
+        settings = self.model_dump(include={"lock_seconds", "keep_records_days"})
+        warehouse = Warehouse.of(Project.of(context), key_prefix=self.key_prefix or "", **settings)
         tables = PublishedTables(folder=str(warehouse.releases))
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
         if self.notices:
@@ -271,5 +278,5 @@ def refuse_unloadable(series: Series[Any, Any]) -> None:
         try:
             series_definitions(series)
         except (dg.DagsterError, ValueError) as error:
-            message = f"{series.name}/{DECLARATION}: {error}"
+            message = f"{series.stated_name}/{DECLARATION}: {error}"
             raise OdError("OD-CONFIG", message, next_step="correct the declaration") from None

@@ -8,6 +8,7 @@ import yaml
 from pydantic import BaseModel
 
 from od_assets.assets.flows import flow_assets
+from od_assets.assets.release import with_one_measured
 from od_assets.assets.tables import group_size_assets, stops_assets
 from od_assets.checks.release_checks import daily_verification, release_checks
 from od_assets.compatibility import owned_job
@@ -69,6 +70,8 @@ class Declared(dg.Component, Declaration):  # type: ignore[misc]  # Dagster's ba
 def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     """Return the assets, checks, jobs, schedules and sensors of a series. Raises OdError if a value is wrong."""
     assets = _assets(series.checked())
+    if series.detail == "publication":
+        assets = with_one_measured(assets)
     verification, verify_job, verify_daily = daily_verification(series)
     keys = [key for asset in assets for key in asset.keys]
     job = owned_job(

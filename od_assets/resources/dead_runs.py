@@ -12,8 +12,10 @@ from pathlib import Path
 import dagster as dg
 
 from od_assets.failures import public_failures
+from od_assets.project import current_project
 from od_assets.series.partitions import period_of
 from od_assets.series.reading import declared_comparisons, declared_releases
+from od_assets.series.section import key_prefix
 from od_core.errors import OdError
 
 PROCESS_TAG, HOST_TAG = "od/process", "od/host"
@@ -94,8 +96,9 @@ def _marks_itself(run: dg.DagsterRun) -> bool:
     """Return whether a run is of a release, a comparison or the site, which all write their process into their tags."""
     if {RELEASE_TAG, COMPARISON_TAG, SITE_TAG} & run.tags.keys():
         return True
-    chosen = chosen_series(run)
     try:
+        prefix = "".join(key_prefix(current_project()))
+        chosen = {name.removeprefix(f"{prefix}_") for name in chosen_series(run, prefix)}
         return bool(chosen) and chosen <= {*declared_releases(), *declared_comparisons()}
     except OdError:  # this process has no current project, so it does not know the names
         return False
@@ -115,10 +118,13 @@ def _process_name(pid: int) -> str:
     return f"{pid}-{start}"
 
 
-def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
-    """Write the period of a run into its tags and, if it executes assets of a series without its job, the series."""
+def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str = "") -> None:
+    """Write the period of a run into its tags and, if it executes assets of a series without its job, the series.
+
+    ``prefix`` is that of the asset keys of the project, if it has one.
+    """
     marks = {}
-    series = chosen_series(run)
+    series = chosen_series(run, prefix)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
     if _PARTITION_TAG in run.tags:
@@ -128,6 +134,6 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
         instance.add_run_tags(run.run_id, marks)
 
 
-def chosen_series(run: dg.DagsterRun) -> set[str]:
+def chosen_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:
     """Return the names of the series whose assets a run selects; empty if the run executes a whole job."""
-    return {key.path[0] for key in run.asset_selection or ()}
+    return {"_".join(key.path[: 2 if prefix else 1]) for key in run.asset_selection or ()}

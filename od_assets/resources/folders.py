@@ -2,15 +2,20 @@
 
 import datetime
 import os
+import re
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from od_assets.project import current_project
+from od_assets.series.reading import RELEASES, declarations_of
+from od_assets.series.series import Series
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
+from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
-from od_core.ledger.staged_files import StagedFiles
+from od_core.ledger.staged_files import StagedFiles, stored_identity
 
 
 class Folders:
@@ -67,10 +72,45 @@ class Folders:
             with self.ledger.trial():
                 self.ledger.declare(domain)
 
-    def published_periods(self, series: str) -> dict[str, ReleaseKey]:
-        """Return the key of the newest revision of each published period of a series; no ledger is created."""
-        keys = self.ledger.published(series=series) if self.ledger_chain.exists() else {}
-        return {key.period: key for key in sorted(keys)}
+    def published_periods(self, series: Series[Any, Any]) -> dict[str, ReleaseKey]:
+        """Return the key of the newest revision of each published period of a series; no ledger is created.
+
+        Raises OdError if the ledger has releases of another project's series of this name.
+        """
+        if not self.ledger_chain.exists():
+            return {}
+        self.ledger.hold_to_domain(series.name, series.domain.name)
+        self.refuse_drawn_elsewhere(series)
+        return {key.period: key for key in sorted(self.ledger.published(series=series.name))}
+
+    def refuse_drawn_elsewhere(self, series: Series[Any, Any], key: ReleaseKey | None = None) -> None:
+        """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.
+
+        Either none of them is in the confidential folder or published here, so another project drew them; or the
+        project drew the period of the release ``key`` with another prefix, and would draw it again.
+        """
+        drawn = self.ledger.drawn(series.domain.name)
+        own = [other for other in drawn if other.release == series.name]
+        if own and not any(self.bundle(other).is_dir() or stored_identity(self.confidential, other) for other in own):
+            raise OdError(
+                "OD-IDENTITY-MISSING",
+                f"the ledger has {own[-1]}, but the confidential folder has no release of {series.name}",
+                next_step="restore the confidential folder; if another project with this ledger has a series of this"
+                " name, rename it, or give one of them a key_prefix",
+                spent=STAYS_CHARGED,
+            )
+        if key is None or key in drawn:
+            return
+        declared = {path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
+        siblings, former = declared - {series.stated_name}, re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
+        for other in drawn:
+            is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in siblings
+            if is_same and stored_identity(self.confidential, other):
+                raise OdError(
+                    "OD-PREFIX-CHANGED",
+                    f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again",
+                    next_step="restore the key_prefix of the warehouse, or release only periods that were not drawn",
+                )
 
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.

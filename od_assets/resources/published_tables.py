@@ -32,7 +32,7 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
     """An IO manager that loads tables of published bundles, and stores nothing.
 
     It reads Parquet files of public bundles alone, so it cannot load a confidential asset. The key of a table is the
-    name of its series, ``_``, and the name of its file: ``us_flights_flows``.
+    name of its series, ``_``, and the name of its file: ``us_flights_flows``; below the prefix of the project, if any.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
         Raises:
             OdError: no bundle of any of the partitions has such a table, or no table can be loaded as that type.
         """
-        name, files, asked = key.to_user_string(), dict[str, Path](), set(partitions or ())
+        name, files, asked = "_".join(key.path), dict[str, Path](), set(partitions or ())
         module, typed = getattr(kind, "__module__", ""), getattr(kind, "__qualname__", str(kind))
         wanted = "pandas.DataFrame" if kind in (Any, None) else f"{module.partition('.')[0].lstrip('_')}.{typed}"
         refuse_unknown("type of tables", wanted, tuple(_AS), code="OD-TABLE-TYPE", next_step="annotate the argument so")

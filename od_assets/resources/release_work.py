@@ -84,10 +84,12 @@ class ReleaseWork(Generic[P, G]):
     def plan(self) -> P:
         """Plan over the stored geography; see :meth:`planned`.
 
-        Raises OdError if the ledger has reserved the release with another plan, or its revision with other areas.
+        Raises OdError if the ledger has reserved the release with another plan, or its revision with other areas, or
+        its draws of the series are not those of this project and its prefix.
         """
         plan = self.planned(self.geography)
         self.warehouse.ledger.hold_to_plan(self.key, self.series.domain.name, plan)
+        self.warehouse.refuse_drawn_elsewhere(self.series, self.key)
         return plan
 
     def planned(self, geography: G) -> P:

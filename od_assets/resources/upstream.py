@@ -40,9 +40,9 @@ def automation(series: Series[Any, Any], asset: str) -> dg.AutomationCondition |
     is_free = ~condition.any_deps_missing() & ~condition.in_progress()
     if asset == "geography":
         return condition.missing() & is_free & ~condition.newly_requested() & ~condition.execution_failed()
-    geography = dg.AssetSelection.assets([series.name, "geography"])
+    geography = dg.AssetSelection.assets([*series.path, "geography"])
     arrived = condition.newly_missing() | condition.any_deps_updated().ignore(geography)
-    unpublished = condition.asset_matches([series.name, "bundle"], condition.missing())
+    unpublished = condition.asset_matches([*series.path, "bundle"], condition.missing())
     wanted = arrived.since_last_handled() & unpublished & ~condition.any_deps_in_progress() & is_free
     return wanted.with_label("unpublished, and the records are there")
 

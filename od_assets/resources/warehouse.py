@@ -14,6 +14,7 @@ from od_assets.project import Project, current_project
 from od_assets.resources.dead_runs import mark_process, mark_release, sweep_dead_runs
 from od_assets.resources.folders import Folders
 from od_assets.series.flows import closed_sessions
+from od_assets.series.section import key_prefix
 from od_core import Ledger, OdError, Published, ReleaseKey, verify_release
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
@@ -35,14 +36,17 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
     keep_records_days: int | None = None
     """Days after publication for which the copy of a release's records is kept; None for as long as nobody purges."""
 
+    key_prefix: str = ""
+    """Prefix of the asset keys of the project; empty without."""
+
     _instance: dg.DagsterInstance | None = PrivateAttr(None)
     _run: ExitStack | None = PrivateAttr(None)
     _violations: dict[tuple[str, ...], int] = PrivateAttr(default_factory=dict)
 
     @classmethod
-    def of(cls, project: Project, lock_seconds: float = LOCK_SECONDS, keep_records_days: int | None = None) -> Self:
-        """Return the warehouse of a project."""
-        return cls(folder=str(project.var), lock_seconds=lock_seconds, keep_records_days=keep_records_days)
+    def of(cls, project: Project, **settings: Any) -> Self:
+        """Return the warehouse of a project, with other fields as given."""
+        return cls(folder=str(project.var), **settings)
 
     @property
     def var(self) -> Path:
@@ -114,7 +118,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         """Lock the warehouse for the whole run, after other runs whose process has ended are reported as failed."""
         if context.instance is not None and context.run is not None:
             mark_process(context.instance, context.run.run_id)
-            mark_release(context.instance, context.run)
+            mark_release(context.instance, context.run, self.key_prefix)
         with self.ledger_chain.exclusive(self.lock_seconds), closed_sessions(), ExitStack() as self._run:
             if context.instance is not None:
                 sweep_dead_runs(context.instance)
@@ -130,17 +134,22 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
     A row has the names release, verified (True if there is no fault), faults (by part), and next_step if there is one.
 
     Args:
-        release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases.
+        release: a key such as ``us_flights/2001-06/r1``, the name of a series, or None for all releases; of a project
+            with a prefix, all but those that only other projects with the same ledger have.
         warehouse: warehouse of the releases; by default that of the current project.
 
     Raises:
         OdError: no release with that name was published; or the ledger is missing or cannot be used.
     """
-    warehouse = warehouse or Warehouse()
+    warehouse = warehouse or Warehouse(key_prefix="".join(key_prefix(current_project())))
     ledger = warehouse.existing_ledger()  # opened once, since each opening checks the whole chain
-    published = ledger.published()
-    unknown = sorted({*warehouse.public_releases()} - {*published})
-    keys = [key for key in (*published, *unknown) if release in (None, key.release, str(key))]
+    own = f"{warehouse.key_prefix}_" if warehouse.key_prefix else ""
+    published, here = ledger.published(), warehouse.public_releases()
+    keys = [*published, *sorted({*here} - {*published})]
+    if release is None:
+        keys = [key for key in keys if key in here or key.release.startswith(own)]
+    else:
+        keys = [key for key in keys if release in (key.release, str(key))]
     if release is not None and not keys:
         raise OdError(
             "OD-RELEASE-ABSENT",

@@ -68,8 +68,11 @@ def followed(
             progress.update(task, description=printable(title))
 
 
-def by_step(title: str) -> Tell:
-    """Return a function that updates the bar with the current step and the completed steps and parts of steps."""
+def by_step(title: str, series: str) -> Tell:
+    """Return a function that updates the bar with the current step and the completed steps and parts of steps.
+
+    ``series`` is the name of the series or comparison, as in :func:`od_assets.failures.asset_of`.
+    """
     completed = 0
 
     def tell(progress: Progress, task: TaskID, entry: EventLogEntry) -> None:
@@ -81,7 +84,7 @@ def by_step(title: str) -> Tell:
         if event is None:
             return
         if event.event_type == DagsterEventType.STEP_START:
-            progress.update(task, description=printable(f"{title}: {asset_of(event.step_key)}"))
+            progress.update(task, description=printable(f"{title}: {asset_of(event.step_key, series)}"))
         elif event.event_type == DagsterEventType.STEP_SUCCESS:
             completed += 1
             progress.update(task, completed=completed)
@@ -155,10 +158,10 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
     with dagster_instance() as instance:
         run_id = str(uuid.uuid4())
         name = str(key)
-        bar = followed(instance, run_id, name, by_step(name), len(job.nodes), transient=True)
+        bar = followed(instance, run_id, name, by_step(name, series.name), len(job.nodes), transient=True)
         with nullcontext() if quiet else bar:
             result = execute(job, instance, run_id, series.periods.partition(Period(period)))
-        failures = [] if result.success else failure_lines(result.all_events) or ["the run did not start"]
+        failures = [] if result.success else failure_lines(result.all_events, series.name) or ["the run did not start"]
     if not result.success:
         is_public = ledger.is_published(key)
         return Outcome({"release": str(key), "published": False, "was_public": is_public, "failures": failures})
@@ -215,11 +218,11 @@ def run_comparison(comparison: Comparison, to: Path | None = None) -> list[str]:
         for name, data_set in [*jobs, (f"{comparison.name}_report", None)]:
             run_id, job = str(uuid.uuid4()), definitions.resolve_job_def(name)
             title = data_set or "tables and figures"
-            tell = _by_run if data_set else by_step(title)
+            tell = _by_run if data_set else by_step(title, comparison.name)
             total = len(comparison.planned(data_set)) if data_set else len(job.nodes)
             with followed(instance, run_id, title, tell, total, transient=False):
                 result = execute(job, instance, run_id, data_set)
-            failures += failure_lines(result.all_events)
+            failures += failure_lines(result.all_events, comparison.name)
     if to is not None and not failures:
         to.mkdir(parents=True, exist_ok=True)
         kinds = ("tables.md", "comparison.parquet", "*.png", "*.svg")

@@ -38,7 +38,7 @@ def release_schedule(series: Series[Any, Any], job: Any) -> dg.ScheduleDefinitio
         period = series.periods.ended_before(tick)
         if period is None:
             return dg.SkipReason(f"No period of {series.name} ended right before this tick.")
-        done = Warehouse.of(series.project).published_periods(series.name).get(period.text)
+        done = Warehouse.of(series.project).published_periods(series).get(period.text)
         if done is not None:
             return dg.SkipReason(f"{done} is published.")
         newest = arrival(series, period)
@@ -69,7 +69,7 @@ def arrival_sensor(series: Series[Any, Any], job: Any) -> dg.SensorDefinition:
     )
     def arrivals(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         warehouse, now = Warehouse.of(series.project), datetime.datetime.now(datetime.UTC)
-        published, requested = warehouse.published_periods(series.name), set(json.loads(context.cursor or "[]"))
+        published, requested = warehouse.published_periods(series), set(json.loads(context.cursor or "[]"))
         ready: dict[str, dg.RunRequest] = {}
         messages: list[str] = []
         for period in series.periods.ended(now):

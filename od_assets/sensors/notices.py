@@ -84,7 +84,8 @@ def release_failed(context: dg.RunFailureSensorContext, od_notices: dg.ResourceP
         return
     kinds = {dg.DagsterEventType.ASSET_CHECK_EVALUATION, dg.DagsterEventType.STEP_FAILURE}
     entries = context.instance.all_logs(run.run_id, of_type=kinds)
-    causes = failure_lines([entry.dagster_event for entry in entries if entry.dagster_event is not None])
+    events = [entry.dagster_event for entry in entries if entry.dagster_event is not None]
+    causes = failure_lines(events, run.tags[RELEASE_TAG])
     causes = causes or [context.failure_event.message or "the run did not start"]
     notice = Failed(run.tags[RELEASE_TAG], run.tags.get(PERIOD_TAG, context.partition_key), run.run_id, tuple(causes))
     with _taken():
@@ -107,7 +108,7 @@ def release_published(context: dg.SensorEvaluationContext, od_notices: dg.Resour
     seen: dict[str, int] = json.loads(context.cursor or "{}")
     messages = []
     for key in sorted(context.repository_def.asset_graph.get_all_asset_keys() if context.repository_def else []):
-        if key.path[1:] != ["bundle"]:
+        if key.path[-1] != "bundle":
             continue
         name = key.to_user_string()
         if name not in seen:
@@ -158,7 +159,7 @@ def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
     run, materialization = instance.get_run_by_id(record.run_id), record.asset_materialization
     return (
         run is not None
-        and run.tags.get(RELEASE_TAG) == materialization.asset_key.path[0]
+        and run.tags.get(RELEASE_TAG) == "_".join(materialization.asset_key.path[:-1])
         and "release" in materialization.metadata
         and _DATA_VERSION in (materialization.tags or {})
         and materialization.partition is not None

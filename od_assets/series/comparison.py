@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field
 
 from od_assets.project import Project
-from od_assets.series.section import Declaration, Number, Section
+from od_assets.series.section import Named, Number, Section
 from od_core import Budget, OdError
 from od_core.evaluation.comparison import CONTENDERS, DELTA, EPSILONS, NUMBER_OF_RUNS, Run, planned_runs
 from od_core.evaluation.known_flows import KnownFlows, read_known_flows, refuse_unmarked, synthetic_data_sets
@@ -51,10 +51,9 @@ class KnownTableSection(Section):
         )
 
 
-class Comparison(Declaration):
+class Comparison(Named):
     """A comparison of mechanisms, as a project declares it."""
 
-    name: str
     owners: list[str]
     synthetic: list[str] = Field([])
     tables: list[KnownTableSection] = Field([])

@@ -350,11 +350,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
 
     def measurement_key(self, level: int) -> list[str]:
         """Return the asset key of a level's noisy measurement. Dagster's graph shows only the last part of the key."""
-        return [self.name, "levels", f"noisy_measurement_{self._padded(level)}"]
+        return [*self.path, "levels", f"noisy_measurement_{self._padded(level)}"]
 
     def estimate_key(self, level: int) -> list[str]:
         """Return the asset key of a level's estimate."""
-        return [self.name, "levels", f"estimate_{self._padded(level)}"]
+        return [*self.path, "levels", f"estimate_{self._padded(level)}"]
 
     @property
     def area_total_keys(self) -> dict[int, list[str]]:
@@ -368,7 +368,7 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     @property
     def released_key(self) -> list[str]:
         """Asset key of the estimate whose leaves are published: refined, or of the leaf level."""
-        return [self.name, "refined_flows"] if self.mechanism.refines else self.estimate_key(self.depth)
+        return [*self.path, "refined_flows"] if self.mechanism.refines else self.estimate_key(self.depth)
 
     @property
     def breakdowns(self) -> tuple[Breakdown, ...]:
@@ -470,7 +470,7 @@ class TripSeries(FlowSeries):
         if self.area_totals is None:
             return {}
         sides = [side for side in ("origin", "destination") if self.depth > 2 or side != self.tree]
-        return {("origin", "destination").index(side): [self.name, f"area_totals_{side}"] for side in sides}
+        return {("origin", "destination").index(side): [*self.path, f"area_totals_{side}"] for side in sides}
 
     @property
     def depth(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,17 @@ from pydantic import ValidationError
 
 from od_assets.project import Project, current_project
 from od_assets.series.flows import CountSeries, TripSeries
-from od_assets.series.section import Declaration, Section, first_fault, line_of, yaml_documents
+from od_assets.series.section import (
+    DECLARATION,
+    WAREHOUSE,
+    Declaration,
+    Section,
+    component_type,
+    declaration_files,
+    first_fault,
+    line_of,
+    yaml_documents,
+)
 from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
 from od_core.errors import OdError, nearest_known
@@ -21,13 +30,10 @@ if TYPE_CHECKING:
     from od_assets.series.comparison import Comparison
     from od_core.published.site import SiteDescription
 
-DECLARATION = "defs.yaml"
-"""Name of the file of a declaration."""
-
 RELEASES = tuple(f"od_assets.components.{name}" for name in ("OdRelease", "OdCounts", "OdGroupSizes", "OdStops"))
 """Types of the components of release series."""
 
-COMPARISON, SITE, WAREHOUSE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite", "OdWarehouse"))
+COMPARISON, SITE = (f"od_assets.components.{name}" for name in ("OdComparison", "OdSite"))
 
 COMPONENTS = (*RELEASES, COMPARISON, SITE, WAREHOUSE)
 """Types of all components of this package."""
@@ -51,23 +57,6 @@ def declaration_file(name: str) -> Path:
         folders = " and ".join(str(path.parent.relative_to(defs)) for path in files)
         raise OdError("OD-CONFIG", f"{name} is declared twice: in {folders}", next_step="rename or remove one of them")
     return files[0]
-
-
-def declaration_files(project: Project | None = None) -> list[Path]:
-    """Return all files ``defs.yaml`` of a project, also those of other components, in the order of their paths.
-
-    By default, the project is the current one.
-    """
-    defs = (project or current_project()).defs
-    names = glob.glob(f"**/{DECLARATION}", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
-    return [defs / name for name in sorted(names)]
-
-
-def component_type(path: Path) -> str:
-    """Return the component type that a declaration names; that of flows if it names none."""
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    type_line = next((line for line in lines if line.startswith("type:")), f"type: {RELEASES[0]}")
-    return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
 
 
 def declarations_of(*components: str, project: Project | None = None, named: str | None = None) -> list[Path]:
@@ -119,8 +108,9 @@ def refuse_other_folder(series: Series[Any, Any], folder: Path | None) -> None:
 
     The folder is None if it is not known.
     """
-    if folder is not None and folder.name != series.name and (folder / DECLARATION).is_file():
-        raise _fault(f"{folder.name}/{DECLARATION}: name: {series.name!r} differs from the name of its folder")
+    name = series.stated_name
+    if folder is not None and folder.name != name and (folder / DECLARATION).is_file():
+        raise _fault(f"{folder.name}/{DECLARATION}: name: {name!r} differs from the name of its folder")
 
 
 def comparison(name: str) -> Comparison:
@@ -204,7 +194,7 @@ def declared_by(
     try:
         return model.model_validate(attributes)
     except ValidationError as error:
-        raise _fault(f"{where}: {first_fault(error, model, line)}") from None
+        raise _fault(f"{where}: {first_fault(error, model, line)}", where) from None
 
 
 def _no_attributes(where: str) -> OdError:
@@ -232,5 +222,5 @@ def refuse_wrong_type(path: Path) -> None:
             raise _fault(f"{where}: type: there is no package {installed!r}, of which {component} would be a component")
 
 
-def _fault(message: str) -> OdError:
-    return OdError("OD-CONFIG", message, next_step="correct the declaration")
+def _fault(message: str, file: str | None = None) -> OdError:
+    return OdError("OD-CONFIG", message, next_step="correct the declaration", file=file)

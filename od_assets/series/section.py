@@ -1,5 +1,6 @@
 """Read sections of YAML files, so that an error names the line of the value."""
 
+import glob
 import os
 import re
 from collections.abc import Callable, Hashable, Sequence
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, PrivateAttr, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, ValidationInfo, field_validator
 
 from od_assets.project import Project, current_project
 from od_core.errors import OdError, hide, nearest_known
@@ -164,6 +165,56 @@ class Section(BaseModel):
         return value if _has_sections(annotation) else with_environment(value)
 
 
+DECLARATION = "defs.yaml"
+"""Name of the file of a declaration."""
+
+WAREHOUSE = "od_assets.components.OdWarehouse"
+"""Type of the component that declares what all releases of a project share."""
+
+
+def declaration_files(project: Project | None = None) -> list[Path]:
+    """Return all files ``defs.yaml`` of a project, also those of other components, in the order of their paths.
+
+    By default, the project is the current one.
+    """
+    defs = (project or current_project()).defs
+    names = glob.glob(f"**/{DECLARATION}", root_dir=defs, recursive=True)  # noqa: PTH207  # it follows links, as Dagster does
+    return [defs / name for name in sorted(names)]
+
+
+def component_type(path: Path) -> str:
+    """Return the component type that a declaration names; that of flows if it names none."""
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    type_line = next((line for line in lines if line.startswith("type:")), "type: od_assets.components.OdRelease")
+    return type_line.removeprefix("type:").partition(" #")[0].strip().strip("'\"")
+
+
+class Prefix(Section):
+    """What the warehouse of a project declares of the names of its releases."""
+
+    key_prefix: str | None = Field(None, pattern="^[a-z][a-z0-9]{0,30}$")
+
+
+def key_prefix(project: Project) -> list[str]:
+    """Return the prefix of the asset keys of a project, as its warehouse declares it: one part, or none.
+
+    Raises OdError if the declaration is not valid YAML, or the prefix is wrong.
+    """
+    path = next((path for path in declaration_files(project) if component_type(path) == WAREHOUSE), None)
+    if path is None:
+        return []
+    where = f"{path.parent.name}/{path.name}"
+    documents = yaml_documents(path, where)
+    try:
+        prefix = Prefix(key_prefix=documents[0]["attributes"].get("key_prefix")).key_prefix
+    except ValidationError as error:
+        fault = first_fault(error, Prefix, lambda field: line_of(path, ["attributes", *field]))
+        raise OdError("OD-CONFIG", f"{where}: {fault}", next_step="correct the declaration", file=where) from None
+    except (AttributeError, IndexError, KeyError, TypeError):
+        return []  # the warehouse has a fault of its own
+    return [] if prefix is None else [prefix]
+
+
 class Declaration(Section):
     """A declaration of a project: all attributes of a component."""
 
@@ -185,6 +236,27 @@ class Declaration(Section):
     def project(self) -> Project:
         """Project that declares it."""
         return self._project or current_project()
+
+    @cached_property
+    def prefix(self) -> list[str]:
+        """Prefix of the asset keys of the project: one part, or none. Raises OdError if the warehouse is broken."""
+        return key_prefix(self.project)
+
+
+class Named(Declaration):
+    """A declaration of assets and jobs that are called by its name."""
+
+    stated_name: str = Field(..., alias="name")
+
+    @property
+    def path(self) -> list[str]:
+        """Beginning of the keys of its assets, and of their groups: the prefix of the project, and the stated name."""
+        return [*self.prefix, self.stated_name]
+
+    @cached_property
+    def name(self) -> str:
+        """Name in release ids, bundles, jobs, run tags and folders; with the prefix of the project, if it has one."""
+        return "_".join(self.path)
 
 
 _ALTERNATIVE = re.compile(r"int|float|str|bool|\[key\]")

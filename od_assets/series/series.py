@@ -7,14 +7,14 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Generic, Self, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pandas as pd
 from pydantic import Field, StrictBool, ValidationError, field_validator
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.section import Declaration, Number, Section, first_fault, line_of, yaml_documents
+from od_assets.series.section import Named, Number, Section, first_fault, line_of, yaml_documents
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
@@ -356,7 +356,7 @@ P = TypeVar("P", bound=Plan)
 G = TypeVar("G")
 
 
-class Series(Declaration, Generic[P, G]):
+class Series(Named, Generic[P, G]):
     """A series of releases of any kind, with one release per period, as a project declares it.
 
     A field has the name that the declaration gives it. ``stated_`` precedes the name of a field whose checked value is
@@ -365,7 +365,6 @@ class Series(Declaration, Generic[P, G]):
     Every property whose value is wrong raises OdError; :meth:`checked` reads them all.
     """
 
-    name: str
     owners: list[str]
     trips: Records
     privacy: PureEpsilon
@@ -377,6 +376,7 @@ class Series(Declaration, Generic[P, G]):
     arrivals: Arrivals | None = None
     freshness: Freshness | None = None
     about: About | None = None
+    detail: Literal["levels", "publication"] = "levels"
 
     kind: ClassVar[Kind[Any]]
     """Kind of the releases, which defines how they are published after the measurement."""

@@ -413,7 +413,8 @@ class Chain(ABC):
                 "OD-LEDGER-HEAD",
                 f"confidential/{self._head.name}, which names the newest entry of the ledger, is"
                 f" {'missing' if head is None else 'damaged'}",
-                next_step="restore it from the newest backup of the confidential folder",
+                next_step="restore it from the newest backup of the confidential folder; if this project released"
+                " nothing, copy that of another project with this ledger",
                 spent=STAYS_CHARGED,
             )
         number, entry_hash = head.decode().split(" ")

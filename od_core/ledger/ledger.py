@@ -82,7 +82,8 @@ def in_series(kind: str, series: str) -> tuple[str, int, str]:
 
 
 def is_reserved(entries: Entries, key: ReleaseKey, domain: str, plan: Plan) -> bool:
-    """Return whether a release is reserved. Raises OdError if it is reserved with another plan or data set."""
+    """Return whether a release is reserved. Raises OdError if it has another plan, or its series another data set."""
+    refuse_moved_series(entries, key.release, domain)
     changed = changed_settings(entries, key, domain, plan)
     if changed:
         raise OdError(
@@ -104,16 +105,18 @@ def changed_settings(entries: Entries, key: ReleaseKey, domain: str, plan: Plan)
     return changed if reserved["domain"] == domain else ["data set", *changed]
 
 
-def refuse_moved_series(entries: Entries, key: ReleaseKey, domain: str) -> None:
-    """Raise OdError if another release of the same series was charged to another data set.
+def refuse_moved_series(entries: Entries, series: str, domain: str) -> None:
+    """Raise OdError if a release of a series was charged to another data set.
 
     Otherwise a new revision could be charged against the cap of another data set, although it contains the same trips.
+    The series of two projects with one ledger do not meet, either.
     """
-    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", *in_series(RESERVED, key.release), domain):
+    for other in entries.groups("domain", f"{IN_SERIES} AND domain <> ?", *in_series(RESERVED, series), domain):
         raise OdError(
             "OD-DOMAIN-CONFLICT",
-            f"releases of {key.release} are charged to data set {other['domain']!r}, not to {domain!r}",
-            next_step="declare the data set that was charged earlier, or rename the series",
+            f"releases of {series} are charged to data set {other['domain']!r}, not to {domain!r}",
+            next_step="declare the data set that was charged earlier, or rename the series; if another project with"
+            " this ledger has a series of this name, give one of them a key_prefix",
         )
 
 
@@ -343,7 +346,6 @@ class Ledger:
         with self._transaction() as entries:
             if is_reserved(entries, key, domain, plan):
                 return
-            refuse_moved_series(entries, key, domain)
             refuse_other_areas(entries, key, plan)
             declared = entries.newest(DOMAIN, domain=domain)
             facts = {} if declared is None else declared["content"]
@@ -373,8 +375,8 @@ class Ledger:
         """Check a plan against the reservations in the ledger, without adding an entry.
 
         Raises:
-            OdError: the release was reserved with another plan or for another data set. Or it is not reserved, and its
-                areas differ from those of another period of the same revision.
+            OdError: the release was reserved with another plan, or the series is charged to another data set. Or it is
+                not reserved, and its areas differ from those of another period of the same revision.
         """
         with self._read() as entries:
             if not is_reserved(entries, key, domain, plan):
@@ -493,6 +495,11 @@ class Ledger:
         """Return whether a draw of any level of the release has ever begun."""
         with self._read() as entries:
             return entries.newest(DRAWING, release=str(key)) is not None
+
+    def hold_to_domain(self, series: str, domain: str) -> None:
+        """Raise OdError if a release of a series was charged to another data set."""
+        with self._read() as entries:
+            refuse_moved_series(entries, series, domain)
 
     def drawn(self, domain: str) -> dict[ReleaseKey, list[str]]:
         """Return the charged elementary periods of each release of a data set of which a draw has ever begun."""

@@ -1,0 +1,253 @@
+"""Two projects with a series of one name: on one Dagster instance, and charged to one ledger in PostgreSQL."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+from dagster._core.workspace.context import WorkspaceProcessContext
+from dagster._core.workspace.load_target import WorkspaceFileTarget
+
+from od_assets.cli import app
+from od_assets.code_location import load_definitions
+from od_assets.resources.published_tables import PublishedTables
+from od_assets.sensors.notices import _is_of_a_release
+from od_core.errors import OdError
+from tests.od_core.ledger.ledger_rows import rows
+from tests.postgres import Server
+from tests.projects import SETTINGS
+
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+from od_assets.code_location import load_from_defs_folder
+
+
+@dg.definitions
+def defs():
+    return load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+ATTRIBUTES: dict[str, Any] = {
+    "name": "commuting",
+    "owners": ["team:statistics"],
+    "trips": {"files": "{period}.csv", "columns": {"date": "date"}},
+    "geography": {"file": "zones.csv", "levels": ["zone"]},
+    "periods": {"first": "2001-01", "last": "2001-02"},
+    "privacy": {"epsilon": "1", "delta": "1e-8"},
+    "schedule": "0 6 2 * *",
+    "noise": "table",
+}
+
+
+class Team:
+    """A project of a team with the series ``commuting``; its package has the name of its folder."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, prefix: str | None, data_set: str, seed: int) -> None:
+        self.folder, self._patch = folder, patch
+        self.package = folder / folder.name
+        (self.package / "defs" / "domains").mkdir(parents=True)
+        (folder / "pyproject.toml").write_text(
+            SETTINGS.replace('"declared"', f'"{folder.name}"').replace(
+                "od_assets.definitions", f"{folder.name}.definitions"
+            )
+        )
+        (self.package / "__init__.py").touch()
+        (self.package / "defs" / "__init__.py").touch()
+        (self.package / "definitions.py").write_text(DEFINITIONS)
+        self.declare("commuting", "OdRelease", ATTRIBUTES | {"domain": data_set})
+        self.declare("site", "OdSite", {"owners": ["team:statistics"]})
+        self.declare("rivals", "OdComparison", {"name": "rivals", "owners": ["team:statistics"], "runs": 1})
+        self.set_prefix(prefix)
+        domain = {"name": data_set, "cap": {"rho": "0.1", "reason": "first declaration"}}
+        (self.package / "defs" / "domains" / f"{data_set}.yaml").write_text(yaml.dump(domain))
+        zones = ["Z0", "Z1", "Z2"]
+        pd.DataFrame({"zone": zones}).to_csv(folder / "zones.csv", index=False)
+        for month in ("2001-01", "2001-02"):
+            ends = np.random.default_rng(seed).choice(zones, (2, 300))
+            frame = pd.DataFrame({"date": f"{month}-15", "origin": ends[0], "destination": ends[1]})
+            frame.to_csv(folder / f"{month}.csv", index=False)
+
+    def declare(self, name: str, component: str, attributes: dict[str, Any]) -> None:
+        folder = self.package / "defs" / name
+        folder.mkdir(exist_ok=True)
+        declared = {"type": f"od_assets.components.{component}", "attributes": attributes}
+        (folder / "defs.yaml").write_text(yaml.dump(declared))
+
+    def set_prefix(self, prefix: str | None) -> None:
+        self.declare("warehouse", "OdWarehouse", {} if prefix is None else {"key_prefix": prefix})
+
+    def joins(self, other: Team) -> None:
+        """Copy the name of the newest entry of the ledger, as the manual says."""
+        (self.folder / "var" / "confidential").mkdir(parents=True)
+        shutil.copy(other.folder / "var" / "confidential" / "ledger.head", self.folder / "var" / "confidential")
+
+    def here(self) -> None:
+        self._patch.setenv("OD_PROJECT", str(self.folder))
+
+    def run(self, capsys: pytest.CaptureFixture[str], *command: str) -> list[dict[str, Any]]:
+        """What a command prints as JSON in the project."""
+        self.here()
+        self._patch.setattr(sys, "argv", ["od-release", *command, "--json"])
+        capsys.readouterr()
+        with pytest.raises(SystemExit):
+            app.main()
+        said = capsys.readouterr()
+        assert not said.err, said.err
+        return json.loads(said.out)
+
+    def release(self, capsys: pytest.CaptureFixture[str], period: str) -> dict[str, Any]:
+        [said] = self.run(capsys, "run", "commuting", "--period", period)
+        return said
+
+    def tick(self) -> Any:
+        """What the schedule says a day after January."""
+        self.here()
+        repository = load_definitions().get_repository_def()
+        [name] = [found.name for found in repository.schedule_defs if found.name.endswith("commuting_schedule")]
+        when = datetime.datetime(2001, 2, 2, 6, tzinfo=datetime.UTC)
+        with dg.build_schedule_context(scheduled_execution_time=when, repository_def=repository) as context:
+            return repository.get_schedule_def(name).evaluate_tick(context)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_folders: None) -> Path:
+    """Dagster's home of both teams."""
+    folder = tmp_path / "home"
+    folder.mkdir()
+    (folder / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(folder))
+    monkeypatch.delenv("OD_VAR", raising=False)
+    return folder
+
+
+def team(home: Path, patch: pytest.MonkeyPatch, name: str, prefix: str | None, data_set: str, seed: int = 1) -> Team:
+    patch.syspath_prepend(str(home.parent / name))
+    (home.parent / name).mkdir()
+    return Team(home.parent / name, patch, prefix, data_set, seed)
+
+
+def keys_of(home: Path, *teams: Team) -> dict[str, set[str]]:
+    """Keys of all assets by the name of their code location, as an instance loads these; each has one location."""
+    locations = [
+        {
+            "python_module": {
+                "module_name": f"{one.folder.name}.definitions",
+                "working_directory": str(one.folder),
+                "location_name": one.folder.name,
+            }
+        }
+        for one in teams
+    ]
+    file = home.parent / "workspace.yaml"
+    file.write_text(yaml.dump({"load_from": locations}))
+    found = {}
+    with (
+        dg.DagsterInstance.get() as instance,
+        WorkspaceProcessContext(instance, WorkspaceFileTarget([str(file)])) as process,
+    ):
+        context = process.create_request_context()
+        for one in teams:
+            [repository] = context.get_code_location(one.folder.name).get_repositories().values()
+            found[one.folder.name] = {node.asset_key.to_user_string() for node in repository.get_asset_node_snaps()}
+        graph = context.asset_graph
+        assert all(len(graph.get(key).repo_scoped_asset_infos) == 1 for key in graph.get_all_asset_keys())
+    return found
+
+
+def test_both_release_and_verify_and_no_asset_has_two_locations(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres: Server
+) -> None:
+    monkeypatch.setenv("OD_LEDGER", postgres.new_ledger(home.parent))
+    north = team(home, monkeypatch, "team_a", "north", "people_north")
+    south = team(home, monkeypatch, "team_b", "south", "people_south", seed=2)
+    assert north.release(capsys, "2001-01")["published"]
+    south.joins(north)
+    assert south.tick().run_requests[0].run_key.startswith("south_commuting/2001-01/r1@")
+    assert south.release(capsys, "2001-01")["published"]
+    assert north.tick().skip_message == "north_commuting/2001-01/r1 is published."
+    for one, name in ((north, "north"), (south, "south")):
+        [said] = one.run(capsys, "verify")
+        assert (said["release"], said["verified"]) == (f"{name}_commuting/2001-01/r1", True)
+
+    spent = {
+        (row["domain"], row["release"]) for row in rows(home.parent / "ledger.sqlite") if row["kind"] == "RESERVED"
+    }
+    assert spent == {
+        ("people_north", "north_commuting/2001-01/r1"),
+        ("people_south", "south_commuting/2001-01/r1"),
+    }
+    found = keys_of(home, north, south)
+    for one, prefix in (("team_a", "north"), ("team_b", "south")):
+        assert {f"{prefix}/od/site", f"{prefix}/rivals/tables", f"{prefix}/commuting_flows"} <= found[one]
+        assert all(key.startswith(f"{prefix}/") for key in found[one])
+    assert {key.partition("/")[2] for key in found["team_a"]} == {key.partition("/")[2] for key in found["team_b"]}
+
+    tables = PublishedTables(folder=str(south.folder / "var" / "releases"))
+    published = pd.read_parquet(
+        south.folder / "var" / "releases" / "south_commuting" / "2001-01" / "r1" / "flows.parquet"
+    )
+    loaded = tables.load(dg.AssetKey(["south", "commuting_flows"]), ["2001-01"])
+    assert loaded.trips.tolist() == published.trips.tolist()
+    with dg.DagsterInstance.get() as instance:
+        [record] = instance.fetch_materializations(dg.AssetKey(["north", "commuting", "bundle"]), limit=1).records
+        assert _is_of_a_release(instance, record)
+        tags = {run.job_name: run.tags["od/release"] for run in instance.get_runs()}
+    assert tags == {f"{name}_commuting_release": f"{name}_commuting" for name in ("north", "south")}
+
+
+@pytest.mark.parametrize("data_set", ["people_south", "people_north"], ids=["another data set", "the same data set"])
+def test_series_of_one_name_are_refused_before_anything_is_charged(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], postgres: Server, data_set: str
+) -> None:
+    """Without prefixes; in the period that the other team has released, and in one that nobody has."""
+    monkeypatch.setenv("OD_LEDGER", postgres.new_ledger(home.parent))
+    first = team(home, monkeypatch, f"first_of_{data_set}", None, "people_north")  # Python imports a name once
+    second = team(home, monkeypatch, f"second_of_{data_set}", None, data_set, seed=2)
+    assert first.release(capsys, "2001-01")["published"]
+    second.joins(first)
+    ledger = rows(home.parent / "ledger.sqlite")
+    code = "OD-DOMAIN-CONFLICT" if data_set == "people_south" else "OD-IDENTITY-MISSING"
+    for period in ("2001-01", "2001-02"):
+        said = second.release(capsys, period)
+        assert not said["published"]
+        assert said["failures"][0].startswith(f"commuting/trip_counts: {code}")
+        assert "give one of them a key_prefix" in said["failures"][0]
+    with pytest.raises(dg.DagsterError) as failed:
+        second.tick()
+    assert isinstance(failed.value.__cause__, OdError)
+    assert failed.value.__cause__.code == code
+    assert [row for row in rows(home.parent / "ledger.sqlite") if row["kind"] not in ("DOMAIN", "CAP")] == [
+        row for row in ledger if row["kind"] not in ("DOMAIN", "CAP")
+    ]
+
+
+def test_a_period_is_not_charged_again_under_another_prefix(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A prefix is added, changed and removed; a period that was never released goes on under the new name."""
+    one = team(home, monkeypatch, "team_e", None, "people_north")
+    assert one.release(capsys, "2001-01")["published"]
+    one.set_prefix("north")
+    said = one.release(capsys, "2001-01")["failures"]
+    assert "OD-PREFIX-CHANGED: 2001-01 of commuting was drawn as commuting/2001-01/r1" in said[0]
+    assert said[0].startswith("north/commuting/trip_counts: ")
+    assert one.release(capsys, "2001-02")["published"]
+    for prefix in ("south", None):
+        one.set_prefix(prefix)
+        said = one.release(capsys, "2001-02")["failures"]
+        assert "OD-PREFIX-CHANGED: 2001-02 of commuting was drawn as north_commuting/2001-02/r1" in said[0]
+    one.set_prefix("north")
+    verified = {row["release"]: row["verified"] for row in one.run(capsys, "verify")}
+    assert verified == {"commuting/2001-01/r1": True, "north_commuting/2001-02/r1": True}

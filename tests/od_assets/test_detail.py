@@ -1,0 +1,119 @@
+"""``detail: publication``: one asset in place of all levels, with the same checks, ledger, bytes and lineage."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from pydantic import ValidationError
+
+from od_assets.checks import release_checks
+from od_assets.series.series import Series
+from tests.od_assets.conftest import Project, failure_text, public_bytes
+from tests.od_core.ledger.ledger_rows import rows
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "component": ("flows", {"assisted": True}),
+    "counts": ("flows", {}),
+    "group_sizes": ("histograms", {}),
+    "stops": ("boxes", {}),
+}
+
+
+def sources(graph: Any, key: dg.AssetKey, column: str) -> set[tuple[str, str]]:
+    """The columns without sources of their own that a column leads to, of all assets of a graph."""
+    assert graph.has(key), key
+    lineage = graph.get(key).metadata.get("dagster/column_lineage")
+    found = [] if lineage is None else lineage.deps_by_column.get(column, [])
+    if not found:
+        return {(key.to_user_string(), column)}
+    return set().union(*(sources(graph, one.asset_key, one.column_name) for one in found))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_has_inputs_a_measured_table_and_publications(project: Project, kind: str) -> None:
+    table, changes = KINDS[kind]
+    make = getattr(project, kind)
+    levels: Series = make(**changes)
+    assert levels.detail == "levels"
+    of_levels = project.definitions(levels).resolve_asset_graph()
+    definitions = project.definitions(make(detail="publication", **changes))
+    graph = definitions.resolve_asset_graph()
+    keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    [published] = {key for key in keys if "/" not in key}
+    assisted = {f"{levels.name}/assisted"} if changes else set()
+    assert (
+        keys
+        == {*(f"{levels.name}/{name}" for name in ("geography", "raw_trips", table, "bundle")), published} | assisted
+    )
+    assert graph.get(dg.AssetKey([levels.name, table])).parent_keys == {
+        dg.AssetKey([levels.name, name]) for name in ("geography", "raw_trips")
+    }
+    assert len(graph.asset_check_keys) == len(of_levels.asset_check_keys)
+
+    left_out = {f"{levels.name}/{table}"} | {key.to_user_string() for key in of_levels.get_all_asset_keys()} - keys
+
+    def ends(graph: Any, key: dg.AssetKey, column: str) -> set[tuple[str, str]]:
+        """The columns that one leads to; any of an asset that is left out, and came from none, is one of the table."""
+        return {("", "") if name in left_out else (name, one) for name, one in sources(graph, key, column)}
+
+    for key in map(dg.AssetKey.from_user_string, keys):
+        columns = graph.get(key).metadata["dagster/column_schema"].columns
+        for column in columns:
+            assert ends(graph, key, column.name) == ends(of_levels, key, column.name), (key, column.name)
+
+
+def test_another_detail_is_refused(project: Project) -> None:
+    with pytest.raises(ValidationError, match="'levels' or 'publication'"):
+        project.component(detail="nothing")
+
+
+def test_the_measured_table_waits_for_an_asset_of_the_team(project: Project) -> None:
+    definitions = project.definitions(project.component(detail="publication", trips__asset="lake/trips"))
+    node = definitions.resolve_asset_graph().get(dg.AssetKey(["trips", "flows"]))
+    assert node.automation_condition is not None
+    assert node.automation_condition.get_label() == "unpublished, and the records are there"
+
+
+@pytest.mark.slow
+def test_a_month_is_read_back_to_the_same_bytes_and_ledger(released: Project) -> None:
+    bundle, ledger = public_bytes(released.var), rows(released.var / "ledger.sqlite")
+    ran = released.run(released.component(detail="publication"))
+    assert ran.success
+    assert public_bytes(released.var) == bundle
+    assert rows(released.var / "ledger.sqlite") == ledger
+    evaluated = {
+        (str(one.asset_key.path[-1]), one.check_name) for one in ran.get_asset_check_evaluations() if one.passed
+    }
+    assert ("flows", "refined_flows_children_sum_to_parents") in evaluated
+    assert ("flows", "spend_is_plan") in evaluated
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bands", [None, {"cuts": [2], "part_trips": 300}], ids=["whole", "in parts"])
+def test_a_month_is_charged_as_with_its_levels(
+    project: Project, first_run: tuple[Path, dg.ExecuteInProcessResult], bands: dict[str, Any] | None
+) -> None:
+    """In a folder of its own, where nothing is released yet; parts do not change what is charged."""
+    ran = project.run(project.component(detail="publication", bands=bands))
+    assert ran.success, failure_text(ran)
+
+    def charged(var: Path) -> list[tuple[Any, ...]]:
+        return [
+            tuple(row[name] for name in ("kind", "release", "level", "draw", "rho"))
+            for row in rows(var / "ledger.sqlite")
+        ]
+
+    assert sorted(map(str, charged(project.var))) == sorted(map(str, charged(first_run[0])))
+
+
+@pytest.mark.slow
+def test_a_failed_check_of_a_level_blocks_the_publication(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A violation is planted in the query of the estimates."""
+    monkeypatch.setattr(release_checks, "level_violations", lambda *_: {"non_negative_integers": 1})
+    ran = project.run(project.component(detail="publication"))
+    failed = [one.check_name for one in ran.get_asset_check_evaluations() if not one.passed]
+    assert failed == ["refined_flows_non_negative_integers"]
+    assert not (project.var / "releases").exists()

@@ -1,0 +1,141 @@
+"""The prefix that the warehouse of a project declares: where it stands, and which are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dagster as dg
+import pytest
+import yaml
+
+from od_assets.components.project import OdComparison, OdSite, comparison_definitions, publishing_assets, site_asset
+from od_assets.components.series import series_definitions
+from od_assets.failures import asset_of
+from od_assets.project import current_project
+from od_assets.resources.dead_runs import chosen_series
+from od_assets.series.reading import declaration
+from od_assets.series.series import Series
+from od_core.errors import OdError
+from tests.od_assets.conftest import ATTRIBUTES, Project
+
+KINDS: dict[str, dict[str, Any]] = {
+    "component": {"assisted": True, "trips__asset": "lake/trips", "schedule": "0 6 2 * *"},
+    "counts": {"area_totals": None},
+    "group_sizes": {},
+    "stops": {},
+}
+
+
+def set_prefix(project: Project, prefix: Any) -> None:
+    folder = project.defs / "warehouse"
+    folder.mkdir(exist_ok=True)
+    declared = {"type": "od_assets.components.OdWarehouse", "attributes": {"key_prefix": prefix}}
+    (folder / "defs.yaml").write_text(yaml.dump(declared, sort_keys=False), encoding="utf-8")
+
+
+def declare(project: Project) -> None:
+    project.component()  # with the file of its domain
+    (project.defs / "trips").mkdir()
+    declared = {"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES | {"assisted": True}}
+    (project.defs / "trips" / "defs.yaml").write_text(yaml.dump(declared), encoding="utf-8")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_name_has_the_prefix(project: Project, kind: str) -> None:
+    """Keys, the keys in column lineage and in conditions, groups, jobs, schedules, checks and run tags."""
+    changes = {name: value for name, value in KINDS[kind].items() if value is not None}
+    plain: Series = getattr(project, kind)(**changes)
+    before = project.definitions(plain)
+    set_prefix(project, "north")
+    series: Series = getattr(project, kind)(**changes)
+    assert series.name == f"north_{plain.name}"
+    assert str(series.key("2001-01")) == f"north_{plain.name}/2001-01/r1"
+    lake = dg.AssetKey(["lake", "trips"])
+
+    def named(definitions: dg.Definitions) -> tuple[set[str], ...]:
+        graph = definitions.resolve_asset_graph()
+        nodes = [graph.get(key) for key in graph.get_all_asset_keys() if key != lake]
+        lineage = (node.metadata.get("dagster/column_lineage") for node in nodes)
+        sources = {
+            source.asset_key.to_user_string()
+            for found in lineage
+            if found is not None
+            for each in found.deps_by_column.values()
+            for source in each
+        }
+        checks = {f"{key.asset_key.to_user_string()}:{key.name}" for key in graph.asset_check_keys}
+        groups = {str(node.group_name) for node in nodes}
+        return {node.key.to_user_string() for node in nodes}, sources - {"lake/trips"}, checks, groups
+
+    for then, now in zip(named(before), named(project.definitions(series)), strict=True):
+        assert {f"north/{name}" for name in then} == now
+    definitions = series_definitions(series)
+    for made in (definitions.jobs, definitions.schedules):
+        assert all(one.name.startswith(f"north_{plain.name}_") for one in made or ())
+    conditions = [spec.automation_condition for asset in definitions.assets or () for spec in asset.specs]
+    assert not any(f"['{plain.name}'" in repr(condition) for condition in conditions)
+
+
+def test_site_and_comparison_have_the_prefix(project: Project) -> None:
+    declare(project)
+    set_prefix(project, "north")
+    assert publishing_assets(current_project()) == [["north", "trips", "bundle"], ["north", "trips", "assisted"]]
+    site = site_asset(OdSite(owners=["team:statistics"]))
+    assert site.key.path == ["north", "od", "site"]
+    rivals = OdComparison(name="rivals", owners=["team:statistics"], synthetic=["random dense"], epsilons=["1"])
+    made = comparison_definitions(rivals)
+    assert {key.to_user_string() for asset in made.assets or () for key in asset.keys} == {
+        f"north/rivals/{name}" for name in ("runs", "tables", "figures")
+    }
+    assert rivals.folder.name == "north_rivals"
+
+
+@pytest.mark.parametrize("prefix", ["trips", "levels", "od", "n" * 31])
+def test_a_prefix_may_be_the_name_of_a_series_or_of_an_asset(project: Project, prefix: str) -> None:
+    declare(project)
+    set_prefix(project, prefix)
+    series = declaration("trips")
+    assert series.name == f"{prefix}_trips"
+    keys = [key for asset in series_definitions(series).assets or () for key in asset.keys]
+    assert len({*keys}) == len(keys)
+    assert {key.path[0] for key in keys} == {prefix}
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    ["a/b", "a.b", "a b", "", "North", "n" * 300, "a_b", "1a", "é", "a\n", True, 3, ["a", "b"], "{{ env.NO }}"],
+)
+def test_a_wrong_prefix_is_refused_with_its_line(project: Project, prefix: Any) -> None:
+    declare(project)
+    set_prefix(project, prefix)
+    with pytest.raises(OdError, match=r"^OD-CONFIG: warehouse/defs\.yaml: key_prefix \(line 3\): ") as refused:
+        declaration("trips")
+    assert refused.value.file == "warehouse/defs.yaml"
+
+
+def test_a_name_that_is_too_long_with_its_prefix_is_refused(project: Project) -> None:
+    set_prefix(project, "north")
+    with pytest.raises(OdError, match=r"^OD-RELEASE-KEY: .*north_a{60}"):
+        project.component(name="a" * 60).checked()
+
+
+@pytest.mark.parametrize(
+    ("step", "name", "key"),
+    [
+        ("north__commuting__raw_trips", "north_commuting", "north/commuting/raw_trips"),
+        ("north__commuting__levels__estimate_1__checks", "north_commuting", "north/commuting/levels/estimate_1"),
+        ("north__commuting_flows", "north_commuting", "north/commuting_flows"),
+        ("my__city__raw_trips", "my__city", "my__city/raw_trips"),
+        ("north_commuting__bundle", "north_commuting", "north_commuting/bundle"),
+    ],
+)
+def test_steps_are_called_by_keys_with_the_prefix(step: str, name: str, key: str) -> None:
+    assert asset_of(step, name) == key
+
+
+def test_a_run_of_some_assets_is_of_the_series_with_its_prefix(project: Project) -> None:
+    keys = frozenset(
+        {dg.AssetKey(["north", "trips", "bundle"]), dg.AssetKey(["north", "trips", "levels", "estimate_1"])}
+    )
+    run = dg.DagsterRun(job_name="some", run_id="1", asset_selection=keys)
+    assert chosen_series(run, "north") == {"north_trips"}
