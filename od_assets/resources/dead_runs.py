@@ -19,7 +19,7 @@ from od_core.errors import OdError
 PROCESS_TAG, HOST_TAG = "od/process", "od/host"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
 PERIOD_TAG, REVISION_TAG, EVERY_TAG = "od/period", "od/revision", "od/every"
-_PARTITION_TAG = "dagster/partition"
+PARTITION_TAG = "dagster/partition"
 
 PATIENCE = datetime.timedelta(minutes=5)
 """Time for a run to start and to write its process into its tags, which takes longer on a busy machine."""
@@ -121,8 +121,8 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun) -> None:
     series = chosen_series(run)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
-    if _PARTITION_TAG in run.tags:
-        partition, length = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
+    if PARTITION_TAG in run.tags:
+        partition, length = run.tags[PARTITION_TAG], run.tags.get(EVERY_TAG)
         marks[PERIOD_TAG] = partition if length is None else period_of(partition, length).text
     if marks:
         instance.add_run_tags(run.run_id, marks)

@@ -44,7 +44,7 @@ class ReleaseWork(Generic[P, G]):
             raise OdError(
                 "OD-WAREHOUSE-OTHER",
                 f"the resource od_warehouse writes to another folder than that of the project, {series.project.var}",
-                next_step="remove the folder of od_warehouse from the run's configuration",
+                next_step="bind no other od_warehouse than the one that OdWarehouse declares",
             )
         self.warehouse = warehouse
         self.series = series

@@ -45,7 +45,7 @@ def published(project: Project) -> bool:
 def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project) -> None:
     first = project.run()
     assert first.success
-    assert len(first.get_asset_check_evaluations()) == 2 + 2 + 4
+    assert len(first.get_asset_check_evaluations()) == 2 + 2 + 4 + 1
     assert all(check.passed for check in first.get_asset_check_evaluations())
     release = open_release(project.var / "releases" / str(KEY))
     assert int(release.flows["trips"].sum()) == len(records())
