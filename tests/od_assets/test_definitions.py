@@ -13,6 +13,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from od_assets.components import OdWarehouse
+from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_process, sweep_dead_runs
 
@@ -185,6 +187,16 @@ def test_what_a_team_downstream_reads_of_a_bundle_is_its_columns(project: Projec
     assert names["bundles"] == [[*ends, "lower", "upper"], ["area", "level", "size", "groups"], ends]
     assert names["trips/geography, trips"] == ["region", "zone"]
     assert names["trips/raw_trips, trips"] == ["date", "origin", "destination", "in_period"]
+
+
+def test_steps_run_in_one_process_unless_the_project_declares_an_executor(project: Project) -> None:
+    component = project.component()
+    for declared in (None, dg.multiprocess_executor):
+        found = dg.Definitions.merge(
+            series_definitions(component), OdWarehouse().build_defs(None), dg.Definitions(executor=declared)
+        )
+        executor = found.resolve_job_def("trips_release").executor_def
+        assert executor.name == (declared or dg.in_process_executor).name
 
 
 def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
