@@ -22,8 +22,12 @@ class _OwnedJob(UnresolvedAssetJobDefinition):  # type: ignore[misc]  # Dagster'
     """A job with owners. Dagster would warn whenever it resolves one, in every step of every run: owners are beta."""
 
     def resolve(self, *arguments: Any, **named: Any) -> dg.JobDefinition:
-        """Return the resolved job without warnings that owners are beta. Such warnings of other jobs stay."""
+        """Return the resolved job without warnings that owners are beta. Such warnings of other jobs stay.
+
+        Its executor is that of the project. If that declares none, Dagster's would load the project in every step.
+        """
         with without_beta_warnings():
+            named["default_executor_def"] = named.get("default_executor_def") or dg.in_process_executor
             return super().resolve(*arguments, **named)
 
 

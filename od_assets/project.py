@@ -51,6 +51,12 @@ class Project:
         return cls(root, context.defs_module_path, f"{context.defs_module_name.rpartition('.')[0]}.definitions")
 
     @property
+    def location(self) -> str:
+        """Name of the code location in Dagster: what ``dg`` reads as ``code_location_name``, or that of the folder."""
+        root = next((place for place in self.defs.parents if "project" in _dg_settings(place)), self.root)
+        return str(_dg_settings(root).get("project", {}).get("code_location_name") or root.name)
+
+    @property
     def domains(self) -> Path:
         """Folder of the privacy domains, with one file per data set."""
         return self.defs / DOMAINS

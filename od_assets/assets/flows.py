@@ -108,7 +108,8 @@ def _noisy_columns(series: FlowSeries) -> list[dg.TableColumnDep]:
 
 def _measurement(series: FlowSeries, level: int, shown_as: str = "noisy_measurement") -> dict[str, Any]:
     """Return the definition of a level's measurement, whose pairs are the children of pairs with estimated trips."""
-    return _noisy(series, shown_as, series.measurement_key(level), _estimate_above(series, level), level=level)
+    key, above = series.measurement_key(level), _estimate_above(series, level)
+    return _noisy(series, shown_as, key, above, level=series.named_level(level))
 
 
 def _noisy(series: FlowSeries, shown_as: str, key: list[str], above: list[list[str]], **words: Any) -> dict[str, Any]:
@@ -127,7 +128,8 @@ def _estimate(series: FlowSeries, level: int, shown_as: str = "estimate") -> dic
     trips = [dg.TableColumnDep(measured, NOISY.name), *above]
     sources = {**same_columns(measured, [ORIGIN, DESTINATION]), TRIPS.name: trips}
     columns = with_columns(ORIGIN, DESTINATION, TRIPS, sources=sources)
-    return {"deps": [measured], **stated(series, shown_as, columns, key=series.estimate_key(level), level=level)}
+    key, named = series.estimate_key(level), series.named_level(level)
+    return {"deps": [measured], **stated(series, shown_as, columns, key=key, level=named)}
 
 
 def _estimate_above(series: FlowSeries, level: int) -> list[list[str]]:

@@ -21,7 +21,7 @@ from od_assets.checks.expectations import flows_meet_expectations, records_meet_
 from od_assets.compatibility import owned_by, owned_job
 from od_assets.failures import failures_without_values
 from od_assets.metadata import allowed
-from od_assets.resources.dead_runs import RELEASE_TAG
+from od_assets.resources.dead_runs import PARTITION_TAG, RELEASE_TAG
 from od_assets.resources.release_work import FlowWork, ReleaseWork, TableWork, work_on
 from od_assets.resources.warehouse import Warehouse, verified
 from od_assets.series.flows import FlowSeries
@@ -37,7 +37,9 @@ from od_core.geography.geography import Geography
 from od_core.group_sizes.groups import Frame
 from od_core.group_sizes.release import frame_of
 from od_core.ledger.confidential import exclusive
-from od_core.publication.certificate import CheckResult
+from od_core.publication.bundle import bundle_faults
+from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.read_back import certificate_of
 from od_core.records.zone_lists import read_zones
 
 _PRIME = (1 << 61) - 1
@@ -376,32 +378,50 @@ def _count_boxes(work: TableWork[Any, Any]) -> dict[str, int]:
     return {**violations, "spend_is_plan": spend_violations(work.warehouse, work.plan, work.key)}
 
 
+def _changed(warehouse: Warehouse, key: ReleaseKey) -> Iterator[str]:
+    """Yield one line for each file of a bundle that its certificate does not state, and for one of another release."""
+    folder = warehouse.bundle(key)
+    yield from bundle_faults(folder)
+    if certificate_digest(certificate_of(folder)) != warehouse.ledger.publication(key).get("certificate"):
+        yield "its certificate differs from the one that was published"
+
+
+def _verified(series: Series[Any, Any], warehouse: Warehouse) -> list[dict[str, Any]]:
+    try:
+        return verified(series.name, warehouse)
+    except OdError as error:
+        if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
+            raise
+        return []
+
+
 def daily_verification(series: Series[Any, Any]) -> tuple[dg.AssetChecksDefinition, Any, dg.ScheduleDefinition]:
     """Return the check of all bundles of a series, its job and its schedule.
 
-    The check blocks nothing, because the bundles are already public. It is not part of the release job, because it
-    takes as long as all releases of the series together.
+    In a release, the check takes a moment and reads the published files alone, since to recompute all releases of the
+    series takes as long as they took together. Where it fails, the assets below the bundle wait.
     """
 
     @dg.asset_check(
         asset=dg.AssetKey([*series.path, "bundle"]),
         name="stays_as_published",
         description=_REQUIRES["bundle"]["stays_as_published"].format(series=series.name),
+        blocking=True,
     )
-    def stays_as_published(od_warehouse: Warehouse) -> dg.AssetCheckResult:
+    def stays_as_published(context: dg.AssetCheckExecutionContext, od_warehouse: Warehouse) -> dg.AssetCheckResult:
+        partition = context.run.tags.get(PARTITION_TAG)
         with failures_without_values(od_warehouse.confidential):
-            try:
-                rows = verified(series.name, od_warehouse)
-            except OdError as error:
-                if error.code not in ("OD-RELEASE-ABSENT", "OD-LEDGER-ABSENT"):
-                    raise
-                rows = []
-        faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
+            if partition is not None:
+                faulty, number = [*_changed(od_warehouse, series.release_of(partition))], 1
+            else:
+                rows = _verified(series, od_warehouse)
+                faulty = [f"{row['release']}: {', '.join(row['faults'])}" for row in rows if not row["verified"]]
+                number = len(rows)
         return dg.AssetCheckResult(
             passed=not faulty,
             severity=dg.AssetCheckSeverity.ERROR,
             description="; ".join(faulty) or None,
-            metadata=allowed(violations=len(faulty), releases=len(rows)),
+            metadata=allowed(violations=len(faulty), releases=number),
         )
 
     job = owned_job(

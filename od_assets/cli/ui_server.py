@@ -261,7 +261,7 @@ def _code_server(instance: dg.DagsterInstance) -> Iterator[Path]:
     """Start a code server for the UI and the daemon, as ``dg dev`` does, and yield a workspace file that names it."""
     project = current_project()
     workspace_file = project.root / "workspace.yaml"
-    target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.root.name)
+    target: WorkspaceLoadTarget = ModuleTarget(project.module, None, str(project.root), project.location)
     if workspace_file.is_file():
         target = WorkspaceFileTarget([str(workspace_file)])
     with ProxyServerManager(instance, target, _LOG_LEVEL) as servers, TemporaryDirectory() as folder:

@@ -15,7 +15,7 @@ from od_assets.metadata import allowed, made, source_of, with_sources
 from od_assets.project import Project
 from od_assets.resources.dead_runs import COMPARISON_TAG, SITE_TAG, public_step, sweep_dead_runs
 from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
-from od_assets.resources.warehouse import Warehouse
+from od_assets.resources.warehouse import Warehouse, fixed
 from od_assets.sensors.notices import Notices, lineage_events, lineage_is_configured, release_failed, release_published
 from od_assets.series.comparison import Comparison
 from od_assets.series.reading import (
@@ -45,10 +45,21 @@ from od_core.evaluation.comparison import TABLE_COLUMNS, Run, compare, draw_figu
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, write_durably
 from od_core.ledger.confidential import LOCK_SECONDS
 
+_IS = dg.AutomationCondition
+
 AFTER_PUBLICATION = (
-    dg.AutomationCondition.any_deps_updated().since_last_handled() & ~dg.AutomationCondition.in_progress()
+    (
+        _IS.any_deps_match(_IS.data_version_changed()).since_last_handled()
+        | (_IS.any_deps_updated().since_last_handled() & _IS.execution_failed())
+        | (_IS.any_deps_match(~_IS.missing()) & _IS.missing() & ~_IS.execution_failed())
+    )
+    & ~_IS.in_progress()
+    & ~_IS.newly_requested()
 ).with_label("after a publication")
-"""Condition under which the site is written: a bundle was published since it was last requested."""
+"""Condition under which the site is written: since it was last requested, a bundle was published, not only read back.
+
+It is also written if there are bundles and no site, or the site failed and a bundle was read back, which repairs it.
+"""
 
 
 def site_asset(declared: DeclaredSite) -> dg.AssetsDefinition:
@@ -230,7 +241,8 @@ class OdWarehouse(Declared, Prefix):
         """Build the resources, and the sensors for runs, releases and lineage."""
         settings = self.model_dump(include={"lock_seconds", "keep_records_days"})
         warehouse = Warehouse.of(Project.of(context), key_prefix=self.key_prefix or "", **settings)
-        tables = PublishedTables(folder=str(warehouse.releases))
+        own = PublishedTables(folder=str(warehouse.releases))
+        tables = fixed(own, own.get_resource_definition())
         resources: dict[str, object] = {"od_warehouse": warehouse, TABLES_KEY: tables}
         if self.notices:
             resources["od_notices"] = Notices()

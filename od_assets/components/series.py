@@ -77,7 +77,7 @@ def series_definitions(series: Series[Any, Any]) -> dg.Definitions:
     job = owned_job(
         f"{series.name}_release",
         series.owners,
-        selection=dg.AssetSelection.assets(*keys) - dg.AssetSelection.checks(verification),
+        selection=dg.AssetSelection.assets(*keys),
         description=f"Release one period of {series.name}, or read it back if it is already released.",
         tags={RELEASE_TAG: series.name, REVISION_TAG: str(series.revision), EVERY_TAG: series.periods.every},
     )

@@ -5,8 +5,9 @@ import multiprocessing
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fractions import Fraction
 from pathlib import Path
 
 import dagster as dg
@@ -17,11 +18,12 @@ from od_assets.series.partitions import period_of
 from od_assets.series.reading import declared_comparisons, declared_releases
 from od_assets.series.section import key_prefix
 from od_core.errors import OdError
+from od_core.privacy.accounting import text_above
 
 PROCESS_TAG, HOST_TAG = "od/process", "od/host"
 RELEASE_TAG, COMPARISON_TAG, SITE_TAG = "od/release", "od/comparison", "od/site"
-PERIOD_TAG, REVISION_TAG, EVERY_TAG = "od/period", "od/revision", "od/every"
-_PARTITION_TAG = "dagster/partition"
+PERIOD_TAG, REVISION_TAG, EVERY_TAG, RHO_TAG = "od/period", "od/revision", "od/every", "od/rho"
+PARTITION_TAG = "dagster/partition"
 
 PATIENCE = datetime.timedelta(minutes=5)
 """Time for a run to start and to write its process into its tags, which takes longer on a busy machine."""
@@ -127,11 +129,19 @@ def mark_release(instance: dg.DagsterInstance, run: dg.DagsterRun, prefix: str =
     series = chosen_series(run, prefix)
     if RELEASE_TAG not in run.tags and len(series) == 1:
         marks[RELEASE_TAG] = series.pop()
-    if _PARTITION_TAG in run.tags:
-        partition, length = run.tags[_PARTITION_TAG], run.tags.get(EVERY_TAG)
+    if PARTITION_TAG in run.tags:
+        partition, length = run.tags[PARTITION_TAG], run.tags.get(EVERY_TAG)
         marks[PERIOD_TAG] = partition if length is None else period_of(partition, length).text
     if marks:
         instance.add_run_tags(run.run_id, marks)
+
+
+def mark_charge(instance: dg.DagsterInstance, run_id: str, charged: Sequence[Fraction]) -> None:
+    """Add charges to the tag of a run with all that it charged, as rho; a run that charges nothing has no such tag."""
+    run = instance.get_run_by_id(run_id) if charged else None
+    if run is not None:
+        total = sum(charged, start=Fraction(run.tags.get(RHO_TAG, "0")))
+        instance.add_run_tags(run_id, {RHO_TAG: text_above(total)})
 
 
 def chosen_series(run: dg.DagsterRun, prefix: str = "") -> set[str]:

@@ -1,7 +1,7 @@
 """Define the work on one release: count the input, reserve the budget, and read the plan and the measurements."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -9,6 +9,7 @@ from typing import Any, Generic, Self, TypeVar
 
 from od_assets.failures import failures_without_values
 from od_assets.resources.arrivals import source_kept
+from od_assets.resources.dead_runs import mark_charge
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.series import G, P, Series, TableSeries
@@ -44,7 +45,7 @@ class ReleaseWork(Generic[P, G]):
             raise OdError(
                 "OD-WAREHOUSE-OTHER",
                 f"the resource od_warehouse writes to another folder than that of the project, {series.project.var}",
-                next_step="remove the folder of od_warehouse from the run's configuration",
+                next_step="bind no other od_warehouse than the one that OdWarehouse declares",
             )
         self.warehouse = warehouse
         self.series = series
@@ -61,9 +62,19 @@ class ReleaseWork(Generic[P, G]):
     @classmethod
     @contextmanager
     def step(cls, context: Any, warehouse: Warehouse, series: Series[Any, Any]) -> Iterator[Self]:
-        """Yield the work on the release of a step's partition. Errors in this context show no confidential value."""
+        """Yield the work on the release of a step's partition. Errors in this context show no confidential value.
+
+        What the step charged is added to a tag of its run, also if the step fails.
+        """
         with failures_without_values(warehouse.confidential):
-            yield cls.of(warehouse, series, series.release_of(context.partition_key))
+            work = cls.of(warehouse, series, series.release_of(context.partition_key))
+            before = len(warehouse.ledger.charges(work.key))
+            try:
+                yield work
+            finally:
+                with suppress(OdError):  # the fault of a ledger is reported where it is used
+                    charged = warehouse.ledger.charges(work.key)[before:]
+                    mark_charge(context.instance, context.run.run_id, [charge.as_rho for _, charge in charged])
 
     @property
     def folder(self) -> Path:

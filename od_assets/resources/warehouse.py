@@ -113,6 +113,10 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
         measurements = self.confidential.path / key.folder
         return Published(key, self.bundle(key), self.database, ledger, measurements)
 
+    def get_resource_definition(self) -> Any:
+        """Return the resource for Dagster, with these settings in every run; see :func:`fixed`."""
+        return fixed(self, super().get_resource_definition())
+
     @contextmanager
     def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Self]:
         """Lock the warehouse for the whole run, after other runs whose process has ended are reported as failed."""
@@ -126,6 +130,11 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
             yield self
             if self.keep_records_days is not None:
                 self.purge(self.keep_records_days)
+
+
+def fixed(resource: Any, definition: dg.ResourceDefinition) -> Any:
+    """Return the definition of a resource whose settings no run can change, so the launchpad does not show them."""
+    return definition.configured(lambda _: dict(resource), config_schema={})
 
 
 def verified(release: str | None = None, warehouse: Warehouse | None = None) -> list[dict[str, Any]]:

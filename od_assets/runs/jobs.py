@@ -7,11 +7,15 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 from dagster import DagsterEventType, EventLogEntry
+from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteRepositoryOrigin
+from dagster._core.storage.tags import MAX_RETRIES_TAG
 from dagster._utils.interrupts import capture_interrupts
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Column
@@ -22,6 +26,7 @@ from od_assets.compatibility import without_beta_warnings
 from od_assets.components.project import comparison_definitions
 from od_assets.failures import asset_of, dagster_instance, failure_lines
 from od_assets.interrupts import refuse_if_received
+from od_assets.project import current_project
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.comparison import Comparison
 from od_assets.series.series import Series
@@ -132,8 +137,13 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
     """Execute a job in this process, and return Dagster's result.
 
     Between steps, Dagster itself handles interrupts, as it does in its own commands: a run that is interrupted is
-    reported as failed. Raises Interrupted if the run was interrupted before it succeeded.
+    reported as failed. The run states the code location of the project as its origin, by which the UI finds it on the
+    page of the job and on the timeline. Raises Interrupted if the run was interrupted before it succeeded.
     """
+    place = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(current_project().location), SINGLETON_REPOSITORY_NAME)
+    # execute_in_process takes no origin; only this process has this object of the instance.
+    created = partial(type(instance).create_run_for_job, instance, remote_job_origin=place.get_job_origin(job.name))
+    instance.create_run_for_job = created  # type: ignore[method-assign]
     logging.getLogger("sqlalchemy.pool").setLevel(logging.CRITICAL)  # an interrupt may close a connection: no defect
     with capture_interrupts(), without_beta_warnings():
         result = job.execute_in_process(
@@ -142,7 +152,7 @@ def execute(job: dg.JobDefinition, instance: dg.DagsterInstance, run_id: str, pa
             raise_on_error=False,
             run_id=run_id,
             run_config=silent(job),
-            tags={"od/launched_by": "od-release"},
+            tags={"od/launched_by": "od-release", MAX_RETRIES_TAG: "0"},  # only its caller repeats it
         )
     if not result.success:
         refuse_if_received()

@@ -21,7 +21,8 @@ from od_core.flows.mechanisms import MECHANISMS, Mechanism
 from od_core.flows.plan import PART_TRIPS, Bands
 from od_core.flows.publishing.kind import FLOWS
 from od_core.flows.step import AreaTotals, Segments, measured_levels
-from od_core.geography.flow_tree import TreeOrder, equally_deep
+from od_core.geography.codes import WHOLE_SPACE
+from od_core.geography.flow_tree import TreeOrder, equally_deep, level_pair, repeated_names
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.records.formats import RecordColumns, RecordFormat
 from od_core.records.segments import Breakdown, Derivation, SegmentSource, breakdowns, check_sources, counts_unlisted
@@ -413,6 +414,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
 
+    def named_level(self, level: int) -> str:
+        """Return a level of the flow tree with its name, such as ``2 (state)``; for pairs, ``3 (state x region)``."""
+        return f"{level} ({(WHOLE_SPACE, *self.geography.levels)[level]})"
+
     def sides(self, geography: Sides) -> tuple[Geography, Geography]:
         """Return both geographies; see :meth:`Series.sides`."""
         return geography.origin, geography.destination
@@ -476,6 +481,14 @@ class TripSeries(FlowSeries):
     def depth(self) -> int:
         """Number of levels of the flow tree below its root."""
         return 2 * max(len(zones.levels) for zones in self.zone_lists.values())
+
+    def named_level(self, level: int) -> str:
+        """See :meth:`FlowSeries.named_level`."""
+        declared = [zones.levels for zones in self.zone_lists.values()]
+        deepest = max(map(len, declared))
+        names = [(WHOLE_SPACE, *repeated_names(levels, deepest - len(levels))) for levels in declared]
+        origin, destination = level_pair(level, self.tree)
+        return f"{level} ({names[0][origin]} x {names[-1][destination]})"
 
     @property
     def zone_lists(self) -> dict[str, ZoneList]:

@@ -40,6 +40,8 @@ from od_core.publication.templates import filled, filled_data
 from od_core.records.counts import TripCounts
 
 if TYPE_CHECKING:
+    from multiprocessing.synchronize import Event
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -149,7 +151,9 @@ def compare(
     make_folder(folder)
     for left_behind in folder.glob(".*.tmp"):  # left by a process that died while writing
         left_behind.unlink()
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_begin_worker) as pool:
+    context = get_context("spawn")
+    ended = context.Event()
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(ended,)) as pool:
         waiting = {pool.submit(_make, run, folder, data_sets[run.data_set]): run for run in runs}
         try:
             for done in as_completed(waiting):
@@ -157,16 +161,18 @@ def compare(
                 if progress is not None:
                     progress(waiting[done], made)
         finally:
+            ended.set()  # the pool cannot cancel the runs that it holds ready for its workers
             pool.shutdown(cancel_futures=True)
 
 
-def _begin_worker() -> None:
+def _begin_worker(ended: Event) -> None:
     """Limit this worker process to one thread, and end it when the parent process ends or is killed.
 
     An interrupt from the keyboard reaches it too. It finishes its run, and the parent process begins no other one.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["OD_THREADS"] = "1"
+    _ended.append(ended)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
@@ -177,6 +183,9 @@ def _end_with_parent() -> None:
         os._exit(1)  # otherwise workers of a killed parent wait for ever
 
 
+_ended: list[Event] = []
+"""In a worker process, the event that its parent process needs no further run."""
+
 _loaded: dict[str, KnownFlows] = {}
 """The data set that this process has in memory, by name; at most one."""
 
@@ -185,7 +194,9 @@ _compiled: set[str] = set()
 
 
 def _make(run: Run, folder: Path, make: Callable[[], KnownFlows]) -> bool:
-    """Make a run in a worker process and write its file. Returns False if the file already has this run's result."""
+    """Make a run in a worker process and write its file. Return False if it is written already, or nobody needs it."""
+    if any(event.is_set() for event in _ended):
+        return False
     if run.data_set not in _loaded:
         _loaded.clear()  # free memory before the next one is made
         _loaded[run.data_set] = make()

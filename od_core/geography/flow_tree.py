@@ -10,7 +10,7 @@ children of a node are consecutive nodes of the next level, and the leaf pairs b
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -255,8 +255,7 @@ class FlowTree:
         """Return the levels of the two geographies, (origin level, destination level), at a level of the tree."""
         if self.has_one_side:
             return level, 0
-        first, second = (level + 1) // 2, level // 2
-        return (second, first) if self.order == "destination" else (first, second)
+        return level_pair(level, self.order)
 
     @property
     def repeated_levels(self) -> dict[str, list[str]]:
@@ -482,6 +481,17 @@ def equally_deep(origin: Geography, destination: Geography) -> tuple[Geography, 
     return _repeated(origin, depth - origin.depth), _repeated(destination, depth - destination.depth)
 
 
+def level_pair(level: int, order: str) -> tuple[int, int]:
+    """Return the origin level and the destination level at a level of a tree that refines the side ``order`` first."""
+    first, second = (level + 1) // 2, level // 2
+    return (second, first) if order == "destination" else (first, second)
+
+
+def repeated_names(levels: Sequence[str], times: int) -> tuple[str, ...]:
+    """Return names of levels with those of ``times`` copies of the first level inserted below it."""
+    return (levels[0], *(f"{levels[0]}_{copy}" for copy in range(2, times + 2)), *levels[1:])
+
+
 def repeated_levels(geography: Geography) -> list[str]:
     """Return the names of the levels whose codes are exactly those of the level above."""
     return [
@@ -511,11 +521,11 @@ def _repeated(geography: Geography, times: int) -> Geography:
     """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
         return geography
-    first, codes, names = geography.levels[0], geography.codes[1], geography.names
+    codes, names = geography.codes[1], geography.names
     itself = np.arange(len(codes), dtype=np.int32)
     return replace(
         geography,
-        levels=(first, *(f"{first}_{copy}" for copy in range(2, times + 2)), *geography.levels[1:]),
+        levels=repeated_names(geography.levels, times),
         codes=(*geography.codes[:2], *[codes] * times, *geography.codes[2:]),
         parents=(*geography.parents[:2], *[itself] * times, *geography.parents[2:]),
         names=None if names is None else (*names[:2], *[names[1]] * times, *names[2:]),

@@ -50,7 +50,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(month: Project) -
     first = month.run(month.group_sizes())
     assert first.success, failure_text(first)
     checks = first.get_asset_check_evaluations()
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert all(check.passed for check in checks)
     bundle = month.var / "releases" / str(KEY)
     release, ledger = open_group_sizes(bundle), Ledger(month.var / "ledger.sqlite")

@@ -60,9 +60,19 @@ def test_the_folder_of_the_warehouse_cannot_be_chosen_for_a_run(make_project: Ca
     component = project.component()
     elsewhere = project.root / "elsewhere"
     configured = {"resources": {"od_warehouse": {"config": {"folder": str(elsewhere)}}}}
-    job = project.definitions(component).resolve_job_def("trips_release")
-    result = job.execute_in_process(
-        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT | configured
+    found = project.definitions(component)
+    with pytest.raises(dg.DagsterInvalidConfigError, match=r'unexpected config entry "folder"'):
+        found.resolve_job_def("trips_release").execute_in_process(
+            partition_key="2001-01", instance=project.instance, run_config=SILENT | configured
+        )
+    bound = dg.Definitions(
+        assets=found.assets,
+        asset_checks=found.asset_checks,
+        jobs=found.jobs,
+        resources={**(found.resources or {}), "od_warehouse": Warehouse(folder=str(elsewhere))},
+    )
+    result = bound.resolve_job_def("trips_release").execute_in_process(
+        partition_key="2001-01", instance=project.instance, raise_on_error=False, run_config=SILENT
     )
     assert "OD-WAREHOUSE-OTHER" in failure_text(result)
     assert not list(elsewhere.rglob("*.parquet"))

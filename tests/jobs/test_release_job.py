@@ -24,6 +24,7 @@ from od_core.errors import OdError
 from od_core.geography.flow_tree import Nodes
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.privacy.accounting import text_above
 from od_core.published.verification import verify_release
 from tests.od_assets.conftest import SILENT, ZONES, Project, doctors_faults, failure_text, public_bytes, records
 
@@ -45,7 +46,7 @@ def published(project: Project) -> bool:
 def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project) -> None:
     first = project.run()
     assert first.success
-    assert len(first.get_asset_check_evaluations()) == 2 + 2 + 4
+    assert len(first.get_asset_check_evaluations()) == 2 + 2 + 4 + 1
     assert all(check.passed for check in first.get_asset_check_evaluations())
     release = open_release(project.var / "releases" / str(KEY))
     assert int(release.flows["trips"].sum()) == len(records())
@@ -60,10 +61,14 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(project: Project)
     assert ledger.spent(KEY, release.plan) == release.plan.spent
     files, content = public_bytes(project.var), database_content(project.var)
 
-    assert project.run().success
+    second = project.run()
+    assert second.success
     assert public_bytes(project.var) == files
     assert database_content(project.var) == content
     assert ledger.balance("trips", "2001-01").spent == release.plan.spent.rho
+    runs = [project.instance.get_run_by_id(result.run_id) for result in (first, second)]
+    shown = [run.tags.get("od/rho") for run in runs]
+    assert shown == [text_above(release.plan.spent.rho), None]  # what the run charged, not what the release cost
 
 
 def test_the_database_agrees_with_the_bundle(released: Project) -> None:

@@ -99,11 +99,16 @@ def test_a_backfill_draws_only_what_is_new(project: Project) -> None:
 def test_the_daily_check_finds_a_published_release_that_changed(project: Project) -> None:
     definitions = project.definitions(project.component())
 
-    def check() -> dg.AssetCheckEvaluation:
+    def check(**tags: str) -> dg.AssetCheckEvaluation:
         job = definitions.resolve_job_def("trips_verify")
-        result = job.execute_in_process(instance=project.instance, run_config=SILENT)
-        assert result.success
+        result = job.execute_in_process(
+            instance=project.instance,
+            run_config=SILENT,
+            raise_on_error=False,
+            tags={f"dagster/{k}": tags[k] for k in tags},
+        )
         (evaluation,) = result.get_asset_check_evaluations()
+        assert result.success == evaluation.passed  # a failed run gives a notice
         return evaluation
 
     assert check().passed
@@ -111,12 +116,14 @@ def test_the_daily_check_finds_a_published_release_that_changed(project: Project
     assert project.run().success
     whole = check()
     assert (whole.passed, whole.metadata["releases"].value, whole.metadata["violations"].value) == (True, 1, 0)
+    assert check(partition="2001-01").passed  # as in a release, of one period
     path = project.var / "releases" / "trips" / "2001-01" / "r1" / "certificate.json"
     facts = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(facts | {"noise": "table"}), encoding="utf-8")
     changed = check()
     assert (changed.passed, changed.metadata["violations"].value) == (False, 1)
     assert "trips/2001-01/r1" in (changed.description or "")
+    assert "its certificate differs from the one that was published" in (check(partition="2001-01").description or "")
     schedule = definitions.get_repository_def().get_schedule_def("trips_daily_verification")
     assert schedule.cron_schedule == "0 3 * * *"
 

@@ -76,7 +76,7 @@ def test_each_level_draws_its_queries_once_and_all_checks_pass(
     evaluations = result.get_asset_check_evaluations()
     assert all(check.passed for check in evaluations)
     assert {check.check_name for check in evaluations if check.asset_key.path[-1] == "flows"} == FLOW_CHECKS
-    assert len(evaluations) == 2 + 2 + 6
+    assert len(evaluations) == 2 + 2 + 6 + 1
     versions = {
         event.asset_key.path[-1]: event.step_materialization_data.materialization.tags["dagster/data_version"]
         for event in result.get_asset_materialization_events()

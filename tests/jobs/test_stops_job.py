@@ -39,7 +39,7 @@ def test_a_month_is_published_and_a_second_run_changes_nothing(mapped: Project) 
     first = mapped.run(mapped.stops())
     assert first.success, failure_text(first)
     checks = first.get_asset_check_evaluations()
-    assert len(checks) == 6
+    assert len(checks) == 7
     assert all(check.passed for check in checks)
     release, ledger = open_stops(mapped.var / "releases" / str(KEY)), Ledger(mapped.var / "ledger.sqlite")
     assert release.plan.grid.sizes == (16,) * 6

@@ -13,6 +13,8 @@ import dagster as dg
 import pytest
 import yaml
 
+from od_assets.components import OdWarehouse
+from od_assets.components.series import series_definitions
 from od_assets.definitions import defs
 from od_assets.resources.dead_runs import HOST_TAG, PROCESS_TAG, SITE_TAG, mark_process, sweep_dead_runs
 
@@ -80,6 +82,38 @@ def test_area_totals_are_measured_beside_the_tree_but_for_the_side_that_it_measu
             f"that {'begin' if key.path[-1].endswith('origin') else 'end'} in each zone" in graph.get(key).description
         )
         assert graph.get(key).group_name == "trips/levels"
+
+
+HOMES = {"file": "homes.csv", "levels": ["county", "zone"]}
+WORKS = {"file": "works.csv", "levels": ["area", "town", "block"]}
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("component", {}),
+        ("component", {"tree": "origin"}),
+        ("component", {"geography": HOMES, "destination_geography": WORKS}),
+        ("component", {"geography": WORKS, "destination_geography": HOMES, "tree": "origin"}),
+        ("counts", {}),
+    ],
+    ids=str,
+)
+def test_every_asset_of_a_level_names_it_as_its_flow_tree_does(
+    project: Project, kind: str, changes: dict[str, object]
+) -> None:
+    """Also where the shorter of two hierarchies repeats a level."""
+    rows = [f"{area},{area}{town},{area}{town}x" for area in "ab" for town in "cde"]
+    (project.root / "works.csv").write_text("\n".join(["area,town,block", *rows]), encoding="utf-8")
+    (project.root / "homes.csv").write_text("county,zone\nf,g\nf,h\ni,j", encoding="utf-8")
+    series = getattr(project, kind)(**changes)
+    tree = series.plan(series.read_geography(), "2001-01").tree
+    graph = project.definitions(series).resolve_asset_graph()
+    for level in series.measured_levels:
+        names = tree.level_names[level]
+        words = f"evel {level} ({names[0] if kind == 'counts' else ' x '.join(names)})"
+        for key in (series.measurement_key(level), series.estimate_key(level)):
+            assert words in graph.get(dg.AssetKey(key)).description
 
 
 def test_group_sizes_are_one_chain(project_definitions: dg.Definitions) -> None:
@@ -155,6 +189,16 @@ def test_what_a_team_downstream_reads_of_a_bundle_is_its_columns(project: Projec
     assert names["trips/raw_trips, trips"] == ["date", "origin", "destination", "in_period"]
 
 
+def test_steps_run_in_one_process_unless_the_project_declares_an_executor(project: Project) -> None:
+    component = project.component()
+    for declared in (None, dg.multiprocess_executor):
+        found = dg.Definitions.merge(
+            series_definitions(component), OdWarehouse().build_defs(None), dg.Definitions(executor=declared)
+        )
+        executor = found.resolve_job_def("trips_release").executor_def
+        assert executor.name == (declared or dg.in_process_executor).name
+
+
 def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definitions) -> None:
     graph = project_definitions.resolve_asset_graph()
     specs = [graph.get_check_spec(key) for key in graph.asset_check_keys]
@@ -165,8 +209,11 @@ def test_every_check_blocks_and_no_step_retries(project_definitions: dg.Definiti
     assert len(by_series["us_departures"]) == 7  # geography, records, four of the histograms, and the daily one
     assert len(by_series["us_flight_paths"]) == 7
     for name, mine in by_series.items():
-        assert [spec.name for spec in mine if not spec.blocking] == ["stays_as_published"]
+        assert all(spec.blocking for spec in mine)
         job = project_definitions.resolve_job_def(f"{name}_release")
+        assert job.asset_layer.asset_graph.asset_check_keys == {spec.key for spec in mine}  # none is left unevaluated
+        settings = job.run_config_schema.config_type.fields["resources"].default_value
+        assert settings["od_warehouse"] == settings["od_tables"] == {"config": {}}  # the launchpad shows none
         assert all(node.definition.retry_policy is None for node in job.nodes)
 
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+import threading
+import time
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -138,6 +141,28 @@ def test_what_is_there_is_not_made_again(results):
     compare(runs[:6], folder, SMALL, workers=1, progress=lambda run, made: told.append(made))
     assert told == [False] * 6
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+
+
+def _once_there(file: Path) -> KnownFlows:
+    """Wait for a file, then make a data set."""
+    while not file.exists():
+        time.sleep(0.01)
+    return SMALL["small binary"]()
+
+
+def test_a_comparison_that_is_ended_makes_no_run_but_those_in_progress(tmp_path):
+    """The worker may have begun the second run when the first is told; the pool holds the third ready for it."""
+    data_sets = SMALL | {"later": partial(_once_there, tmp_path / "go")}
+    runs = [Run("small binary", CONTENDERS[0], "1", 1)]
+    runs += [Run("later", CONTENDERS[0], "1", number) for number in (1, 2, 3)]
+
+    def end(_run: Run, _made: bool) -> None:
+        threading.Timer(2, (tmp_path / "go").touch).start()
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare(runs, tmp_path / "runs", data_sets, workers=1, progress=end)
+    assert {path.name for path in (tmp_path / "runs").iterdir()} <= {run.path(tmp_path).name for run in runs[:2]}
 
 
 def test_runs_of_an_earlier_version_have_no_bias(tmp_path):
