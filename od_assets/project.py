@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[1]
 """Folder that contains this package; in a checkout, it is a Dagster project."""
 
+IS_CHECKOUT = (CHECKOUT / "od_assets" / "defs").is_dir()
+"""Whether this is a checkout. Where packages are installed, a ``pyproject.toml`` beside them is that of another one."""
+
 DOMAINS = "domains"
 """Name of the folder of privacy domains, below the declarations."""
 
@@ -80,7 +83,7 @@ def current_project() -> Project:
     if folder and (found := project_at(Path(folder).resolve())) is not None:
         return found
     here = Path.cwd().resolve()
-    nearest = project_above(here) or project_at(CHECKOUT)
+    nearest = project_above(here) or (project_at(CHECKOUT) if IS_CHECKOUT else None)
     if nearest is None:
         raise OdError(
             "OD-PROJECT-ABSENT",

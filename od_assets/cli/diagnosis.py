@@ -40,7 +40,7 @@ from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
 from od_assets.failures import storage_fault
-from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, current_project, dagster_home, stated_home
+from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, IS_CHECKOUT, current_project, dagster_home, stated_home
 from od_assets.resources.arrivals import arrival, hold_to_marker
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.release_work import ReleaseWork
@@ -208,7 +208,7 @@ def packages(checkout: Path = CHECKOUT) -> list[Finding]:
 def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
     """Return the required Python and packages, as a checkout's ``pyproject.toml`` or the installed package states."""
     file = checkout / "pyproject.toml"
-    if file.is_file():
+    if file.is_file() and (IS_CHECKOUT or checkout != CHECKOUT):
         project: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
         extras = project.get("optional-dependencies", {})
         lines = [*project["dependencies"], *(line for extra in _EXTRAS for line in extras.get(extra, ()))]

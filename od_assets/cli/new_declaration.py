@@ -50,8 +50,8 @@ from od_assets.resources.folders import Folders
 from od_assets.runs.period_status import planned_period
 from od_assets.series.flows import CountedRecords, Sides, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
-from od_assets.series.reading import MODELS, RELEASES, declaration, declarations_of, declared_by
-from od_assets.series.section import WAREHOUSE, Section, first_fault
+from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
+from od_assets.series.section import Section, first_fault
 from od_assets.series.series import Arrivals, DomainSection, Series, Zones
 from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey
@@ -696,9 +696,9 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         text = f"type: {component}\n\nattributes:\n{yaml_block(attributes, indent=2)}"
         _make_file(data_set_file, yaml_block(data_set), undo)
         _make_file(release_file, text, undo)
-        warehouse = [] if declarations_of(WAREHOUSE) else [current_project().defs / "warehouse" / "defs.yaml"]
-        for path in warehouse:
-            _make_file(path, f"type: {WAREHOUSE}\nattributes: {{}}\n", undo)
+        warehouse = missing_warehouse(current_project())
+        for path, missing in warehouse.items():
+            _make_file(path, missing, undo)
         series = declaration(name)
         period = planned_period(series, None)
         usual_cap = _usual_cap(series, series.plan_without_cap(geography, period), answers["epsilon"])

@@ -17,7 +17,7 @@ from od_assets.project import DOMAINS, Project, project_at
 from od_assets.resources.dead_runs import EVERY_TAG, RELEASE_TAG, REVISION_TAG
 from od_assets.sensors.automation import arrival_sensor, release_schedule
 from od_assets.series.flows import CountSeries, FlowSeries, TripSeries
-from od_assets.series.reading import refuse_other_folder
+from od_assets.series.reading import missing_warehouse, refuse_other_folder
 from od_assets.series.section import Declaration
 from od_assets.series.series import Series
 from od_assets.series.tables import GroupSizeSeries, StopsSeries
@@ -32,7 +32,10 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
     """A scaffolder that writes the example of a component: with an empty declaration, the project would not load."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
-        """Write ``defs.yaml`` and, if it names a data set without one, a privacy domain that its owner must change."""
+        """Write ``defs.yaml``; for a release, also a privacy domain that its owner must change, and a warehouse.
+
+        Files that are there already stay as they are.
+        """
         name, component = Path(request.target_path).name, request.type_name.rpartition(".")[2]
         attributes = yaml.safe_load(_example("examples.yaml", name))[component]
         project = None if request.project_root is None else project_at(request.project_root)
@@ -42,6 +45,10 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
             domains.mkdir(exist_ok=True)
             domain.write_text(_example("example_domain.yaml", name), encoding="utf-8")
         dg.scaffold_component(request, attributes)
+        for path, text in missing_warehouse(project).items() if project and "domain" in attributes else ():
+            if not path.exists():
+                path.parent.mkdir(exist_ok=True)
+                path.write_text(text, encoding="utf-8")
 
 
 @dg.scaffold_with(ExampleScaffolder)

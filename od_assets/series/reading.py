@@ -68,6 +68,13 @@ def declarations_of(*components: str, project: Project | None = None, named: str
     return [path for path in files if component_type(path) in components]
 
 
+def missing_warehouse(project: Project) -> dict[Path, str]:
+    """Return the file of the warehouse that a project lacks, and its text; nothing if the project declares one."""
+    if declarations_of(WAREHOUSE, project=project):
+        return {}
+    return {project.defs / "warehouse" / DECLARATION: f"type: {WAREHOUSE}\n\nattributes: {{}}\n"}
+
+
 S = TypeVar("S", bound=Section)
 D = TypeVar("D", bound=Declaration)
 

@@ -65,7 +65,8 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
             entry = ZipInfo(name, _NO_TIME)
             entry.compress_type = ZIP_DEFLATED
             archive.writestr(entry, content_of, compresslevel=_LEVEL)
-    file.write(content.getbuffer())
+    with content.getbuffer() as written:  # released before an error of the file goes on: Python 3.13 warns otherwise
+        file.write(written)
 
 
 def _part(name: str, **values: object) -> bytes:

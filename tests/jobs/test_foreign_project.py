@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -19,17 +23,7 @@ from tests.postgres import programs
 from tests.wheels import Environment
 
 DG = "import sys; from dagster_dg_cli.cli import main; sys.argv[0] = 'dg'; main()"
-
-DEFINITIONS = """\
-from pathlib import Path
-
-from dagster import definitions, load_from_defs_folder
-
-
-@definitions
-def defs():
-    return load_from_defs_folder(path_within_project=Path(__file__).parent)
-"""
+CREATE_DAGSTER = "from create_dagster.cli import main; main()"
 
 TICK = """\
 import datetime, sys
@@ -45,23 +39,22 @@ with dg.build_schedule_context(scheduled_execution_time=when, repository_def=rep
 
 
 class Team:
-    """A project that has the wheel in its environment, with what its extras ``dagster`` and ``postgres`` require."""
+    """A project as create-dagster makes it, and an environment with the wheel and what two of its extras require.
+
+    The extras are ``dagster`` and ``postgres``. The folder has the name ``team``.
+    """
 
     def __init__(self, folder: Path, installed: Path) -> None:
         self.folder, self.packages = folder, installed
         self.settings: dict[str, str] = {}
+        self.defs = folder / "src" / "team" / "defs"
+        make = [sys.executable, "-c", CREATE_DAGSTER, "project", "--no-uv-sync", str(folder)]
+        variables = os.environ | {"DAGSTER_DISABLE_TELEMETRY": "1"}
+        subprocess.run(make, check=True, capture_output=True, stdin=subprocess.DEVNULL, env=variables)
         self.environment = Environment(folder / ".venv", installed, ["dagster", "postgres"])
+        # What pip install --editable does: the project states that its own file is installed beside the packages.
         (self.environment.packages / "of_the_team.pth").write_text(f"{folder / 'src'}\n")
-        package = folder / "src" / "team"
-        self.defs = package / "defs"
-        self.defs.mkdir(parents=True)
-        for path in (package / "__init__.py", self.defs / "__init__.py"):
-            path.touch()
-        (package / "definitions.py").write_text(DEFINITIONS)
-        (folder / "pyproject.toml").write_text(
-            '[project]\nname = "team"\nversion = "1.0"\n[tool.dg]\ndirectory_type = "project"\n'
-            '[tool.dg.project]\nroot_module = "team"\n'
-        )
+        shutil.copy(folder / "pyproject.toml", self.environment.packages)
         home = folder / "home"
         home.mkdir()
         (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
@@ -84,7 +77,7 @@ class Team:
 
 @pytest.fixture(scope="module")
 def team(tmp_path_factory: pytest.TempPathFactory, installed: Path) -> Team:
-    return Team(tmp_path_factory.mktemp("team"), installed)
+    return Team(tmp_path_factory.mktemp("of") / "team", installed)
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +157,40 @@ def test_a_release_runs_in_the_teams_own_deployment(
         spent = {row["release"] for row in rows(tmp_path / "ledger.sqlite") if row["kind"] == "PUBLISHED"}
         assert spent == {"trips/2001-01/r1", "trips/2001-02/r1"}
         assert not any(address.encode() in path.read_bytes() for path in team.folder.rglob("*") if path.is_file())
+
+
+RECORDS = pd.DataFrame({"date": "2026-01-15", "origin": ["N1", "N2", "S1"] * 40, "destination": ["S1"] * 120})
+
+DECLARE = {
+    "scaffold": ["dg", "scaffold", "defs", "od_assets.components.OdRelease", "my_city"],
+    "init": [
+        *("init", "my_city", "--records", "data/my_city/{period}.parquet", "--date", "date", "--first", "2026-01"),
+        *("--zones", "data/my_city/zones.csv", "--levels", "region,zone"),
+        *("--unit", "trip", "--epsilon", "1", "--delta", "1e-8"),
+    ],
+}
+
+
+@pytest.mark.parametrize("how", DECLARE)
+def test_in_a_new_project_one_command_declares_a_release_that_loads_and_runs(
+    how: str, installed: Path, tmp_path: Path
+) -> None:
+    team = Team(tmp_path / "team", installed)
+    data = team.folder / "data" / "my_city"
+    data.mkdir(parents=True)
+    (data / "zones.csv").write_text("region,zone\nnorth,N1\nnorth,N2\nsouth,S1\n")
+    RECORDS.to_parquet(data / "2026-01.parquet")
+    command, *arguments = DECLARE[how]
+    if command == "dg":
+        team.dg(*arguments)
+    else:
+        team.run("-m", "od_assets.cli", command, *arguments)
+    assert {path.parent.name for path in team.defs.rglob("*.yaml")} == {"my_city", "domains", "warehouse"}
+    team.dg("check", "defs")
+    [said] = json.loads(team.run("-m", "od_assets.cli", "run", "my_city", "--period", "2026-01", "--json"))
+    assert said["published"]
+    assert (team.folder / "var" / "releases" / "my_city" / "2026-01" / "r1" / "report.html").is_file()
+    # The settings of the project are beside the installed packages, which are no project for that.
+    outside = team.environment.run("-m", "od_assets.cli", "status", folder=tmp_path)
+    assert "OD-PROJECT-ABSENT" in outside.stderr
+    assert re.search(r"\d\d packages that od-release requires", team.run("-m", "od_assets.cli", "doctor"))

@@ -17,11 +17,20 @@ from dagster import ComponentTree
 from od_assets import code_location
 from od_assets.code_location import load_definitions
 from od_assets.components import OdWarehouse
+from od_assets.components.series import ExampleScaffolder
 from od_assets.definitions import defs
 from od_assets.project import CHECKOUT, Project, current_project, prepare_dagster_home, project_at
 from od_assets.resources.dead_runs import PROCESS_TAG, mark_process
 from od_assets.resources.warehouse import Warehouse
-from od_assets.series.reading import RELEASES, declaration, declaration_file, declared_releases
+from od_assets.series.reading import (
+    RELEASES,
+    WAREHOUSE,
+    component_type,
+    declaration,
+    declaration_file,
+    declarations_of,
+    declared_releases,
+)
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, SILENT, failure_text, records
 from tests.od_assets.conftest import Project as TrialProject
@@ -162,6 +171,39 @@ def test_no_project_anywhere_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path)
     with pytest.raises(OdError, match="OD-PROJECT-ABSENT"):
         current_project()
+
+
+def test_the_settings_of_a_project_that_is_installed_beside_this_package_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A project of create-dagster has a copy of its ``pyproject.toml`` beside the packages, but no ``var`` there."""
+    monkeypatch.delenv("OD_PROJECT", raising=False)
+    make_dg_project(tmp_path / "packages")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    monkeypatch.setattr("od_assets.project.CHECKOUT", tmp_path / "packages")
+    assert current_project().root == tmp_path / "packages"  # as in a checkout
+    monkeypatch.setattr("od_assets.project.IS_CHECKOUT", False)
+    with pytest.raises(OdError, match="OD-PROJECT-ABSENT"):
+        current_project()
+
+
+def test_a_scaffolded_release_declares_a_warehouse_if_there_is_none(tmp_path: Path) -> None:
+    defs = make_dg_project(tmp_path)
+
+    def scaffolded(name: str) -> set[str]:
+        (defs / name).mkdir()
+        ExampleScaffolder().scaffold(
+            dg.ScaffoldRequest("od_assets.components.OdRelease", defs / name, "yaml", tmp_path, params=None)
+        )
+        return {path.parent.name for path in declarations_of(WAREHOUSE, project=project_at(tmp_path))}
+
+    assert scaffolded("warehouse") == set()  # the place is taken by a release, which stays
+    assert component_type(defs / "warehouse" / "defs.yaml") == RELEASES[0]
+    shutil.rmtree(defs / "warehouse")
+    assert scaffolded("trips") == {"warehouse"}
+    (defs / "warehouse").rename(defs / "shared")
+    assert scaffolded("flights") == {"shared"}
 
 
 def test_declarations_are_found_in_folders_of_folders_but_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

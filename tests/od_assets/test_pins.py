@@ -67,7 +67,9 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
         "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
         "# bin/pip install --no-index --find-links wheels --upgrade setuptools",  # of a server: what was
         "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster]'",  # checked before
-        "$ pip install 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # into the project of another team
+        "$ pip install --editable . 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # into a team's project
+        "$ pip install create-dagster 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # of the tutorial
+        "$ pip install --editable .",
     ]
     assert [line for line in lines if line.startswith("PINNED := --no-deps --require-hashes")]
     downloading = [line.strip() for line in lines if re.search(r"\bpip3?\b.* download", line)]
