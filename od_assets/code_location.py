@@ -30,7 +30,7 @@ _LOG = logging.getLogger(__name__)
 BROKEN = "broken_declarations"
 """Name of the sensor of a code location from which broken declarations are left out."""
 
-_VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+VALIDATION = "DAGSTER_IS_DEFSVALIDATION_CLI"
 """Environment variable that ``dg check defs`` sets, for code that is to behave differently in a check."""
 
 
@@ -41,7 +41,7 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _current(path_within_project.resolve()):
-        if os.environ.get(_VALIDATION) and (faults := broken_declarations()):
+        if os.environ.get(VALIDATION) and (faults := broken_declarations()):
             raise _as_one(faults.values())
         return _without_broken(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
 
@@ -126,7 +126,7 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
         faults = _wrong_upstream(definitions)
         if not faults:
             return definitions
-        if os.environ.get(_VALIDATION):
+        if os.environ.get(VALIDATION):
             raise _as_one(faults.values()) from None
     # Dagster has a list of patterns of names to pass over, but no option for it.
     patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
