@@ -18,6 +18,7 @@ from od_assets.cli.app import app
 from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
 from od_assets.components.project import refuse_broken_declarations
+from od_assets.testing import check_project
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
 
@@ -231,3 +232,16 @@ def test_a_release_below_an_unknown_asset_is_left_out_and_named(
         monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")
         with pytest.raises(OdError, match=f"^OD-UPSTREAM: {re.escape(fault)}"):
             load_from_defs_folder(path_within_project=project.defs)
+
+
+def test_a_dependency_with_nearly_the_key_of_a_release_is_told_the_right_key(
+    project: Project, monkeypatch: pytest.MonkeyPatch, loader: str
+) -> None:
+    """Dagster itself makes an asset of any key that ``deps`` name. Those of other data are left alone."""
+    declare_beside_trips(project, monkeypatch, loader)
+    deps = '@dg.asset(deps=[["trips", "bundel"], ["lake", "weather"]])\n'
+    (project.defs / "beside.py").write_text(BESIDE.replace("@dg.asset\n", deps), encoding="utf-8")
+    assert dg.AssetKey("beside") in load_definitions().resolve_asset_graph().get_all_asset_keys()
+    said = "beside depends on trips/bundel, which this code location does not have (did you mean 'trips/bundle'?)"
+    with pytest.raises(OdError, match=f"^OD-UPSTREAM: {re.escape(said)} "):
+        check_project(project.root)
