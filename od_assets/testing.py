@@ -16,17 +16,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from od_assets.code_location import VALIDATION, load_definitions, unloadable
-from od_assets.components.project import refuse_broken_declarations
+from od_assets.components.project import OdWarehouse, refuse_broken_declarations
 from od_assets.components.series import series_definitions
 from od_assets.failures import failure_lines
-from od_assets.resources.published_tables import TABLES_KEY, PublishedTables
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.jobs import execute
-from od_assets.series.flows import FlowSeries
 from od_assets.series.partitions import SINGLE
 from od_assets.series.reading import declaration, declared_releases
-from od_assets.series.series import Periods, Series
-from od_assets.series.tables import GroupSizeSeries
+from od_assets.series.series import Periods
 from od_core import OdError, Plan, open_release
 from od_core.files.durable import make_folder
 from od_core.periods import Period
@@ -90,37 +87,28 @@ def dry_run(
         if isinstance(records, Path):
             trips["files"] = str(records.resolve())
         else:
+            ending = {"csv": "csv", "lines": None}.get(declared.record_format.container, "parquet")
+            if ending is None:
+                raise _fault(f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file")
             table = _made_up(declared, asked) if records is None else records
-            trips |= _written(declared, table, var / "records", asked) | {"delimiter": None, "encoding": None}
+            make_folder(var)
+            file = var / f"{declared.name}-{asked}.{ending}"
+            table.to_csv(file, index=False) if ending == "csv" else table.to_parquet(file, index=False)
+            trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
         once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
         changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
-        changes |= dict.fromkeys(("schedule", "arrivals", "freshness"))
-        if isinstance(declared, FlowSeries):
-            changes |= {"stated_engine": "threads", "spark": None}
+        changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
         series = declared.model_copy(update=changes).within(declared.project)
-        warehouse = Warehouse.of(series.project)
-        shared = {"od_warehouse": warehouse, TABLES_KEY: PublishedTables(folder=str(warehouse.releases))}
-        definitions = dg.Definitions.merge(series_definitions(series), dg.Definitions(resources=shared))
+        definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
         with dg.DagsterInstance.ephemeral() as instance:
             job = definitions.resolve_job_def(f"{name}_release")
             result = execute(job, instance, str(uuid.uuid4()), asked.text)
         if not result.success:
             raise _fault("; ".join(failure_lines(result.all_events)), "correct the declaration or the records")
-        return open_release(warehouse.bundle(series.key(asked.text)))
+        return open_release(Warehouse().bundle(series.key(asked.text)))
 
 
-def _written(series: Series[Any, Any], records: pd.DataFrame, folder: Path, period: Period) -> dict[str, Any]:
-    """Write records in the format of a reader, and return what a declaration says of their file."""
-    container = series.record_format.container
-    if container == "lines":
-        raise _fault(f"no file of reader {series.trips.reader!r} is made up", "give the path of a file of records")
-    path = folder / f"{period}.{'csv' if container == 'csv' else 'parquet'}"
-    make_folder(folder)
-    records.to_csv(path, index=False) if container == "csv" else records.to_parquet(path, index=False)
-    return {"files": str(path), "table": None}
-
-
-def _made_up(series: Series[Any, Any], period: Period) -> pd.DataFrame:
+def _made_up(series: Any, period: Period) -> pd.DataFrame:
     """Return made-up records of a period, with all columns that are read; the same at each call."""
     columns, generator, geography = series.columns, np.random.default_rng(0), series.read_geography()
     seconds = generator.integers(0, period.days * 86_400, _ROWS)
@@ -131,8 +119,8 @@ def _made_up(series: Series[Any, Any], period: Period) -> pd.DataFrame:
         for code, name in columns.codes.items()
     }
     if columns.axes:  # longitude and latitude in turn
-        names = (columns.origin, *columns.stops, columns.destination)
-        values = {name: generator.uniform(*columns.axes[k % 2][:2], _ROWS) for k, name in enumerate(names)}
+        names, axes = (columns.origin, *columns.stops, columns.destination), columns.axes
+        values = {name: generator.uniform(axes[k % 2][0], axes[k % 2][1], _ROWS) for k, name in enumerate(names)}
     numbers = generator.integers(1, 4, _ROWS)
     values |= {columns.date: times, columns.trips: numbers, columns.weight: numbers}
     values[columns.user] = _ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
@@ -143,7 +131,7 @@ def _made_up(series: Series[Any, Any], period: Period) -> pd.DataFrame:
         else:
             values[source.column] = generator.choice(texts, _ROWS) if source.derive == "text" else times
     values |= {name: generator.choice(chosen, _ROWS) for name, chosen in series.record_format.categories}
-    if isinstance(series, GroupSizeSeries) and columns.size is not None:
+    if columns.size is not None:
         groups = series.grouping.per_area(geography, period.days)
         values = {columns.origin: geography.zones, columns.size: 2, columns.trips: groups, columns.date: times[0]}
     values.pop(None, None)  # what is not read

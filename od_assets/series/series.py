@@ -368,11 +368,8 @@ class Series(Declaration, Generic[P, G]):
         one_file = self.columns.date is not None or self.periods.every == SINGLE
         check_path(self.trips.files, "the records", one_file=one_file)
         if "://" in self.trips.files and self.records_are_here:
-            raise OdError(
-                "OD-TRIPS-FILES",
-                f"records are read from files, not from {self.trips.files.partition('://')[0]}://",
-                next_step="let an asset write them as Parquet, and name it: trips: {asset: KEY, files: ...}",
-            )
+            message = f"records are read from files, not from {self.trips.files.partition('://')[0]}://"
+            raise OdError("OD-TRIPS-FILES", message, next_step="let an asset write them as Parquet, and declare it")
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):
