@@ -65,12 +65,16 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     key, file = series.key(period.text), series.records_path(period.text)
     if not series.records_are_here:
         return Arrival(key, None, None)
-    if (absent := next(filter(None, map(absence, parts_of(file))), None)) is not None:
+    try:
+        parts = parts_of(file)
+    except OdError as error:
+        return Arrival(key, error.message, None)
+    if (absent := next(filter(None, map(absence, parts)), None)) is not None:
         return Arrival(key, absent, None)
-    parts = [part.stat() for part in parts_of(file)]
-    modified = datetime.datetime.fromtimestamp(max(part.st_mtime for part in parts), datetime.UTC)
-    times = (time for part in parts for time in (part.st_mtime, part.st_ctime))
-    changed = datetime.datetime.fromtimestamp(max(times), datetime.UTC)
+    states = [part.stat() for part in parts]
+    modified = datetime.datetime.fromtimestamp(max(state.st_mtime for state in states), datetime.UTC)
+    changed_last = max(max(state.st_mtime, state.st_ctime) for state in states)
+    changed = datetime.datetime.fromtimestamp(changed_last, datetime.UTC)
     marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)

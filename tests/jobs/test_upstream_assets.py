@@ -11,9 +11,11 @@ import pandas as pd
 import pytest
 
 from od_assets.assets import release
+from od_assets.resources.arrivals import arrival
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_core.errors import OdError
-from tests.od_assets.conftest import SILENT, Project, failure_text, records
+from od_core.periods import Period
+from tests.od_assets.conftest import SILENT, Project, doctors_faults, failure_text, records
 
 LAKE = ["lake", "trips"]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2001-01-01")  # keys such as 2001-01-01, unlike those of the series
@@ -294,8 +296,12 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
     said = failure_text(read_stated(project, {"path": str(folder)}))
     assert "OD-FILE-MISSING: there is no file f.parquet" in said
     (folder / "f.parquet").unlink()
+    declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).checked()
+    assert doctors_faults(project, declared) == []
+    assert arrival(declared, Period("2001-01")).waits is None
     for unfinished in ("_temporary", "_delta_log"):
         (folder / unfinished).mkdir()
+        assert str(arrival(declared, Period("2001-01")).waits).startswith(f"2001-01 has {unfinished}")
         said = failure_text(read_stated(project, {"path": str(folder)}))
         assert f"OD-FILE-INCOMPLETE: 2001-01 has {unfinished}, so some of its files may be no records" in said
         (folder / unfinished).rmdir()
