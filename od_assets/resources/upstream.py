@@ -128,7 +128,7 @@ def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period
     if unstated == {True} and not declared.exists():
         message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
         raise _fault(series, message, "state the file in its metadata as path: its IO manager is not asked for records")
-    return [(part, table) for file, table in stated for part in parts_of(file or declared)]
+    return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
 
 
 def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:

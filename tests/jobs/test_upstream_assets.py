@@ -249,13 +249,15 @@ def test_an_asset_that_is_only_observed_requests_nothing(project: Project) -> No
     assert requested == [set(), set(), set(), set(), {"2001-01"}, set()]
 
 
-def read_stated(project: Project, metadata: dict[str, Any], **changes: Any) -> dg.ExecuteInProcessResult:
+def read_stated(
+    project: Project, metadata: dict[str, Any] | None, partitions: Any = MONTHS, /, **changes: Any
+) -> dg.ExecuteInProcessResult:
     """Copy the records of January, whose asset is of another code location and states where they are."""
     series = project.component(**{"trips__asset": "lake/trips", "trips__files": "{period}.nowhere"} | changes)
-    declared = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=MONTHS)])
-    project.instance.report_runless_asset_event(
-        dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata=metadata)
-    )
+    declared = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=partitions)])
+    if metadata is not None:
+        made = dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata=metadata)
+        project.instance.report_runless_asset_event(made)
     return (
         dg.Definitions.merge(project.definitions(series), declared)
         .resolve_implicit_global_asset_job_def()
@@ -305,6 +307,21 @@ def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
         said = failure_text(read_stated(project, {"path": str(folder)}))
         assert f"OD-FILE-INCOMPLETE: 2001-01 has {unfinished}, so some of its files may be no records" in said
         (folder / unfinished).rmdir()
+
+
+def test_a_file_that_two_partitions_state_is_read_once(project: Project) -> None:
+    """One of them states its own folder, and the others state the whole data set."""
+    folder = project.root / "lake"
+    for part in range(2):
+        (folder / f"day={part}").mkdir(parents=True)
+        duckdb.from_df(records().iloc[part::2]).write_parquet(str(folder / f"day={part}" / "a.parquet"))
+    for day in range(1, 32):
+        stated = {"path": str(folder / "day=1" if day == 1 else folder)}
+        made = dg.AssetMaterialization(LAKE, partition=f"2001-01-{day:02d}", metadata=stated)
+        project.instance.report_runless_asset_event(made)
+    ran = read_stated(project, None, DAYS)
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
 
 
 def test_a_data_set_that_gains_a_file_while_it_is_read_is_refused(
