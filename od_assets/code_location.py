@@ -23,14 +23,14 @@ from od_assets.resources.upstream import refuse_wrong_upstream
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.reading import RELEASES, declarations_of, declared_in
 from od_assets.series.section import declaration_files, yaml_documents
-from od_core.errors import OdError
+from od_core.errors import OdError, nearest_only
 
 _LOG = logging.getLogger(__name__)
 
 BROKEN = "broken_declarations"
 """Name of the sensor of a code location from which broken declarations are left out."""
 
-_VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
+VALIDATION = "DAGSTER_IS_DEFS_VALIDATION_CLI"
 """Environment variable that ``dg check defs`` sets, for code that is to behave differently in a check."""
 
 
@@ -41,7 +41,7 @@ def load_from_defs_folder(*, path_within_project: Path) -> dg.Definitions:
     broken declaration raises OdError. So does, always, that of the warehouse, which every release needs.
     """
     with _current(path_within_project.resolve()):
-        if os.environ.get(_VALIDATION) and (faults := broken_declarations()):
+        if os.environ.get(VALIDATION) and (faults := broken_declarations()):
             raise _as_one(faults.values())
         return _without_broken(lambda: dg.load_from_defs_folder(path_within_project=path_within_project))
 
@@ -124,10 +124,10 @@ def _without_broken(load: Callable[[], dg.Definitions]) -> dg.Definitions:
             raise
     else:
         faults = _wrong_upstream(definitions)
+        if os.environ.get(VALIDATION) and (all_faults := [*faults.values(), *_misspelt(definitions)]):
+            raise _as_one(all_faults) from None
         if not faults:
             return definitions
-        if os.environ.get(_VALIDATION):
-            raise _as_one(faults.values()) from None
     # Dagster has a list of patterns of names to pass over, but no option for it.
     patterns = EXPLICITLY_IGNORED_GLOB_PATTERNS
     before = list(patterns)
@@ -155,6 +155,19 @@ def _wrong_upstream(definitions: dg.Definitions) -> dict[Path, OdError]:
             except OdError as error:
                 faults[path] = error.in_file(f"{path.parent.name}/{path.name}")
     return faults
+
+
+def _misspelt(definitions: dg.Definitions) -> Iterator[OdError]:
+    """Yield a fault for each asset that only ``deps`` name, and whose key is close to that of an asset of a release."""
+    nodes = [*definitions.resolve_asset_graph().asset_nodes]
+    own = tuple(node.key.to_user_string() for node in nodes if "od/unit" in node.tags)
+    for node in nodes:
+        key = node.key.to_user_string()
+        if node.assets_def.is_auto_created_stub and (near := nearest_only(key, own)):
+            below = " and ".join(sorted(child.to_user_string() for child in node.child_keys))
+            step = "correct the key in deps; declare an asset of another code location as dg.AssetSpec"
+            message = f"{below} depends on {key}, which this code location does not have{near}"
+            yield OdError("OD-UPSTREAM", message, next_step=step)
 
 
 @contextmanager

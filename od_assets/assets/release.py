@@ -29,10 +29,10 @@ from od_assets.metadata import (
     with_columns,
     with_schema,
 )
-from od_assets.resources.arrivals import hold_to_marker
+from od_assets.resources.arrivals import changed_while_read, hold_to_marker
 from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
-from od_assets.resources.upstream import automation, files_of, trips_of
+from od_assets.resources.upstream import RecordsAt, automation, files_of, trips_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
@@ -51,7 +51,9 @@ from od_core.publication.kind import Kind
 from od_core.records.load import load_records, refuse_absent
 
 
-def load_period(series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[Path]) -> None:
+def load_period(
+    series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[RecordsAt]
+) -> None:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
@@ -66,7 +68,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
         origins, destinations = series.sides(geography)
     parts = [target] if len(files) == 1 else [target.with_name(f"{n}.{target.name}") for n in range(len(files))]
     try:
-        for source, part in zip(files, parts, strict=True):
+        for (source, table), part in zip(files, parts, strict=True):
             refuse_absent(source)  # before its marker, as doctor does
             hold_to_marker(source, series.marker_path(period))
             load_records(
@@ -74,7 +76,7 @@ def load_period(series: Series[P, G], period: str, target: Path, geography: G | 
                 series.columns,
                 period,
                 part,
-                record_format=series.record_format,
+                record_format=series.record_format.declared(table=table),
                 geography=origins,
                 destination_geography=destinations,
                 time_zone=series.periods.time_zone,
@@ -196,9 +198,11 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
         with ReleaseWork[Any, Any].step(context, od_warehouse, series) as work:
             listed = work.geography if has_nowhere and are_here else None
             files = files_of(context, series, Period(work.key.period)) if are_here else []
-            with work.reading(files) as records:  # stores the settings, or refuses a change of them after a draw
+            with work.reading([file for file, _ in files]) as records:  # stores the settings, or refuses other ones
                 if are_here:
                     load_period(series, work.key.period, records, listed, files)
+                    if files_of(context, series, Period(work.key.period)) != files:
+                        raise changed_while_read(series.records_path(work.key.period))
         return made(str(work.key))
 
     return [geography, raw_trips]

@@ -41,7 +41,7 @@ from od_assets.code_location import BROKEN, load_definitions, unloadable
 from od_assets.components.project import refuse_broken_declarations, refuse_unloadable
 from od_assets.failures import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, IS_CHECKOUT, current_project, dagster_home, stated_home
-from od_assets.resources.arrivals import arrival, hold_to_marker
+from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
 from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
@@ -461,8 +461,9 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
 def _refuse_waiting(series: Series[Any, Any], period: str, waits: str) -> None:
     """Raise OdError for a file that has not arrived: with the error of a run, if a run would refuse the file, too."""
     source = series.records_path(period)
-    refuse_absent(source)
-    hold_to_marker(source, series.marker_path(period))
+    for part in parts_of(source):
+        refuse_absent(part)
+        hold_to_marker(part, series.marker_path(period))
     raise OdError("OD-FILE-INCOMPLETE", waits, next_step="wait until the file is complete")
 
 
@@ -497,7 +498,8 @@ def _faults(
     if drawn:
         work.hold_to_reading()
     geography = series.read_geography()
-    load_period(series, period, records, geography, [series.records_path(period)])
+    files = [(file, None) for file in parts_of(series.records_path(period))]
+    load_period(series, period, records, geography, files)
     listed = listed_codes(*series.listed_codes(geography), series.breakdowns)
     with scratch_database(records.parent, records) as connection:
         for name, codes in listed.items():

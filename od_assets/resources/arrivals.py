@@ -1,6 +1,7 @@
 """Check that the file of a period exists and is complete, and report files that changed after publication."""
 
 import datetime
+import glob
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,24 @@ class Arrival:
     """Time at which the file was last written, renamed or replaced; None if there is no file on this machine."""
 
 
+def parts_of(path: Path) -> list[Path]:
+    """Return the files in a folder of records, each once; of what is no folder, itself. Hidden files are left out.
+
+    Raises OdError if a name begins with an underscore, as in a folder that Spark is writing, or of a Delta table, some
+    of whose files are no longer valid. Files that describe a Parquet data set are left out.
+    """
+    parts = dict[Path, Path]()
+    for name in sorted(glob.glob("**/*", root_dir=path, recursive=True)):  # noqa: PTH207  # it follows links
+        part = path / name
+        if part.name.startswith("_") and part.name not in ("_SUCCESS", "_metadata", "_common_metadata"):
+            message = f"{path.name} has {part.name}, so some of its files may be no records, or be incomplete"
+            step = "wait until it is written; of a table format such as Delta, let the asset write Parquet files"
+            raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
+        if not part.name.startswith("_") and not part.is_dir():
+            parts.setdefault(part.resolve(), part)
+    return [*parts.values()] or [path]
+
+
 def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime | None = None) -> Arrival:
     """Return the state of the file of a period: whether it exists, is complete, and no longer changes.
 
@@ -46,11 +65,16 @@ def arrival(series: Series[Any, Any], period: Period, moment: datetime.datetime 
     key, file = series.key(period.text), series.records_path(period.text)
     if not series.records_are_here:
         return Arrival(key, None, None)
-    if (absent := absence(file)) is not None:
+    try:
+        parts = parts_of(file)
+    except OdError as error:
+        return Arrival(key, error.message, None)
+    if (absent := next(filter(None, map(absence, parts)), None)) is not None:
         return Arrival(key, absent, None)
-    status = file.stat()
-    modified = datetime.datetime.fromtimestamp(status.st_mtime, datetime.UTC)
-    changed = datetime.datetime.fromtimestamp(max(status.st_mtime, status.st_ctime), datetime.UTC)
+    states = [part.stat() for part in parts]
+    modified = datetime.datetime.fromtimestamp(max(state.st_mtime for state in states), datetime.UTC)
+    changed_last = max(max(state.st_mtime, state.st_ctime) for state in states)
+    changed = datetime.datetime.fromtimestamp(changed_last, datetime.UTC)
     marker = series.marker_path(period.text)
     if marker is not None and not marker.is_file():
         return Arrival(key, f"{file.name} exists, but {marker.name} does not", changed)
@@ -73,9 +97,9 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
             f"{published} is published; {found.key} is charged again, so run it by hand:"
             f" od-release run {published.release} --period {published.period}"
         )
-    if found.changed is None or not series.has_file_of_each:
-        return None
     file = series.records_path(found.key.period)
+    if found.changed is None or not series.has_file_of_each or file.is_dir():
+        return None
     source_file = folders.var / "confidential" / published.folder / _SOURCE
     if source_file.is_file():
         differs = _differs(file, json.loads(source_file.read_text(encoding="utf-8")))
@@ -100,12 +124,14 @@ def source_kept(folder: Path, file: Path) -> Iterator[None]:
     yield
     facts = {"state": state, "digest": file_digest(file)}
     if file_state(file) != state:
-        raise OdError(
-            "OD-FILE-INCOMPLETE",
-            f"{file.name} was changed while it was read",
-            next_step="wait until the file is complete, then run the release",
-        )
+        raise changed_while_read(file)
     write_durably(folder / _SOURCE, lambda path: path.write_text(json.dumps(facts), encoding="utf-8"))
+
+
+def changed_while_read(file: Path) -> OdError:
+    """Return the OdError for a file, or a folder of files, that another program changed while it was read."""
+    step = "wait until the file is complete, then run the release"
+    return OdError("OD-FILE-INCOMPLETE", f"{file.name} was changed while it was read", next_step=step)
 
 
 def _differs(file: Path, stated: dict[str, Any]) -> bool:

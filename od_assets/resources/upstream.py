@@ -8,6 +8,7 @@ from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 
+from od_assets.resources.arrivals import parts_of
 from od_assets.series.partitions import CRON
 from od_assets.series.series import Series
 from od_core.errors import OdError, nearest_known
@@ -21,6 +22,10 @@ _WITHIN: dict[str, tuple[Length, ...]] = {
     **{CRON[length]: (length,) for length in ("week", "year")},
 }
 """Lengths of the periods that consist of whole partitions, by the cron line at which these begin."""
+
+
+RecordsAt = tuple[Path, str | None]
+"""A file of records, and the name of its table in place of the declared one; None for the declared one."""
 
 
 def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
@@ -81,24 +86,25 @@ def _misfits(series: Series[Any, Any], partitions: dg.PartitionsDefinition | Non
         yield "they do not cover all periods of the series", "change the first or the last period of either"
 
 
-def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period) -> list[Path]:
-    """Return the files with the records of a period, in the order of the upstream partitions.
+def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period) -> list[RecordsAt]:
+    """Return the files with the records of a period, in the order of the upstream partitions and of their paths.
 
     They are those that the newest materialization of each partition states. Without an asset upstream, or if it states
-    none on this machine, it is the declared file.
+    none on this machine, they are those declared.
 
-    Raises OdError if the asset is wrong, or has not completely materialized all of the period.
+    Raises OdError if the asset is wrong, has not completely materialized all of the period, or states no file, and the
+    declared one does not exist.
     """
-    key, declared, instance = trips_of(series), [series.records_path(period.text)], context.instance
+    key, declared, instance = trips_of(series), series.records_path(period.text), context.instance
     if key is None:
-        return declared
+        return [(file, None) for file in parts_of(declared)]
     graph = context.job_def.asset_layer.asset_graph
     refuse_wrong_upstream(series, graph)
     partitions, is_known = [None], instance.get_latest_materialization_event(key) is not None
     if graph.get(key).partitions_def is not None:
         [name] = [name for name, upstream in context.assets_def.keys_by_input_name.items() if upstream == key]
         partitions = [*context.asset_partition_keys_for_input(name)]
-    files = dict[Path | None, None]()
+    stated = dict[tuple[Path | None, str | None], None]()
     for partition in partitions:
         which = key.to_user_string() if partition is None else f"partition {partition} of {key.to_user_string()}"
         asked = dg.AssetRecordsFilter(key, asset_partitions=None if partition is None else [partition])
@@ -114,21 +120,32 @@ def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period
             message = f"{which} was last materialized before {period} ended"
         if message is not None:
             raise _fault(series, message, "materialize it, then run the release")
-        files[None if newest is None else _stated(newest.asset_materialization, series.project.root)] = None
-    if None in files and len(files) > 1:
+        stated[_stated(None if newest is None else newest.asset_materialization, series)] = None
+    unstated = {file is None for file, _ in stated}
+    if len(unstated) > 1:
         step = "materialize the others again, with the metadata path"
         raise _fault(series, f"only some partitions of {key.to_user_string()} state the file that they wrote", step)
-    return [file for file in files if file is not None] or declared
+    if unstated == {True} and not declared.exists():
+        message = f"{key.to_user_string()} states no file of this machine, and there is no {declared.name}"
+        raise _fault(series, message, "state the file in its metadata as path: its IO manager is not asked for records")
+    return [*dict.fromkeys((part, table) for file, table in stated for part in parts_of(file or declared))]
 
 
-def _stated(materialization: Any, root: Path) -> Path | None:
-    """Return the file on this machine that a materialization states; None if it states none."""
+def _stated(materialization: Any, series: Series[Any, Any]) -> tuple[Path | None, str | None]:
+    """Return the file on this machine, and the table in it, that a materialization states; None for what it does not.
+
+    A table is taken only in place of a declared one.
+    """
+    stated = {} if materialization is None else materialization.metadata
+    texts = {name: str(getattr(value, "value", "")) for name, value in stated.items()}
+    table = texts.get("dagster/table_name") or texts.get("dagster/relation_identifier")
+    if table is not None:  # it may begin with the name of the database
+        table = None if series.trips.table is None else ".".join(table.split(".")[-2:]).removeprefix("main.")
     for name in ("dagster/uri", "path", "uri"):
-        text = str(getattr(materialization.metadata.get(name), "value", ""))
-        address = urlsplit(text)
+        address = urlsplit(text := texts.get(name, ""))
         if text and address.scheme in ("", "file"):
-            return root / (unquote(address.path) if address.scheme else text)
-    return None
+            return series.project.root / (unquote(address.path) if address.scheme else text), table
+    return None, table
 
 
 def _fault(series: Series[Any, Any], message: str, step: str) -> OdError:

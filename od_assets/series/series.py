@@ -389,6 +389,9 @@ class Series(Named, Generic[P, G]):
         ReleaseKey(self.name, self.periods.first.text, self.revision)  # refuses an invalid name or revision
         one_file = self.columns.date is not None or self.periods.every == SINGLE
         check_path(self.trips.files, "the records", one_file=one_file)
+        if "://" in self.trips.files and self.records_are_here:
+            message = f"records are read from files, not from {self.trips.files.partition('://')[0]}://"
+            raise OdError("OD-TRIPS-FILES", message, next_step="let an asset write them as Parquet, and declare it")
         if self.arrivals is not None:
             self.arrivals.check(one_file=one_file and not self.has_file_of_each)
         if self.trips.asset is not None and (self.arrivals is not None or not self.records_are_here):

@@ -185,6 +185,8 @@ class RecordFile:
         elif isinstance(error, UnicodeError) or "encoded" in text or "unicode" in text.lower():
             message += ": it contains bytes that are invalid in this encoding"
             step = self._other_encoding() if "encoding" in form.takes else step
+        elif "Could not set lock" in text or "file handle conflict" in text:
+            message, step = f"{message}: a program has it open to write to it", "wait until that program closes it"
         elif self.container in ("csv", "lines"):
             message += next((f": {kind}" for words, kind in _KINDS_OF_FAULT.items() if words in text), "")
         return self.fault("OD-FILE-UNREADABLE", message, next_step=step, detail=text)

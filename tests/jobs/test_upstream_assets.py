@@ -1,6 +1,7 @@
 """Releases below assets of a team: their partitions, their files, and what is requested automatically."""
 
 import datetime
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,12 @@ import duckdb
 import pandas as pd
 import pytest
 
+from od_assets.assets import release
+from od_assets.resources.arrivals import arrival
 from od_assets.resources.upstream import refuse_wrong_upstream
 from od_core.errors import OdError
-from tests.od_assets.conftest import SILENT, Project, failure_text, records
+from od_core.periods import Period
+from tests.od_assets.conftest import SILENT, Project, doctors_faults, failure_text, records
 
 LAKE = ["lake", "trips"]
 MONTHS = dg.MonthlyPartitionsDefinition(start_date="2001-01-01")  # keys such as 2001-01-01, unlike those of the series
@@ -243,6 +247,166 @@ def test_an_asset_that_is_only_observed_requests_nothing(project: Project) -> No
         cursor = evaluated.cursor
         requested.append(evaluated.get_requested_partitions(raw))
     assert requested == [set(), set(), set(), set(), {"2001-01"}, set()]
+
+
+def read_stated(
+    project: Project, metadata: dict[str, Any] | None, partitions: Any = MONTHS, /, **changes: Any
+) -> dg.ExecuteInProcessResult:
+    """Copy the records of January, whose asset is of another code location and states where they are."""
+    series = project.component(**{"trips__asset": "lake/trips", "trips__files": "{period}.nowhere"} | changes)
+    declared = dg.Definitions(assets=[dg.AssetSpec(LAKE, partitions_def=partitions)])
+    if metadata is not None:
+        made = dg.AssetMaterialization(LAKE, partition="2001-01-01", metadata=metadata)
+        project.instance.report_runless_asset_event(made)
+    return (
+        dg.Definitions.merge(project.definitions(series), declared)
+        .resolve_implicit_global_asset_job_def()
+        .execute_in_process(
+            partition_key="2001-01",
+            instance=project.instance,
+            raise_on_error=False,
+            run_config=SILENT,
+            asset_selection=[dg.AssetKey(["trips", "geography"]), dg.AssetKey(["trips", "raw_trips"])],
+        )
+    )
+
+
+def test_a_parquet_data_set_is_read_as_one_file(project: Project) -> None:
+    """Its files are in folders of partitions, some behind links; a file or a folder linked twice counts once."""
+    folder, elsewhere = project.root / "lake" / "2001-01", project.root / "elsewhere"
+    parts = [records().iloc[number::4] for number in range(4)]
+    (folder / "mode=car" / "hour=08").mkdir(parents=True)
+    (folder / "_SUCCESS").touch()
+    (folder / ".part-0.parquet.crc").write_bytes(b"x")
+    elsewhere.mkdir()
+    places = [folder / "a.parquet", folder / "mode=car/hour=08/b.parquet", elsewhere / "c.parquet", elsewhere / "d"]
+    for part, place in zip(parts, places, strict=True):
+        duckdb.from_df(part).write_parquet(str(place))
+    (elsewhere / "d").rename(project.root / "d.parquet")
+    (folder / "linked").symlink_to(elsewhere)
+    (folder / "mode=bus").symlink_to(folder / "mode=car")
+    (folder / "d.parquet").symlink_to(project.root / "d.parquet")
+    ran = read_stated(project, {"dagster/uri": folder.as_uri()})
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
+
+    duckdb.from_df(parts[0].drop(columns="origin")).write_parquet(str(folder / "e.parquet"))
+    said = failure_text(read_stated(project, {"path": str(folder)}))
+    assert "OD-TRIPS-COLUMN: e.parquet (reader 'table') has no column 'origin'" in said
+    (folder / "e.parquet").unlink()
+    (folder / "f.parquet").symlink_to(project.root / "gone.parquet")
+    said = failure_text(read_stated(project, {"path": str(folder)}))
+    assert "OD-FILE-MISSING: there is no file f.parquet" in said
+    (folder / "f.parquet").unlink()
+    declared = project.component(trips__files="lake/{period}", arrivals={"settled_seconds": 0}).checked()
+    assert doctors_faults(project, declared) == []
+    assert arrival(declared, Period("2001-01")).waits is None
+    for unfinished in ("_temporary", "_delta_log"):
+        (folder / unfinished).mkdir()
+        assert str(arrival(declared, Period("2001-01")).waits).startswith(f"2001-01 has {unfinished}")
+        said = failure_text(read_stated(project, {"path": str(folder)}))
+        assert f"OD-FILE-INCOMPLETE: 2001-01 has {unfinished}, so some of its files may be no records" in said
+        (folder / unfinished).rmdir()
+
+
+def test_a_file_that_two_partitions_state_is_read_once(project: Project) -> None:
+    """One of them states its own folder, and the others state the whole data set."""
+    folder = project.root / "lake"
+    for part in range(2):
+        (folder / f"day={part}").mkdir(parents=True)
+        duckdb.from_df(records().iloc[part::2]).write_parquet(str(folder / f"day={part}" / "a.parquet"))
+    for day in range(1, 32):
+        stated = {"path": str(folder / "day=1" if day == 1 else folder)}
+        made = dg.AssetMaterialization(LAKE, partition=f"2001-01-{day:02d}", metadata=stated)
+        project.instance.report_runless_asset_event(made)
+    ran = read_stated(project, None, DAYS)
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
+
+
+def test_a_data_set_that_gains_a_file_while_it_is_read_is_refused(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = project.root / "lake"
+    folder.mkdir()
+    duckdb.from_df(records()).write_parquet(str(folder / "a.parquet"))
+    load = release.load_records
+
+    def load_and_add(*arguments: Any, **options: Any) -> None:
+        load(*arguments, **options)
+        duckdb.from_df(records()).write_parquet(str(folder / "b.parquet"))
+
+    monkeypatch.setattr(release, "load_records", load_and_add)
+    said = failure_text(read_stated(project, {}, trips__files="lake"))
+    assert "OD-FILE-INCOMPLETE: lake was changed while it was read" in said
+
+
+@pytest.mark.parametrize("name", ["lake.main.january", "january", "team.months.january", "months.january", "every"])
+def test_the_table_is_the_one_that_the_asset_states(project: Project, name: str) -> None:
+    """A table or a view of a DuckDB file, as an IO manager of ``dagster-duckdb`` names it, in place of the declared."""
+    file = project.root / "lake.duckdb"
+    with duckdb.connect(str(file)) as connection:
+        connection.register("frame", records())
+        connection.execute("CREATE SCHEMA months")
+        for place in ("main", "months"):
+            connection.execute(f"CREATE TABLE {place}.january AS FROM frame")
+        connection.execute("CREATE VIEW every AS FROM january")
+    declared = {"trips__files": "lake.duckdb", "trips__table": "trips"}
+    ran = read_stated(project, {"dagster/table_name": name}, **declared)
+    assert ran.success, failure_text(ran)
+    assert loaded(project) == expected()
+    said = failure_text(read_stated(project, {"dagster/relation_identifier": f"{name}2"}, **declared))
+    assert re.search(
+        r"OD-TRIPS-TABLE: lake\.duckdb \(reader 'table'\) has no table '(months\.)?(january|every)2'", said
+    )
+    with duckdb.connect(str(file)):  # a program that may write
+        said = failure_text(read_stated(project, {"dagster/table_name": name}, **declared))
+    assert "lake.duckdb (reader 'table') cannot be read as a DuckDB file: a program has it open to write to it" in said
+    assert "PID" not in said
+
+
+def test_an_io_manager_of_the_team_is_not_asked_for_records(project: Project) -> None:
+    """One that cannot load stores what the asset returned; the asset must state a file, or the declared one is read."""
+
+    class OnlyStores(dg.IOManager):
+        def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+            context.add_output_metadata({"dagster/table_name": "warehouse.trips", "dagster/uri": "s3://bucket/trips"})
+
+        def load_input(self, context: dg.InputContext) -> Any:
+            raise AssertionError("records would be in the memory of this step")
+
+    @dg.asset(key=LAKE, partitions_def=MONTHS, io_manager_key="stores")
+    def trips() -> pd.DataFrame:
+        return records()
+
+    series = project.component(trips__asset="lake/trips", trips__files="lake/{period}.csv")
+    team = dg.Definitions(assets=[trips], resources={"stores": OnlyStores()})
+    job = dg.Definitions.merge(project.definitions(series), team).resolve_implicit_global_asset_job_def()
+
+    def run(*keys: list[str]) -> dg.ExecuteInProcessResult:
+        return job.execute_in_process(
+            partition_key={"trips": "2001-01-01", "raw_trips": "2001-01"}.get(keys[0][1]),
+            instance=project.instance,
+            raise_on_error=False,
+            run_config=SILENT,
+            asset_selection=[dg.AssetKey(key) for key in keys],
+        )
+
+    assert run(LAKE).success
+    assert run(["trips", "geography"]).success
+    said = failure_text(run(["trips", "raw_trips"]))
+    assert "OD-UPSTREAM: trips: lake/trips states no file of this machine, and there is no 2001-01.csv" in said
+    assert "next: state the file in its metadata as path: its IO manager is not asked for records" in said
+    (project.root / "lake").mkdir()
+    (project.root / "2001-01.csv").rename(project.root / "lake" / "2001-01.csv")
+    assert run(["trips", "raw_trips"]).success
+    assert loaded(project) == expected()
+
+
+def test_an_address_of_a_database_is_refused_without_its_password(project: Project) -> None:
+    with pytest.raises(OdError, match=r"OD-TRIPS-FILES: records are read from files, not from postgresql://") as said:
+        project.component(trips__files="postgresql://role:hunter22@host/lake").checked()
+    assert "hunter22" not in str(said.value)
 
 
 CASES: dict[str, tuple[Any, dict[str, Any], str]] = {

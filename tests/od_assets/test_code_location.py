@@ -7,17 +7,23 @@ import logging
 import os
 import re
 import sys
+import warnings
 from collections.abc import Callable
 
 import dagster as dg
 import pytest
 import yaml
+from dagster._core.remote_representation.external_data import RepositorySnap
+from dagster.components.testing import create_defs_folder_sandbox
+from dagster_shared.serdes import serialize_value
 from typer.testing import CliRunner
 
 from od_assets.cli.app import app
 from od_assets.cli.diagnosis import code_location
 from od_assets.code_location import load_definitions, load_from_defs_folder
+from od_assets.components import OdRelease
 from od_assets.components.project import refuse_broken_declarations
+from od_assets.testing import check_project
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, Project, records
 
@@ -231,3 +237,56 @@ def test_a_release_below_an_unknown_asset_is_left_out_and_named(
         monkeypatch.setenv("DAGSTER_IS_DEFS_VALIDATION_CLI", "1")
         with pytest.raises(OdError, match=f"^OD-UPSTREAM: {re.escape(fault)}"):
             load_from_defs_folder(path_within_project=project.defs)
+
+
+def test_a_dependency_with_nearly_the_key_of_a_release_is_told_the_right_key(
+    project: Project, monkeypatch: pytest.MonkeyPatch, loader: str
+) -> None:
+    """Dagster itself makes an asset of any key that ``deps`` name. Those of other data are left alone."""
+    declare_beside_trips(project, monkeypatch, loader)
+    deps = '@dg.asset(deps=[["trips", "bundel"], ["lake", "weather"]])\n'
+    (project.defs / "beside.py").write_text(BESIDE.replace("@dg.asset\n", deps), encoding="utf-8")
+    assert dg.AssetKey("beside") in load_definitions().resolve_asset_graph().get_all_asset_keys()
+    said = "beside depends on trips/bundel, which this code location does not have (did you mean 'trips/bundle'?)"
+    with pytest.raises(OdError, match=f"^OD-UPSTREAM: {re.escape(said)} "):
+        check_project(project.root)
+
+
+def test_the_page_of_experts_is_right_on_variables_secrets_and_post_processing(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the UI and the run storage get of a code location is the snapshot that is looked through here."""
+    word = "hunter-22-of-the-team"
+    monkeypatch.setenv("TEAM_SECRET", word)
+    monkeypatch.setenv("TEAM_SECONDS", "30")
+    monkeypatch.setenv("OD_LEDGER", f"postgresql://role:{word}@host/ledger")
+    spark = {"address": "sc://host:15002/;token={{ env.TEAM_SECRET }}", "settings": {"key": "{{ env.TEAM_SECRET }}"}}
+    on_spark = {"engine": "spark", "bands": {"cuts": [2]}, "spark": spark, "name": "far"}
+    records_there = {"files": "s3://role:{{ env.TEAM_SECRET }}@lake/{period}.parquet", "columns": {"date": "date"}}
+    far = {"type": "od_assets.components.OdRelease", "attributes": ATTRIBUTES | on_spark | {"trips": records_there}}
+    far["post_processing"] = {"assets": [{"target": "*", "attributes": {"tags": {"cost": "mobility"}}}]}
+    warehouse = {"type": "od_assets.components.OdWarehouse", "attributes": {"lock_seconds": "{{ env.TEAM_SECONDS }}"}}
+    declared = {"far": yaml.dump(far), "warehouse": yaml.dump(warehouse)}
+    declare_beside_trips(project, monkeypatch, "od_assets.code_location", **declared)
+    definitions = load_definitions()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        told = serialize_value(RepositorySnap.from_def(definitions.get_repository_def()))
+    assert word not in told
+    assert "lake/{period}.parquet" in told
+    assert definitions.resources is not None
+    assert definitions.resources["od_warehouse"].lock_seconds == 30
+    [node] = [node for node in definitions.resolve_asset_graph().asset_nodes if node.key.path == ["far", "bundle"]]
+    assert node.tags["cost"] == "mobility"
+
+
+def test_the_page_of_experts_is_right_on_the_sandbox_of_components() -> None:
+    with create_defs_folder_sandbox() as sandbox, warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        folder = sandbox.scaffold_component(OdRelease, defs_path="my_city")
+        with sandbox.load_component_and_build_defs(defs_path=folder) as (component, definitions):
+            assert component.name == "my_city"
+            assert dg.AssetKey(["my_city", "bundle"]) in {
+                key for asset in definitions.assets or () for key in asset.keys
+            }

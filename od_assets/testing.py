@@ -1,0 +1,156 @@
+"""Test the declarations of a project in its own continuous integration, without records, and with nothing charged."""
+
+import os
+import uuid
+import warnings
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import dagster as dg
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from od_assets.code_location import VALIDATION, load_definitions, unloadable
+from od_assets.components.project import OdWarehouse, refuse_broken_declarations
+from od_assets.components.series import series_definitions
+from od_assets.failures import failure_lines
+from od_assets.resources.warehouse import Warehouse
+from od_assets.runs.jobs import execute
+from od_assets.series.partitions import SINGLE
+from od_assets.series.reading import declaration, declared_releases
+from od_assets.series.series import Periods
+from od_core import OdError, Plan, open_release
+from od_core.files.durable import make_folder
+from od_core.periods import Period
+
+_ROWS = 1000
+
+
+def check_project(root: Path | None = None) -> dict[str, Plan]:
+    """Load all declarations of a project as ``dg check defs`` does, and return the plan of the first period by series.
+
+    Args:
+        root: folder of the project; by default, the one on which commands work.
+
+    Raises:
+        OdError: a declaration, its upstream asset or a definition of the project is wrong; a public list is missing or
+            wrong; or a plan is refused, for example because it exceeds the cap.
+    """
+    with _environment(root, **{VALIDATION: "1"}):
+        refuse_broken_declarations()
+        definitions = load_definitions()
+        try:
+            dg.Definitions.validate_loadable(definitions)
+        except dg.DagsterError as error:
+            raise unloadable(error) from None
+        declared = map(declaration, declared_releases())
+        return {series.name: series.plan(series.read_geography(), series.periods.first.text) for series in declared}
+
+
+def dry_run(
+    name: str,
+    folder: Path,
+    period: str | None = None,
+    records: pd.DataFrame | Path | None = None,
+    root: Path | None = None,
+) -> Any:
+    """Run a declared series for one period on made-up records, and return the release as :func:`open_release` does.
+
+    All steps of the release job run with the declared plan and noise, in a Dagster instance in memory. The ledger, the
+    confidential files and the bundle are in ``folder/dry_run``. Of the declaration, only where and when records arrive
+    is replaced. Parts on Spark run on threads. If the period is in the folder already, it is read back.
+
+    Args:
+        name: name of the series.
+        folder: folder of the test, such as ``tmp_path`` of pytest.
+        period: period to release, which need not have ended; by default, the first.
+        records: a file in the declared format, or a table with the declared columns; by default, a made-up one.
+        root: folder of the project, as in :func:`check_project`.
+
+    Raises:
+        OdError: the declaration or the period is wrong; a step or a check fails; or no records can be made up.
+    """
+    var = folder.resolve() / "dry_run"
+    with _environment(root):
+        declared = declaration(name)
+        if var == declared.project.var.resolve():
+            raise _fault(f"{var} is where the project releases", "name another folder, such as tmp_path of pytest")
+    with _environment(root, OD_VAR=str(var), OD_LEDGER=""), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about beta and preview parts of Dagster
+        asked = replace(declared.periods, first=Period(period) if period else declared.periods.first, last=None).first
+        trips: dict[str, Any] = {"asset": None, "outside_period": declared.record_format.outside_period}
+        if isinstance(records, Path):
+            trips["files"] = str(records.resolve())
+        else:
+            ending = {"csv": "csv", "lines": None}.get(declared.record_format.container, "parquet")
+            if ending is None:
+                raise _fault(f"no file of reader {declared.trips.reader!r} is made up", "give the path of a file")
+            table = _made_up(declared, asked) if records is None else records
+            make_folder(var)
+            file = var / f"{declared.name}-{asked}.{ending}"
+            table.to_csv(file, index=False) if ending == "csv" else table.to_parquet(file, index=False)
+            trips |= dict.fromkeys(("delimiter", "encoding", "table")) | {"files": str(file)}
+        once = Periods(first=asked.text, every=SINGLE)  # Dagster would refuse a partition that has not ended
+        changes: dict[str, Any] = {"trips": declared.trips.model_copy(update=trips), "stated_periods": once}
+        changes |= dict.fromkeys(("schedule", "arrivals", "freshness", "spark")) | {"stated_engine": "threads"}
+        series = declared.model_copy(update=changes).within(declared.project)
+        definitions = dg.Definitions.merge(series_definitions(series), OdWarehouse().build_defs(None))
+        with dg.DagsterInstance.ephemeral() as instance:
+            job = definitions.resolve_job_def(f"{name}_release")
+            result = execute(job, instance, str(uuid.uuid4()), asked.text)
+        if not result.success:
+            raise _fault("; ".join(failure_lines(result.all_events)), "correct the declaration or the records")
+        return open_release(Warehouse().bundle(series.key(asked.text)))
+
+
+def _made_up(series: Any, period: Period) -> pd.DataFrame:
+    """Return made-up records of a period, with all columns that are read; the same at each call."""
+    columns, generator, geography = series.columns, np.random.default_rng(0), series.read_geography()
+    seconds = generator.integers(0, period.days * 86_400, _ROWS)
+    times = pd.Series(np.datetime64(period.first, "s") + seconds.astype("timedelta64[s]"))
+    origins, destinations = series.listed_codes(geography)
+    values: dict[Any, Any] = {
+        name: generator.choice(destinations if code == "destination" else origins, _ROWS)
+        for code, name in columns.codes.items()
+    }
+    if columns.axes:  # longitude and latitude in turn
+        names, axes = (columns.origin, *columns.stops, columns.destination), columns.axes
+        values = {name: generator.uniform(axes[k % 2][0], axes[k % 2][1], _ROWS) for k, name in enumerate(names)}
+    numbers = generator.integers(1, 4, _ROWS)
+    values |= {columns.date: times, columns.trips: numbers, columns.weight: numbers}
+    values[columns.user] = _ids(series.unit.id_pattern or ".*", seconds % (_ROWS // 4))
+    for source, breakdown in zip(columns.segments, series.breakdowns, strict=True):
+        texts = [text for text, _ in source.lookup] or breakdown.categories
+        if source.derive == "number":
+            values[source.column] = generator.uniform(source.breaks[0] - 1, source.breaks[-1] + 1, _ROWS)
+        else:
+            values[source.column] = generator.choice(texts, _ROWS) if source.derive == "text" else times
+    values |= {name: generator.choice(chosen, _ROWS) for name, chosen in series.record_format.categories}
+    if columns.size is not None:
+        groups = series.grouping.per_area(geography, period.days)
+        values = {columns.origin: geography.zones, columns.size: 2, columns.trips: groups, columns.date: times[0]}
+    values.pop(None, None)  # what is not read
+    return pd.DataFrame({name if isinstance(name, str) else name[0]: column for name, column in values.items()})
+
+
+def _ids(pattern: str, numbers: Any) -> list[str]:
+    """Return numbers as user ids, padded with zeros so that all match a pattern. Raises OdError if no width does."""
+    for width in range(64):
+        ids = [f"{number:0{width}}" for number in numbers]
+        if pc.all(pc.match_substring_regex(pa.array(ids), f"^(?:{pattern})$")).as_py():
+            return ids
+    raise _fault(f"no digits match id_pattern {pattern!r}, so no user ids are made up", "give records")
+
+
+def _environment(root: Path | None, **changed: str) -> AbstractContextManager[Any]:
+    """Return a context in which variables of the environment are changed; a root of a project is ``OD_PROJECT``."""
+    return patch.dict(os.environ, changed if root is None else changed | {"OD_PROJECT": str(root.resolve())})
+
+
+def _fault(message: str, step: str) -> OdError:
+    return OdError("OD-TESTING", message, next_step=step)

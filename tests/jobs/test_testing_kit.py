@@ -1,0 +1,207 @@
+"""Dry runs of declarations of every kind, and the example of the documentation in another team's project."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pandas as pd
+import pytest
+import yaml
+
+from od_assets.project import CHECKOUT
+from od_assets.series.reading import RELEASES, WAREHOUSE, declaration
+from od_assets.testing import dry_run
+from od_core import Ledger, OdError, Plan
+from tests.od_assets.conftest import (
+    ATTRIBUTES,
+    COUNT_ATTRIBUTES,
+    DOMAIN,
+    GROUP_ATTRIBUTES,
+    SEGMENTS,
+    STOPS_ATTRIBUTES,
+    ZONES,
+    Project,
+    records,
+    states,
+)
+from tests.od_assets.test_code_location import DEFINED
+
+FLOWS, COUNTS, GROUP_SIZES, STOPS = RELEASES
+
+WEEKS = {"unit": "user", "column": "rider", "neighbours": "unbounded", "elementary_period": "day"}
+YEARS = {"unit": "user_year", "column": "id", "max_trips": 9, "max_trips_year": 60, "id_pattern": "[0-9a-f]{16}"}
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "flows of an asset": (
+        FLOWS,
+        ATTRIBUTES,
+        {"trips": ATTRIBUTES["trips"] | {"asset": "lake/trips", "files": "s3/{period}.parquet"}, "schedule": None},
+        {},
+    ),
+    "numbers of trips": (
+        FLOWS,
+        ATTRIBUTES,
+        {"trips": {"files": "flows.csv.gz", "delimiter": ";", "columns": {"date": "day", "trips": "n"}}},
+        {},
+    ),
+    "weights": (
+        FLOWS,
+        ATTRIBUTES,
+        {"trips": {"files": "{period}.csv", "columns": {"weight": "w"}}, "max_weight": 3},
+        {},
+    ),
+    "area totals and arrivals": (
+        FLOWS,
+        ATTRIBUTES,
+        {"area_totals": {"share": "1/10"}, "arrivals": {}, "freshness": {"deadline": "0 9 1 * *", "within_days": 20}},
+        {},
+    ),
+    "segments": (
+        FLOWS,
+        ATTRIBUTES,
+        {
+            "segments": SEGMENTS
+            | {"distance": {"derive": "number", "breaks": [1, 5.5], "bands": ["short", "middle", "long"]}},
+        },
+        {},
+    ),
+    "users of a week that has not ended": (
+        FLOWS,
+        ATTRIBUTES,
+        {
+            "max_trips": 4,
+            "max_trips_pair": 1,
+            "periods": {"first": "2100-W05", "every": "week"},
+            "trips": {
+                "files": "rides.duckdb",
+                "table": "team.rides",
+                "columns": {"date": "at"},
+                "one_row_a_trip": True,
+            },
+        },
+        WEEKS,
+    ),
+    "users of a year": (FLOWS, ATTRIBUTES, {"uncounted": {"share": "0.01", "max_trips": 50}}, YEARS),
+    "bands": (FLOWS, ATTRIBUTES, {"bands": {"cuts": [2]}, "revision": 3}, {}),
+    "commuters": (FLOWS, ATTRIBUTES, {"trips": {"files": "{period}.csv.gz", "reader": "lodes"}}, {}),
+    "counts": (COUNTS, COUNT_ATTRIBUTES, {}, {}),
+    "group sizes of days": (GROUP_SIZES, GROUP_ATTRIBUTES, {}, {}),
+    "numbers of groups": (
+        GROUP_SIZES,
+        GROUP_ATTRIBUTES,
+        {
+            "groups": {"file": "numbers.csv", "area": "zone", "groups": "households"},
+            "trips": {"files": "{period}.csv", "columns": {"area": "z", "size": "persons", "groups": "n"}},
+        },
+        {},
+    ),
+    "points": (
+        STOPS,
+        STOPS_ATTRIBUTES,
+        {
+            "map": {"edges": [7.5, 8, 45, 45.5], "side": 16},
+            "trips": {"files": "{period}.csv", "columns": {"points": [["x", "y"], ["x2", "y2"]]}},
+        },
+        {},
+    ),
+}
+
+
+def declare(project: Project, case: str, **further: Any) -> str:
+    """Write the declaration of a case, with the public lists that it names, and return its name."""
+    component, attributes, changes, domain = CASES[case]
+    attributes = attributes | changes | further
+    folder = project.defs / attributes["name"]
+    folder.mkdir()
+    text = yaml.dump({"type": component, "attributes": attributes})
+    (folder / "defs.yaml").write_text(text, encoding="utf-8")
+    (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | domain), encoding="utf-8")
+    coordinates = ZONES.assign(longitude=[7.6, 7.7, 7.8] * 2, latitude=[45.1, 45.2] * 3)
+    coordinates.to_csv(project.root / "zones.csv", index=False)
+    groups = pd.DataFrame({"group": [f"household {n}" for n in range(60)], "area": list(ZONES["zone"]) * 10})
+    groups.to_csv(project.root / "groups.csv", index=False)
+    ZONES.assign(households=5)[["zone", "households"]].to_csv(project.root / "numbers.csv", index=False)
+    (project.root / "2001-01.csv").unlink()  # no record is there
+    return str(attributes["name"])
+
+
+def plan_of(name: str) -> Plan:
+    series = declaration(name)
+    return series.plan(series.read_geography(), series.periods.first.text)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_any_declaration_is_run_on_made_up_records(
+    project: Project, case: str, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No record is faulty: a single one would fail a run of a threshold of 0. A wrong ledger would be unreachable."""
+    name = declare(project, case)
+    before, elsewhere = states(project.root), tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.setenv("OD_LEDGER", "postgresql://nobody@/nowhere?host=/nowhere")
+    release = dry_run(name, elsewhere)
+    assert states(project.root) == before
+    assert release.plan.charge == plan_of(name).charge
+    assert release.spent.rho == release.plan.charge.as_rho
+    assert [path.name for path in elsewhere.iterdir()] == ["dry_run"]
+    assert [*(elsewhere / "dry_run" / "releases").glob("*/*/*/certificate.json")]
+    if case in ("flows of an asset", "bands", "area totals and arrivals"):
+        assert release.flows["trips"].sum() == 1000  # exact, because any of the made-up trips may be replaced alone
+
+
+def test_given_records_are_run_and_a_period_is_charged_once(
+    project: Project, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    name, elsewhere = declare(project, "bands"), tmp_path_factory.mktemp("elsewhere")
+    rows = records()
+    with pytest.raises(OdError, match=r"OD-TESTING: .*trips/raw_trips: check meets_expectations failed") as refused:
+        dry_run(name, elsewhere, "2001-01", rows.assign(origin="Zurich"))
+    assert "Zurich" not in str(refused.value)
+    rows.to_csv(project.root / "given.csv", index=False)
+    first = dry_run(name, elsewhere, records=project.root / "given.csv")
+    assert first.flows["trips"].sum() == len(rows)
+    again = dry_run(name, elsewhere, records=rows)
+    assert again.flows.equals(first.flows)
+    assert Ledger(elsewhere / "dry_run" / "ledger.sqlite").balance("trips", "2001-01").charged == {
+        "trips/2001-01/r3": first.spent.rho
+    }
+    with pytest.raises(OdError, match=r"OD-TESTING: trips/trip_counts: OD-REPLAY"):
+        dry_run(name, elsewhere, records=rows.iloc[1:])
+
+
+def test_the_example_of_the_documentation_passes_in_another_teams_project(project: Project) -> None:
+    page = (CHECKOUT / "docs" / "how-to" / "own-dagster-project.md").read_text(encoding="utf-8")
+    [example] = re.findall(r"```python\n(from od_assets\.testing .*?)```", page, re.DOTALL)
+    declare(project, "bands", name="my_city")
+    (project.defs / "warehouse").mkdir()
+    (project.defs / "warehouse" / "defs.yaml").write_text(f"type: {WAREHOUSE}\nattributes: {{}}\n", encoding="utf-8")
+    (project.defs.parent / "definitions.py").write_text(DEFINED.format(package="dagster"), encoding="utf-8")
+    settings = (project.root / "pyproject.toml").read_text(encoding="utf-8")
+    settings = settings.replace("od_assets.definitions", "declared.definitions")
+    (project.root / "pyproject.toml").write_text(settings, encoding="utf-8")
+    (project.root / "test_declarations.py").write_text(example, encoding="utf-8")
+    own = {name: value for name, value in os.environ.items() if not name.startswith("OD_")}
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-p",
+            "no:randomly",
+            "-W",
+            "error::UserWarning",
+        ],
+        cwd=project.root,
+        env=own | {"PYTHONPATH": f"{project.root}:{CHECKOUT}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not (project.root / "var").exists()

@@ -1,0 +1,102 @@
+"""What a team tests its declarations with: what is loaded and planned, and which dry runs are refused before any step.
+
+``tests/jobs/test_testing_kit.py`` makes the dry runs.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from od_assets.project import CHECKOUT
+from od_assets.series.reading import RELEASES
+from od_assets.testing import check_project, dry_run
+from od_core.errors import OdError
+from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
+from tests.od_assets.test_code_location import declare_beside_trips, loader
+
+__all__ = ["loader"]
+
+
+def with_changes(project: Project, attributes: dict[str, Any], domain: dict[str, Any] | None = None) -> None:
+    """Declare the release of the project anew, with changes."""
+    text = yaml.dump({"type": RELEASES[0], "attributes": ATTRIBUTES | attributes})
+    (project.defs / "trips").mkdir(exist_ok=True)
+    (project.defs / "trips" / "defs.yaml").write_text(text, encoding="utf-8")
+    (project.defs / "domains" / "trips.yaml").write_text(yaml.dump(DOMAIN | (domain or {})), encoding="utf-8")
+
+
+def test_every_declaration_is_loaded_and_planned(
+    project: Project, monkeypatch: pytest.MonkeyPatch, loader: str
+) -> None:
+    """Of a project that another folder is the current one of, and with every fault, whichever function loads it."""
+    declare_beside_trips(project, monkeypatch, loader)
+    series = project.component(mechanism="inftda_refined").checked()
+    planned = series.plan(series.read_geography(), "2001-01")
+    monkeypatch.setenv("OD_PROJECT", str(CHECKOUT))
+    before = dict(os.environ)
+    [(name, plan)] = check_project(project.root).items()
+    assert (name, plan.facts()) == ("trips", planned.facts())
+    assert dict(os.environ) == before
+
+    refusals = {
+        "OD-UPSTREAM: trips/defs.yaml: trips: this code location has no asset 'lake/trips'": (
+            {"trips": ATTRIBUTES["trips"] | {"asset": "lake/trips"}},
+            {},
+        ),
+        "OD-LEDGER-CAP": ({}, {"cap": {"rho": "0.001", "reason": "small"}}),
+        "OD-FILE-MISSING: there is no file places.csv": (
+            {"geography": {"file": "places.csv", "levels": ["region", "zone"]}},
+            {},
+        ),
+        "OD-CONFIG: trips/defs.yaml: owner": ({"owner": ["team:statistics"]}, {}),
+    }
+    for said, (attributes, domain) in refusals.items():
+        with_changes(project, attributes, domain)
+        with pytest.raises(OdError) as refused:
+            check_project(project.root)
+        assert str(refused.value).startswith(said)
+        assert not project.var.exists()
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "attributes", "domain"),
+    [
+        ("OD-TESTING: .*dry_run is where the project releases", {}, {}, {}),
+        ("OD-PERIOD: 2001-W05 is not a month", {"period": "2001-W05"}, {}, {}),
+        ("OD-RELEASE-UNKNOWN: there is no release 'trip' .did you mean 'trips'", {"name": "trip"}, {}, {}),
+        (
+            "OD-TESTING: no digits match id_pattern 'u.0-9.+'",
+            {},
+            {},
+            {"unit": "user_year", "column": "id", "max_trips": 9, "max_trips_year": 60, "id_pattern": "u[0-9]+"},
+        ),
+        (
+            "OD-TESTING: no file of reader 'istat' is made up .*next: give the path of a file",
+            {},
+            {"trips": {"files": "{period}.txt", "reader": "istat"}, "schedule": None},
+            {},
+        ),
+    ],
+)
+def test_a_dry_run_is_refused_by_name_before_any_step(
+    project: Project,
+    said: str,
+    options: dict[str, Any],
+    attributes: dict[str, Any],
+    domain: dict[str, Any],
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with_changes(project, attributes, domain)
+    folder = tmp_path_factory.mktemp("elsewhere")
+    if "is where" in said:
+        monkeypatch.setenv("OD_VAR", str(folder / "dry_run"))
+    with pytest.raises(OdError, match=said):
+        dry_run(**{"name": "trips", "folder": folder} | options)
+    assert [*folder.iterdir()] == []
+    assert not Path(project.var).exists()
