@@ -491,22 +491,6 @@ def repeated_levels(geography: Geography) -> list[str]:
     ]
 
 
-def levels_sentence(tree: FlowTree) -> str | None:
-    """Return a sentence that says that a tree has one side, or names its repeated levels; None if it has neither."""
-    if tree.has_one_side:
-        return (
-            "These are counts by one hierarchy. A trip is a record of the table, which is counted in the areas that"
-            " contain its code and, as a flow, ends in the whole space."
-        )
-    repetitions = [f"of the {side}s {' and '.join(levels)}" for side, levels in tree.repeated_levels.items() if levels]
-    if not repetitions:
-        return None
-    return (
-        "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
-        f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."
-    )
-
-
 def _repeated(geography: Geography, times: int) -> Geography:
     """Return the geography with ``times`` copies of its first level inserted below the first level."""
     if times == 0:
