@@ -29,12 +29,12 @@ from benchmarks.measuring import machine, printed, steps
 from benchmarks.release import FLIGHTS
 from od_core import Budget, PrivacyUnit, plan_release
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.geography.places import ZoneDistances, has_distances
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
 from od_core.privacy.neighbours import NO_FAULTS

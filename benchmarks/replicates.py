@@ -37,11 +37,11 @@ from benchmarks.intervals import true_leaves
 from benchmarks.measuring import case_parser, machine, peak_memory_gigabytes, printed, reset_peak_memory, steps
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.files.durable import PUBLIC_FILE_MODE, write_checked
-from od_core.flows.distances import distances_at, has_distances
 from od_core.flows.estimation.fitted_tree import FittedTree, find_pairs
 from od_core.flows.estimation.replicates import Replicates
 from od_core.flows.release import Release, run_plan
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.places import distances_at, has_distances
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
 from od_core.published.replicate_files import write_table

@@ -56,7 +56,6 @@ from od_core.stops.release import (
     headline_floors,
     mean_relative_error,
     true_answers,
-    true_counts,
     whole_counts,
 )
 
@@ -188,7 +187,8 @@ def questions(case: str, *, small: bool, folder: Path | None = None) -> Question
     if grid.dimensions == 2:
         kinds |= {f"{share} % of each side": covering_ranges(grid, queries, SEED, share / 100) for share in COVERED}
     ranges = np.concatenate([*kinds.values()])
-    return Questions(data, ranges, true_answers(points, ranges), headline_floors(len(points)), tuple(kinds))
+    true = true_answers(filled_cells(points, grid), ranges)
+    return Questions(data, ranges, true, headline_floors(len(points)), tuple(kinds))
 
 
 MOST_PAIRS = 10**11
@@ -253,7 +253,8 @@ def errors(
             if rows is not None and len(drawn.boxes) == grid.cells:
                 bits.append(entropy_of(rows[:, -1].astype(np.int64)))
             elif rows is not None and len(drawn.boxes) * len(rows) <= MOST_PAIRS:
-                bits.append(entropy_of(true_counts(rows, drawn.boxes)))
+                of_boxes = np.stack([drawn.boxes.lower, drawn.boxes.upper], axis=2).astype(np.int64)
+                bits.append(entropy_of(true_answers(rows, of_boxes)))
             answered.append(answered_by(asked, drawn.boxes))
         row |= {"boxes": statistics.median(boxes), "seconds": statistics.median(seconds)}
         row |= {"bits_of_boxes": statistics.median(bits)} if bits else {}

@@ -37,6 +37,7 @@ from od_core.group_sizes.release import GroupSizeRelease, true_values
 from od_core.ledger.measurements import MemoryMeasurements
 from od_core.noise.backends import noise_named
 from od_core.stops import release as stops
+from od_core.stops.geometry import filled_cells
 from od_core.stops.plan import plan_stops
 from od_core.stops.release import StopsRelease, true_answers
 from od_core.stops.trajectories import Trajectories
@@ -113,7 +114,8 @@ def group_size_coverage(data: KnownGroups, measured: str, epsilon: str, runs: in
 def covered_boxes(release: StopsRelease, data: KnownPoints) -> pd.DataFrame:
     """Return, for each box of a release, its true number of trips, whether its interval holds it, and its width."""
     boxes = release.measured
-    true = true_answers(data.points, np.stack([boxes.lower, boxes.upper], axis=2))
+    cells, ranges = filled_cells(data.points, data.grid), np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
+    true = true_answers(cells, ranges)
     lower, upper = release.intervals
     return pd.DataFrame({"true": true, "held": (lower <= true) & (true <= upper), "width": upper - lower})
 

@@ -20,12 +20,12 @@ from benchmarks.indicators import known
 from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.replicates import OF_ALL, SMOOTH, released, smooth_weights
 from od_core.evaluation.known_flows import KnownFlows
-from od_core.flows.distances import has_distances
 from od_core.flows.estimation.fitted_tree import Estimates
 from od_core.flows.interval_ends import DEVIATIONS
 from od_core.flows.release import Release
 from od_core.flows.released_flows import Weights, zone_function
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.places import has_distances
 
 CASES = ("flights", "norway", "taxis", "uk", "nz_education", "random")
 

@@ -17,7 +17,7 @@ from od_core.flows.arrays import Integers
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
-from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
+from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import Breakdown, find
@@ -86,13 +86,11 @@ def sums_by_level(tree: FlowTree, leaves: Nodes, segments: Integers | None = Non
     """
     trips = leaves.trips if segments is None else segments
     categories = np.arange(1 if segments is None else segments.shape[1])
+    rank_of_leaves = tree.first_rank(leaves)
     for level in range(tree.depth + 1):
-        origin_level, destination_level = tree.level_pair(level)
-        origin = tree.origin.ancestors(origin_level)[leaves.origin]
-        destination = tree.destination.ancestors(destination_level)[leaves.destination]
-        rank = tree.first_rank(Pairs(level, origin, destination))
-        first = np.flatnonzero(np.diff(rank, prepend=-1))  # the leaves of a node are consecutive
-        keys = (rank[first, np.newaxis] * len(categories) + categories).ravel()
+        rank = tree.first_rank(tree.ancestors_of(leaves, level))
+        first = np.searchsorted(rank_of_leaves, rank)  # the leaves of a node are consecutive
+        keys = (rank[:, np.newaxis] * len(categories) + categories).ravel()
         sums = np.add.reduceat(trips, first, axis=0).ravel()
         yield keys[sums != 0], sums[sums != 0]
 

@@ -22,12 +22,12 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.arrays import Integers, Reals
-from od_core.flows.distances import ZoneDistances, has_distances
 from od_core.flows.estimation.fitted_tree import Estimates, ZoneFunction
 from od_core.flows.estimation.intervals import AreaEstimates, bounds_of, dropped_bound, fieller, upper_end
 from od_core.flows.interval_ends import DEVIATIONS, half_width, highest, lower_bound
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.geography import Numbers
+from od_core.geography.places import ZoneDistances, has_distances
 
 _DIGITS = 6
 """Number of decimal places of a share."""
@@ -198,7 +198,7 @@ def _distance_bounds(flows: ReleasedFlows, level: int, distances: ZoneDistances)
     Trips of dropped nodes may have any distance between two zones. With at most u such trips, and at least b others
     whose mean is at least m, the mean of all is at least m b / (b + u).
     """
-    intervals, distance, farthest = flows.intervals, distances.between, distances.extent.farthest
+    intervals, distance, farthest = flows.intervals, distances.between, distances.farthest
     scale = max(farthest / 10, 1.0)
 
     def known(origin: Numbers, destination: Numbers) -> NDArray[np.bool_]:

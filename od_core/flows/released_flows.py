@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError, nearest_known, nearest_only
 from od_core.flows.arrays import Reals
-from od_core.flows.distances import ZoneDistances, distances_at
 from od_core.flows.estimation.fitted_tree import ZoneFunction
 from od_core.flows.estimation.intervals import (
     Intervals,
@@ -31,6 +30,7 @@ from od_core.flows.estimation.intervals import (
 from od_core.geography.codes import WHOLE_SPACE, positions
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.geography.geography import Numbers
+from od_core.geography.places import ZoneDistances, distances_at
 from od_core.records.segments import Breakdown, find
 
 if TYPE_CHECKING:

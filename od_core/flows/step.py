@@ -357,9 +357,8 @@ def threshold_step(unit: PrivacyUnit, budget: Budget, depth: int, rule: str) -> 
     Raises OdError as that function does, if the budget has no epsilon, or if the unit bounds weights, is ``user_year``
     or has a pair cap.
     """
-    unit.refuse_weights("stability histograms")
+    unit.refuse_bounds("stability histograms")
     unit.refuse_year("stability histograms")
-    unit.refuse_pair_cap("stability histograms")
     if budget.epsilon is None:
         raise OdError(
             "OD-BUDGET-KIND",

@@ -73,7 +73,7 @@ def run_sums(values, runs):  # type: ignore[no-untyped-def]  # compiled
 
 
 CHILDREN_AT_ONCE = 1 << 18
-"""Number of children whose families one thread processes at a time."""
+"""Number of children processed at a time: few enough for the cache, and so many that a call costs little per child."""
 
 
 def family_blocks(offsets: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
@@ -101,9 +101,6 @@ def position_of(rank, start, wanted):  # type: ignore[no-untyped-def]  # compile
 
 
 TreeOrder = Literal["destination", "origin"]
-
-CHUNK_CHILDREN = 1 << 18
-"""Number of children processed at a time: few enough for the cache, and so many that a call costs little per child."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -374,26 +371,22 @@ class FlowTree:
     def expand(self, parents: Pairs) -> Iterator[Expansion]:
         """Yield the given nodes with all their public children, in consecutive pieces.
 
-        A piece has about ``CHUNK_CHILDREN`` children. All children of a node are in the same piece.
+        A piece has about ``CHILDREN_AT_ONCE`` children. All children of a node are in the same piece.
         """
         level = parents.level + 1
         side, geography, area_level = self._split(level)
         split, first_child = (parents.origin, parents.destination)[side], geography.first_child[area_level - 1]
-        if len(split) == 0:
-            return
-        ends = np.cumsum(np.diff(first_child)[split], dtype=np.int64)
-        starts = np.unique(np.searchsorted(ends, np.arange(0, ends[-1], CHUNK_CHILDREN), side="right"))
-        for start, stop in zip(starts.tolist(), [*starts[1:].tolist(), len(ends)], strict=True):
-            first = int(ends[start - 1]) if start else 0
+        offsets = np.concatenate([[0], np.cumsum(np.diff(first_child)[split], dtype=np.int64)])
+        for start, stop in family_blocks(offsets):
             yield Expansion(
                 level,
                 side == 0,
                 parents.origin[start:stop],
                 parents.destination[start:stop],
                 first_child[split[start:stop]],
-                np.concatenate(([0], ends[start:stop] - first)),
+                offsets[start : stop + 1] - offsets[start],
                 slice(start, stop),
-                first,
+                int(offsets[start]),
             )
 
     def child_runs(self, parents: Pairs, children: Pairs) -> NDArray[np.int64]:
@@ -499,22 +492,6 @@ def repeated_levels(geography: Geography) -> list[str]:
         for name, (above, codes) in zip(geography.levels[1:], pairwise(geography.codes[1:]), strict=True)
         if codes == above
     ]
-
-
-def levels_sentence(tree: FlowTree) -> str | None:
-    """Return a sentence that says that a tree has one side, or names its repeated levels; None if it has neither."""
-    if tree.has_one_side:
-        return (
-            "These are counts by one hierarchy. A trip is a record of the table, which is counted in the areas that"
-            " contain its code and, as a flow, ends in the whole space."
-        )
-    repetitions = [f"of the {side}s {' and '.join(levels)}" for side, levels in tree.repeated_levels.items() if levels]
-    if not repetitions:
-        return None
-    return (
-        "Origins and destinations must have the same number of levels, so some levels repeat the areas of the level"
-        f" above: {', '.join(repetitions)}. Flows at such a level equal those at the level above."
-    )
 
 
 def _repeated(geography: Geography, times: int) -> Geography:

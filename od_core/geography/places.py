@@ -1,16 +1,20 @@
 """Compute the mean places of areas on the sphere, and great-circle distances between them.
 
 A place is a unit vector from the centre of the Earth. If c is the length of the chord between two places, the distance
-along the great circle is 2 R arcsin(c / 2), where R is the mean radius of the Earth.
+along the great circle is 2 R arcsin(c / 2), where R is the mean radius of the Earth. The distance of a trip is that
+between the places of its two zones. So a trip within a zone has the distance 0. Distances are public, because the
+places of zones are.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from od_core.errors import OdError
+from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.kernels import kernel
 
@@ -97,20 +101,12 @@ def least_squared_chord(distance: float) -> float:
     return float(np.int64(low).view(np.float64))
 
 
-class Extent(NamedTuple):
-    """How far apart known places are, in kilometres.
+def extent(origins: Reals, destinations: Reals) -> tuple[float, float]:
+    """Return how far the places of one list are from those of another, in kilometres; shape (places, 3) each.
 
-    Attributes:
-        nearest: median distance from a place to the nearest other place; 0 if there is no other place.
-        farthest: largest distance between two places.
+    They are the median distance from a place to the nearest other place, 0 if there is no other one, and the largest
+    distance between two places.
     """
-
-    nearest: float
-    farthest: float
-
-
-def extent(origins: Reals, destinations: Reals) -> Extent:
-    """Return how far the places of one list are from those of another; shape (places, 3) each."""
     starts, ends = (places[~np.isnan(places[:, 0])] for places in (origins, destinations))
     rows = max(1, _BLOCK // max(1, len(ends)))
     nearest, farthest = [np.empty(0)], 0.0
@@ -121,4 +117,66 @@ def extent(origins: Reals, destinations: Reals) -> Extent:
         nearest.append(np.arccos(others[others >= -1]))
     between = np.concatenate(nearest)
     middle = float(np.median(between)) if len(between) else 0.0
-    return Extent(*(round(angle * _RADIUS) / 1000 for angle in (middle, farthest)))
+    return round(middle * _RADIUS) / 1000, round(farthest * _RADIUS) / 1000
+
+
+def has_distances(tree: FlowTree) -> bool:
+    """Return whether both sides of a flow tree have zones with coordinates."""
+    return tree.origin.coordinates is not None and tree.destination.coordinates is not None
+
+
+def distances_at(tree: FlowTree, levels: tuple[int, int], origin: Numbers, destination: Numbers) -> Reals:
+    """Return the distances of pairs of areas of two levels, in kilometres; NaN if unknown. Shape (pairs,).
+
+    The place of an area is the mean place of its zones with coordinates. The whole space has no distances.
+    """
+    if 0 in levels:
+        return np.full(len(origin), np.nan)
+    origins, destinations = mean_places(tree.origin, levels[0]), mean_places(tree.destination, levels[1])
+    return kilometres(origins, destinations, origin, destination)
+
+
+@dataclass(frozen=True, eq=False)
+class ZoneDistances:
+    """Distances between the zones of a flow tree.
+
+    Attributes:
+        origins, destinations: places of the zones of each side.
+        nearest, farthest: how far apart these places are; see :func:`extent`.
+    """
+
+    origins: Reals
+    destinations: Reals
+    nearest: float
+    farthest: float
+
+    @classmethod
+    def of(cls, tree: FlowTree) -> ZoneDistances:
+        """Return the distances between the zones of a tree. Raises OdError if a side has no zone with coordinates."""
+        if not has_distances(tree):
+            raise OdError(
+                "OD-DISTANCES-PLACES",
+                "the zones of origins or of destinations have no coordinates, so distances are unknown",
+                next_step="add latitudes and longitudes to the zone list",
+            )
+        origins, destinations = (mean_places(side, side.depth) for side in (tree.origin, tree.destination))
+        return cls(origins, destinations, *extent(origins, destinations))
+
+    @property
+    def all_known(self) -> bool:
+        """Whether every zone has a place."""
+        return not any(np.isnan(places).any() for places in (self.origins, self.destinations))
+
+    @property
+    def edges(self) -> list[float]:
+        """Ends of bands of distance that suit the zones, in kilometres.
+
+        They are the numbers of the series 1, 2, 5, 10, 20, 50, ... from the median distance between neighbouring zones
+        to the largest distance. They depend on the places of the zones alone, not on trips.
+        """
+        series = [digit * 10.0**power for power in range(-1, 5) for digit in (1, 2, 5)]
+        return [edge for edge in series if self.nearest <= edge < self.farthest]
+
+    def between(self, origin: Numbers, destination: Numbers) -> Reals:
+        """Return the distances of pairs of zones, given by their numbers, in kilometres; NaN if unknown."""
+        return kilometres(self.origins, self.destinations, origin, destination)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -262,7 +261,7 @@ def _fault(code: str, message: str, detail: str | None = None, advice: str = "")
     return OdError(code, message, next_step=f"correct the list of groups{advice}", confidential_detail=detail)
 
 
-class Grouping(ABC):
+class Grouping:
     """A rule that assigns records to public groups, by their code and, for some groupings, by their day.
 
     Attributes:
@@ -272,12 +271,13 @@ class Grouping(ABC):
 
     by_day: ClassVar[bool] = False
 
-    @abstractmethod
     def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
         """Return the public codes that the column ``origin`` of a record may have, and the leaf area number of each.
 
-        Raises OdError if the list of groups is invalid or does not match the geography.
+        By default, they are those of the leaf areas. Raises OdError if a list of groups is invalid or does not match
+        the geography.
         """
+        return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
     def per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area in a period of some days; shape (leaf areas,)."""
@@ -327,10 +327,6 @@ class AreasByDay(Grouping):
     """
 
     by_day: ClassVar[bool] = True
-
-    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
-        """Return the codes of the leaf areas, and their numbers."""
-        return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
 
 @dataclass(frozen=True)
@@ -395,10 +391,6 @@ class NumberedGroups(Grouping):
     file: Path
     area: str = "area"
     groups: str = "groups"
-
-    def listed(self, geography: Geography) -> tuple[Sequence[str], Numbers]:
-        """Return the codes of the leaf areas, and their numbers."""
-        return geography.zones, np.arange(len(geography.zones), dtype=np.int32)
 
     def per_area(self, geography: Geography, days: int) -> Counts:
         """Return the public number of groups of every leaf area, the same for any days; see the base class."""

@@ -238,7 +238,7 @@ def plan_group_sizes(
         "group sizes protect single members: a user with several trips would change a cumulative histogram in up to as"
         " many cells as there are sizes, and no scale here covers that",
     )
-    unit.refuse_weights("group sizes")
+    unit.refuse_bounds("group sizes")
     epsilon = budget.pure_epsilon("group-size tables")
     estimate = top_code if isinstance(top_code, TopCodeEstimate) else None
     if estimate is not None and mechanism is None:

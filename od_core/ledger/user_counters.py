@@ -272,7 +272,6 @@ def _used(files: dict[str, list[Path]]) -> str:
 
 
 def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:
-    yield [np.empty(0, dtype=np.int64) for _ in SCHEMA]
     for batch in batches:
         yield [column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False) for column in batch.columns]
 

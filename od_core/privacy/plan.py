@@ -420,15 +420,6 @@ class Uncounted:
         squared = self.max_trips**2
         return UncountedStep(0, squared, Fraction(squared) / (2 * rho), number)
 
-    @property
-    def sentence(self) -> str:
-        """Sentences for the certificate on the published number of uncounted trips and its cost."""
-        return (
-            "The number of trips that are not counted because of the contribution bounds is published with noise. Of"
-            f" each user, at most {self.max_trips} trips of the release are considered. The promise includes this"
-            " number. In a year, its charges add up over all releases."
-        )
-
     def facts(self) -> dict[str, Any]:
         """Return the declaration as JSON-ready public facts, which :meth:`from_facts` reads."""
         return {"share": str(self.share), "max_trips": self.max_trips}

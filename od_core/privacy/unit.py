@@ -118,23 +118,16 @@ class PrivacyUnit:
         if self.kind != "trip":
             raise OdError(code, reason, next_step="use PrivacyUnit('trip'), or release flows, which have user units")
 
-    def refuse_weights(self, what: str) -> None:
-        """Raise OdError if ``max_weight`` is set."""
-        if self.max_weight is not None:
-            raise OdError(
-                "OD-UNIT-WEIGHTS",
-                f"{what} count every record as 1, and their noise does not cover weights",
-                next_step="leave out max_weight, or release flows by a mechanism that measures every level",
-            )
-
-    def refuse_pair_cap(self, what: str) -> None:
-        """Raise OdError if :attr:`max_trips_pair` is set."""
-        if self.max_trips_pair is not None:
-            raise OdError(
-                "OD-UNIT-PAIR-CAP",
-                f"{what} do not know a cap for each pair of zones",
-                next_step="leave out max_trips_pair, or release flows by a mechanism that measures every level",
-            )
+    def refuse_bounds(self, what: str) -> None:
+        """Raise OdError if ``max_weight`` or :attr:`max_trips_pair` is set."""
+        why = {
+            "max_weight": ("OD-UNIT-WEIGHTS", "count every record as 1, and their noise does not cover weights"),
+            "max_trips_pair": ("OD-UNIT-PAIR-CAP", "do not know a cap for each pair of zones"),
+        }
+        for option, (code, reason) in why.items():
+            if getattr(self, option) is not None:
+                step = f"leave out {option}, or release flows by a mechanism that measures every level"
+                raise OdError(code, f"{what} {reason}", next_step=step)
 
     def refuse_year(self, what: str) -> None:
         """Raise OdError if the unit is ``user_year``. Releases whose loss is not that of Gaussian noise call this."""

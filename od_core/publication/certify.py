@@ -45,13 +45,6 @@ SOFTWARE = (
     "great-expectations",
 )
 
-KNOWN_LIMITATIONS = (
-    "The operating system's random generator is assumed to be cryptographically secure, and the operator trustworthy.",
-    "Other tables made elsewhere from data on the same people are not taken into account.",
-    "The time and memory that a run takes, and the fact that a run failed, are not protected.",
-    "A rollback or a copy of the whole machine, including the ledger, cannot be detected without a counter outside it.",
-)
-
 
 def certificate(
     kind: Kind[R],
@@ -127,7 +120,7 @@ def certificate(
         "fault_threshold": str(plan.acceptance.fault_threshold),
         "checks": [asdict(check) for check in checks],
         "software": software_versions(),
-        "known_limitations": list(KNOWN_LIMITATIONS),
+        "known_limitations": filled_data("limitations.yaml"),
         **of_kind,
     }
     return cast("Certificate", facts)
@@ -234,12 +227,7 @@ def _sentences(unit: PrivacyUnit, spent: Spent, **clauses: object) -> dict[str, 
 def year_sentence(plan: Plan, spent: Spent, periods: int) -> str:
     """Return a sentence on what a whole year costs under unit ``user_year``, with one release in each period."""
     year = Guarantee.of_rho(plan.rho_of_year(spent, periods), spent.delta)
-    epsilon, delta = text_above(year.epsilon, 4), text_above(year.delta)
-    return (
-        "All releases from the records of a year together stay within the cap of the privacy domain, which holds for"
-        f" the trips of a user in the whole year. If each of the {periods} periods of a year is released once, like"
-        f" this one, all of them together are ({epsilon}, {delta})-differentially private for that change."
-    )
+    return str(filled_data("year.yaml", year=year, periods=periods)["sentence"])
 
 
 def _in_words(guarantee: Guarantee | None, spent: Spent) -> str:

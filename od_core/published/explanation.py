@@ -82,20 +82,7 @@ def alternatives(plan: Plan) -> list[Alternative]:
 
 def choice_text(unit: PrivacyUnit) -> str:
     """Return a privacy unit in a few words."""
-    weight = "" if unit.max_weight is None else f" of at most {unit.max_weight} trips"
-    of_unit = {
-        "trip": f"one trip{weight}",
-        "user": "a user",
-        "user_period": "a user in a period",
-        "user_year": "a user in a year",
-    }[unit.kind]
-    bound = unit.contribution_bound
-    trips = "" if unit.kind == "trip" else f", at most {bound} trip{'s' * (bound > 1)}"
-    if unit.max_trips_year is not None:
-        trips += f" in a period and {unit.max_trips_year} in the year"
-    if unit.max_trips_pair is not None:
-        trips += f" and {unit.max_trips_pair} between the same two zones"
-    return f"{of_unit}{trips}, {unit.neighbours}"
+    return str(filled_data("choice.yaml", unit=unit)["choice"])
 
 
 def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:

@@ -102,7 +102,7 @@ def plan_stops(
         "trips with stops are protected one by one: a user with several trips would be on several paths, and no scale"
         " here covers that",
     )
-    unit.refuse_weights("trips with stops")
+    unit.refuse_bounds("trips with stops")
     budget.pure_epsilon("trips with stops")
     on_map = grid if isinstance(grid, MapGrid) else None
     plain_grid = grid.grid if isinstance(grid, MapGrid) else grid

@@ -25,7 +25,6 @@ from od_core.stops.geometry import (
     Counts,
     Grid,
     MapGrid,
-    Points,
     Range,
     Ranges,
     Reals,
@@ -307,12 +306,12 @@ def evaluate_stops(
     Raises:
         OdError: the points are not cells of the grid, there is no query, a floor is not above 0, or a query is invalid.
     """
-    boxes, sizes = release.measured, release.plan.grid.sizes
-    queries, cells = checked_ranges(ranges, sizes), _checked_points(points, sizes)
+    boxes, grid = release.measured, release.plan.grid
+    queries, cells = checked_ranges(ranges, grid.sizes), Trajectories.from_cells(points, grid).points
     if not len(queries):
         raise _fault("the mean error needs at least one query")
     floors = headline_floors(len(cells)) if floors is None else floors
-    true, index = true_answers(cells, queries), BoxIndex.of(boxes.lower, boxes.upper)
+    true, index = true_answers(filled_cells(cells, grid), queries), BoxIndex.of(boxes.lower, boxes.upper)
     answered = {
         "noisy": index.answers(boxes.noisy, queries),
         "count": index.answers(release.counts, queries),
@@ -344,19 +343,10 @@ def evaluate_stops_entropy(release: StopsRelease, points: ArrayLike) -> dict[str
         OdError: the points are not cells of the grid.
     """
     grid, boxes = release.plan.grid, release.measured
-    rows = filled_cells(_checked_points(points, grid.sizes), grid)
-    cells, true = entropy_of(rows[:, -1].astype(np.int64)), entropy_of(true_counts(rows, boxes))
-    return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
-
-
-def true_counts(rows: Rows, boxes: Boxes) -> Counts:
-    """Return the number of trips in each box, from the cells with trips; shape (boxes,). The result is confidential."""
-    if not len(rows):
-        return np.zeros(len(boxes), dtype=np.int64)
+    rows = filled_cells(Trajectories.from_cells(points, grid).points, grid)
     ranges = np.stack([boxes.lower, boxes.upper], axis=2).astype(np.int64)
-    cells = np.ascontiguousarray(rows[:, :-1])
-    counts: Counts = BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
-    return counts
+    cells, true = entropy_of(rows[:, -1].astype(np.int64)), entropy_of(true_answers(rows, ranges))
+    return {"cells": cells, "boxes": true, "lost": cells - true, "released": release.entropy}
 
 
 def entropy_of(counts: Counts) -> float:
@@ -386,25 +376,13 @@ def mean_relative_error(true: Counts, answered: Reals, floor: float) -> float:
     return float(np.mean(np.abs(answered - true) / np.maximum(true, floor)))
 
 
-def true_answers(points: Points, ranges: Ranges) -> Counts:
-    """Return the number of trips, given as points, in each range; shape (queries,). The result is confidential."""
-    if not len(points):
+def true_answers(rows: Rows, ranges: Ranges) -> Counts:
+    """Return the number of trips in each range, from the cells with trips; shape (queries,). It is confidential."""
+    if not len(rows):
         return np.zeros(len(ranges), dtype=np.int64)
-    inside: Counts = BoxIndex.of(points, points).answers(np.ones(len(points)), ranges).astype(np.int64)
+    cells = np.ascontiguousarray(rows[:, :-1])
+    inside: Counts = BoxIndex.of(cells, cells).answers(rows[:, -1].astype(np.int64), ranges).astype(np.int64)
     return inside
-
-
-def _checked_points(points: ArrayLike, sizes: Sequence[int]) -> Points:
-    """Return points as 32-bit integers. Raises OdError unless they are cells of the grid."""
-    cells = np.asarray(points)
-    is_shaped = cells.ndim == 2 and cells.shape[1] == len(sizes) and np.issubdtype(cells.dtype, np.integer)
-    if not is_shaped or (cells < 0).any() or (cells >= np.array(sizes)).any():
-        raise OdError(
-            "OD-STOPS-POINTS",
-            f"the trips are not cells of the space of the release, {' x '.join(map(str, sizes))}",
-            next_step="give the trips that were released",
-        )
-    return np.ascontiguousarray(cells, dtype=np.int32)
 
 
 def _fault(message: str) -> OdError:

@@ -12,7 +12,7 @@ from matplotlib.path import Path as Outline
 from benchmarks.cities import CENTRES, SIDE, _drawn_within, map_of, pupils, rides
 from od_core import Budget, PrivacyUnit, Trajectories, evaluate_stops_entropy, release_stops
 from od_core.stops.geometry import filled_cells
-from od_core.stops.release import entropy_of, true_counts
+from od_core.stops.release import entropy_of, true_answers
 from tests.real_data import real_data
 
 CITY = "Dunedin"
@@ -92,7 +92,8 @@ def test_journeys_of_real_taxis_are_released_with_intervals_that_hold():
     budget = Budget(epsilon="0.5")
     release = release_stops(trips, trips.grid, unit=PrivacyUnit("trip"), budget=budget, noise="table")
     rows = filled_cells(known.points, known.grid)
-    true, boxes = true_counts(rows, release.measured), release.boxes
+    drawn, boxes = release.measured, release.boxes
+    true = true_answers(rows, np.stack([drawn.lower, drawn.upper], axis=2).astype(np.int64))
     assert true.sum() == len(known.points)
     held = ((boxes["count_lower"] <= true) & (true <= boxes["count_upper"])).mean()
     assert len(boxes) > 500

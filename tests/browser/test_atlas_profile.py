@@ -9,13 +9,13 @@ import pandas as pd
 import pytest
 
 from od_core import Budget, Geography, Release, sum_releases
-from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import Estimates, dropped_trips
 from od_core.flows.estimation.intervals import bounds_of
 from od_core.flows.indicators import distance_bands
 from od_core.flows.mechanisms import InfTDARefined
 from od_core.flows.publishing import atlas
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.geography.places import ZoneDistances
 from tests.browser.atlases import released, written
 from tests.browser.test_atlas_numbers import selections
 from tests.od_core.publication.examples import facts

@@ -398,16 +398,10 @@ class SegmentFit:
     def weighted(self, weight: ZoneFunction, deviations: float | None, category: int) -> Weighted:
         """Return the estimate of the sum of the trips of a category, each with its weight."""
         total, *of_categories = (weighted(fit, weight, deviations) for fit in (self._totals, *self.categories))
-        number = len(of_categories)
-        excess = (total.estimate - math.fsum(estimate.estimate for estimate in of_categories)) / number
-        variance = float(segment_variance(np.array(total.variance), np.array(of_categories[0].variance), number))
-        return replace(
-            of_categories[category],
-            estimate=of_categories[category].estimate + excess,
-            variance=variance,
-            unseen=total.unseen,
-            doubt=total.doubt,
-        )
+        estimates, variance = _combined(total, of_categories)
+        dropped = {"unseen": total.unseen, "doubt": total.doubt}
+        estimate = float(estimates[category])
+        return replace(of_categories[category], estimate=estimate, variance=float(variance), **dropped)
 
 
 class SegmentIntervals:
@@ -451,13 +445,13 @@ def _segments(total: Estimates, of_categories: Sequence[Estimates]) -> list[Esti
 
 
 def _combined(
-    total: Estimates | FittedLevel, of_categories: Sequence[Estimates] | Sequence[FittedLevel]
+    total: Estimates | FittedLevel | Weighted, of_categories: Sequence[Estimates | FittedLevel | Weighted]
 ) -> tuple[list[Reals], Reals]:
     """Return the estimates of each category and their common variance; see the module docstring for the formula."""
-    number = len(of_categories)
-    excess = (total.estimate - sum(estimate.estimate for estimate in of_categories)) / number
-    variance = segment_variance(total.variance, of_categories[0].variance, number)
-    return [estimate.estimate + excess for estimate in of_categories], variance
+    estimates, number = [np.asarray(each.estimate) for each in of_categories], len(of_categories)
+    excess = (total.estimate - sum(estimates)) / number
+    variance = segment_variance(np.asarray(total.variance), np.asarray(of_categories[0].variance), number)
+    return [estimate + excess for estimate in estimates], variance
 
 
 def _with_bounds(totals: Sequence[FittedLevel], fits: Sequence[Sequence[FittedLevel]]) -> list[list[FittedLevel]]:

@@ -20,7 +20,6 @@ from markupsafe import escape
 from numpy.typing import NDArray
 
 from od_core.flows.derived_flows import DerivedFlows
-from od_core.flows.distances import ZoneDistances
 from od_core.flows.estimation.fitted_tree import FittedTree
 from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
@@ -28,7 +27,7 @@ from od_core.flows.publishing.changes import cautions
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
-from od_core.geography.places import in_degrees, least_squared_chord, mean_places
+from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, titled
 from od_core.publication.templates import filled, filled_data
@@ -244,7 +243,7 @@ def _distances(tables: FlowTables, columns: _Columns) -> dict[str, Any]:
         "edges": zones.edges,
         "squares": [least_squared_chord(edge) for edge in zones.edges],
         "allKnown": zones.all_known,
-        "farthest": zones.extent.farthest,
+        "farthest": zones.farthest,
         "origins": columns.add(zones.origins.ravel()),
         "destinations": None if len(tables.geographies) == 1 else columns.add(zones.destinations.ravel()),
     }

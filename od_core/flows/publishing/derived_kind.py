@@ -36,7 +36,7 @@ from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.publication.bundle import faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
-from od_core.publication.certify import KNOWN_LIMITATIONS, change_of, software_versions
+from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, changed, named, refuse_incomplete
 from od_core.publication.templates import filled, filled_data
@@ -171,7 +171,7 @@ def derived_certificate(
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [f"the total number of valid trips of {kind.total_of}"],
         "software": software_versions(),
-        "known_limitations": list(KNOWN_LIMITATIONS),
+        "known_limitations": filled_data("limitations.yaml"),
     }
     return cast("Certificate", certificate)
 

@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from od_core.files.table_writers import write_batches
 from od_core.flows.derived_flows import DerivedFlows
-from od_core.flows.distances import has_distances
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
@@ -30,6 +29,7 @@ from od_core.flows.publishing.omx import MOST_CELLS, matrix_name, pairs_by_categ
 from od_core.flows.publishing.sdmx import ALL, dimension_identifiers, sdmx_files
 from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
+from od_core.geography.places import has_distances
 from od_core.publication import columns
 from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
 from od_core.publication.certificate import Certificate

@@ -17,12 +17,12 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.files.table_writers import write_rows
-from od_core.flows.distances import has_distances
 from od_core.flows.indicators import distance_bands, indicators
 from od_core.flows.release import MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA, Release, measured_cells
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography
+from od_core.geography.places import has_distances
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import MOST_LISTED, Table, public_table

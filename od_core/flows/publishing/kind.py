@@ -35,7 +35,6 @@ from od_core.flows.publishing.read_bundle import open_flows
 from od_core.flows.publishing.report import estimation_text, flow_pictures, flows_report
 from od_core.flows.release import Release
 from od_core.flows.step import AreaTotalStep, SegmentStep
-from od_core.geography.flow_tree import levels_sentence
 from od_core.geography.geography import Geography
 from od_core.ledger.measurements import NoisyVector
 from od_core.privacy.accounting import float_above
@@ -47,6 +46,7 @@ from od_core.publication.columns import CONFIDENCE, DISTANCE, unlisted
 from od_core.publication.database import Rows
 from od_core.publication.kind import Examination, Kind
 from od_core.publication.tables import schema_of
+from od_core.publication.templates import filled_data
 
 MOST_STORED = 200_000
 """Largest number of public pairs of areas at a pair of levels for which the database contains intervals. By category,
@@ -116,24 +116,8 @@ class FlowKind(Kind[Release]):
     def guarantee(self, plan: ReleasePlan, spent: Spent) -> dict[str, str]:
         """Return the guarantee in sentences, by name, with further ones about levels, breakdowns and area totals."""
         sentences = guarantee_sentences(plan.neighbours, spent, states_total=plan.publishes_total)
-        if (sentence := levels_sentence(plan.tree)) is not None:
-            sentences["levels"] = sentence
-        if plan.segments is not None:
-            names = " and ".join(f"{by.name} ({len(by.categories)} categories)" for by in plan.breakdowns)
-            sentences["segments"] = (
-                f"Each trip is also counted in one category of each breakdown: {names}. The promise includes these"
-                " counts, so the categories of a trip are protected like its origin and its destination. The lists of"
-                f" categories are public. {' '.join(map(unlisted, plan.breakdowns))}"
-            )
-        if plan.area_totals is not None:
-            counted = " and the trips that ".join(("begin", "end")[step.side] for step in plan.area_total_steps)
-            sentences["area_totals"] = (
-                f"The trips that {counted} in each zone are also counted by themselves. The promise includes these"
-                " counts."
-            )
-        if plan.uncounted is not None:
-            sentences["uncounted"] = plan.uncounted.sentence
-        return sentences
+        further = filled_data("flow_guarantee.yaml", plan=plan, unlisted=unlisted)
+        return sentences | {name: text for name, text in further.items() if text}
 
     def summary(self, release: Release) -> pd.DataFrame:
         """Return a table with one row per level of the flow tree, and then of the area totals.

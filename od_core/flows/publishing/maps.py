@@ -30,7 +30,7 @@ from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified
 from od_core.publication.certificate import Certificate
 from od_core.publication.tables import write_csv
-from od_core.publication.templates import filled, filled_markup
+from od_core.publication.templates import filled, filled_data, filled_markup
 
 MOST_LINES = 10_000
 """Largest number of flows in a file for maps."""
@@ -100,11 +100,8 @@ class DesireLines:
     @property
     def description(self) -> str:
         """Sentences on what the lines are, which the files contain."""
-        return (
-            f"{self.certificate['release']}: flows between zones at different places, of at least one released trip."
-            f" They are among the {self.most:,} largest flows between zones with coordinates; smaller ones are left"
-            " out. All numbers contain noise."
-        )
+        values = {"release": self.certificate["release"], "most": self.most}
+        return str(filled_data("desire_lines.yaml", **values)["description"])
 
     def write_geojson(self, file: BinaryIO) -> None:
         """Write the flows as GeoJSON (RFC 7946): a line for each, from the origin to the destination."""

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.extras import require
-from od_core.flows.distances import distances_at
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.codes import MAX_CODE_LENGTH, positions
 from od_core.geography.flow_tree import FlowTree
+from od_core.geography.places import distances_at
 from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 

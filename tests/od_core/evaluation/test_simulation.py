@@ -50,7 +50,7 @@ def test_it_differs_by_run_level_and_position():
 
 def test_the_same_input_gives_the_same_result(monkeypatch: pytest.MonkeyPatch):
     """Releases, budgets for a target and forecasts, in pieces of one node on any number of threads."""
-    monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", 3)
+    monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", 3)
     plan, table, targets = problem(6, depth=2)
     trips = on_plan(table, plan)
 

@@ -79,7 +79,7 @@ def test_chunks_are_whole_parents_in_order_and_not_larger_than_need_be(world, or
     some = [node for node in public if data.draw(st.booleans())] if len(public) < 30 else public
     parents = world.nodes(tree, level, some)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
         chunks = list(tree.expand(parents))
     for name in ("origin", "destination"):
         pieces = [getattr(chunk, name) for chunk in chunks]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, plan_release, release_flows
-from od_core.geography.flow_tree import FlowTree, equally_deep, levels_sentence, repeated_levels
+from od_core.flows.publishing.kind import FLOWS
+from od_core.geography.flow_tree import FlowTree, equally_deep, repeated_levels
 from od_core.geography.geography import with_unknown_area
 from od_core.records.zone_lists import ZoneList, with_further_levels
 from tests.od_core.doubles import SeededNoise
@@ -240,10 +242,13 @@ def test_a_repeated_level_is_said_costs_nothing_and_has_the_flows_of_the_level_a
     pd.testing.assert_frame_equal(release.flows, by_hand.flows)
     tree = release.plan.tree
     assert tree.repeated_levels == {"origin": ["level_1_2"], "destination": []}
-    assert levels_sentence(tree) is not None
-    assert "of the origins level_1_2." in str(levels_sentence(tree))
-    assert levels_sentence(FlowTree(origin, origin)) is not None
-    assert levels_sentence(FlowTree(destination, destination)) is None
+    said, of_origin, of_destination = (
+        FLOWS.guarantee(replace(release.plan, tree=one), release.plan.spent)
+        for one in (tree, FlowTree(origin, origin), FlowTree(destination, destination))
+    )
+    assert "of the origins level_1_2. Flows" in said["levels"]
+    assert "of the origins level_1_2, of the destinations level_1_2. Flows" in of_origin["levels"]
+    assert "levels" not in of_destination
     unmeasured = [tree.level_names[level] for level in release.plan.unmeasured_levels]
     assert unmeasured == [("level_1", "level_2")]  # which has the counts of (level_1_2, level_2)
     for level in destination.level_names:

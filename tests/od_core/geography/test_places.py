@@ -91,10 +91,10 @@ def test_the_least_square_divides_the_distances(places, edge):
 
 @given(places=st.lists(st.tuples(st.floats(-60, 60), LONGITUDES), min_size=1, max_size=8, unique=True))
 def test_the_extent_is_that_of_all_pairs(places):
-    found = extent(*[mean_places(zones_at(places), 2)] * 2)
+    nearest, farthest = extent(*[mean_places(zones_at(places), 2)] * 2)
     distances = np.array([[haversine(one, other) for other in places] for one in places])
     assume(not ((distances > 0.0005) & (distances < 0.01)).any())  # two places within a metre are one
     near = [min((d for d in row if d > 0.01), default=None) for row in distances]
     known = [d for d in near if d is not None]
-    assert found.farthest == pytest.approx(distances.max(), abs=1)
-    assert found.nearest == pytest.approx(np.median(known) if known else 0, abs=0.01)
+    assert farthest == pytest.approx(distances.max(), abs=1)
+    assert nearest == pytest.approx(np.median(known) if known else 0, abs=0.01)

@@ -84,7 +84,7 @@ def test_children_of_any_nodes_get_their_trips_added(world, order, data, size, f
     for level, public in enumerate(reference.levels()[:-1]):
         some = [node for node in public if data.draw(st.booleans())] if len(public) < 30 else public[::2]
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+            patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
             patch.setattr(trips, "FEW_PAIRS", few)
             for families in tree.expand(world.nodes(tree, level, some)):
                 noisy = np.arange(len(families), dtype=np.int64)

@@ -82,7 +82,6 @@ def assert_equal_for_any_pieces_and_threads(monkeypatch, plan, counts):
     """The same noise gives the same leaves, more than 100, if all levels learn."""
     found = []
     for chunk, threads in [(1 << 18, "1"), (100, "2"), (1, "3")]:
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
         for module in (flow_tree, of_levels):
             monkeypatch.setattr(module, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setattr(of_levels, "_LEAST_LEARNED", 1)
@@ -168,7 +167,7 @@ def test_the_same_noise_gives_the_same_leaves_for_any_pieces_and_threads(monkeyp
     noise = ListedNoise([int((k * k * 7919) % 61) - 30 for k in range(997)])
     found = []
     for chunk, threads in [(1 << 18, "1"), (1 << 18, "2"), (100, "1"), (100, "2"), (1, "3"), (1 << 18, "1")]:
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         found.append(table(run_plan(plan, counts, noise, MemoryMeasurements()).leaves))
     assert len(found[0]) > 100

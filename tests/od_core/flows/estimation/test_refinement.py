@@ -348,6 +348,6 @@ def test_the_size_of_the_pieces_changes_nothing(size, random):
     case = case_of(random)
     whole = case.released()[1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
         cut = case.released()[1]
     assert [rows(nodes) for nodes in cut] == [rows(nodes) for nodes in whole]

@@ -334,7 +334,7 @@ def test_neither_pieces_nor_threads_change_a_byte(mechanisms, random: Random):
     case, found = segment_case(random, random.choice(mechanisms), noise=noise, most_pairs=60), set()
     for chunk, block, threads in ((1 << 17, 1 << 20, "1"), (1, 1, "3"), (7, 5, "2")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+            patch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
             patch.setattr(intervals, "_BLOCK", block, raising=False)
             patch.setenv("OD_THREADS", threads)
             release = run_plan(case.plan, case.counts, noise, MemoryMeasurements())

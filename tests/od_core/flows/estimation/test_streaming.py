@@ -43,7 +43,7 @@ def test_the_same_noise_gives_the_same_files_for_any_pieces_and_threads(
     trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
     found = set()
     for number, (chunk, threads) in enumerate(WORK):
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         folder = tmp_path / str(number)
         ledger = Ledger(folder / "ledger.sqlite")
@@ -78,7 +78,7 @@ def test_the_refinement_is_the_same_for_any_pieces_and_threads(monkeypatch, flig
     trips = count_trips(flights["2001-06"], plan.tree, one_row_a_trip=True)
     found = set()
     for chunk, threads in WORK:
-        monkeypatch.setattr(flow_tree, "CHUNK_CHILDREN", chunk)
+        monkeypatch.setattr(flow_tree, "CHILDREN_AT_ONCE", chunk)
         monkeypatch.setenv("OD_THREADS", threads)
         release = run_plan(plan, trips, noise, MemoryMeasurements())
         levels = refine(plan, published_root(plan, trips.total), release.measured)[0]

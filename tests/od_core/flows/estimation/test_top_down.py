@@ -145,7 +145,7 @@ def test_the_size_of_the_chunks_changes_nothing(size, world, order, neighbours, 
     """Noise is asked for piece by piece without gaps, so noise by level and position comes out the same."""
     whole = released(world, SeededNoise(seed), order, neighbours)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flow_tree, "CHUNK_CHILDREN", size)
+        patch.setattr(flow_tree, "CHILDREN_AT_ONCE", size)
         cut = released(world, SeededNoise(seed), order, neighbours)
     assert rows(cut.leaves) == rows(whole.leaves)
     for one, other in zip(cut.measured, whole.measured, strict=True):
