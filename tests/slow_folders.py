@@ -113,7 +113,8 @@ FIRST = ("jobs/test_foreign_project.py", "jobs/test_user_year.py", *RELEASES, "s
 
 SPREAD = (
     *("benchmarks/test_small_sizes.py", "faults/test_killed.py", "faults/test_soak.py", "jobs/test_examples.py"),
-    *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "leaks/", "statistical/test_group_size_choice.py"),
+    *("jobs/test_group_size_job.py", "jobs/test_release_job.py", "jobs/test_two_code_locations.py", "leaks/"),
+    "statistical/test_group_size_choice.py",
     *("statistical/test_group_size_mechanisms.py", "statistical/test_one_run_audit.py"),
     *("statistical/test_random_trees.py", "statistical/test_stops_audit.py"),
     "statistical/test_user_audit.py",

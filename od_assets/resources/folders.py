@@ -1,21 +1,24 @@
 """Define where the releases of a project are written: its folders, ledger and database. Imports no Dagster."""
 
+from __future__ import annotations
+
 import datetime
 import os
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from od_assets.project import current_project
-from od_assets.series.reading import RELEASES, declarations_of
-from od_assets.series.series import Series
 from od_core import Ledger, OdError, PrivacyDomain, ReleaseKey
 from od_core.errors import STAYS_CHARGED
 from od_core.files.durable import sync
 from od_core.ledger.chain import Chain, chain_of
 from od_core.ledger.confidential import ConfidentialFolder
 from od_core.ledger.staged_files import StagedFiles, stored_identity
+
+if TYPE_CHECKING:
+    from od_assets.series.series import Series
 
 
 class Folders:
@@ -101,6 +104,8 @@ class Folders:
             )
         if key is None or key in drawn:
             return
+        from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
+
         declared = {path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
         siblings, former = declared - {series.stated_name}, re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
