@@ -51,14 +51,14 @@ AFTER_PUBLICATION = (
     (
         _IS.any_deps_match(_IS.data_version_changed()).since_last_handled()
         | (_IS.any_deps_updated().since_last_handled() & _IS.execution_failed())
-        | (_IS.any_deps_match(~_IS.missing()) & _IS.missing() & ~_IS.execution_failed())
+        | (_IS.any_deps_match(~_IS.missing()) & _IS.missing() & _IS.initial_evaluation())
     )
     & ~_IS.in_progress()
-    & ~_IS.newly_requested()
 ).with_label("after a publication")
 """Condition under which the site is written: since it was last requested, a bundle was published, not only read back.
 
-It is also written if there are bundles and no site, or the site failed and a bundle was read back, which repairs it.
+It is also written if there are bundles and no site when the condition is evaluated first, or if the site failed and a
+bundle was read back, which repairs it.
 """
 
 
