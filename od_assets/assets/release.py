@@ -32,7 +32,7 @@ from od_assets.metadata import (
 from od_assets.resources.arrivals import changed_while_read, hold_to_marker
 from od_assets.resources.published_tables import TABLES_KEY
 from od_assets.resources.release_work import ReleaseWork, work_on
-from od_assets.resources.upstream import RecordsAt, automation, files_of, trips_of
+from od_assets.resources.upstream import automation, files_of, trips_of
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import FlowSeries
 from od_assets.series.section import stated_beside
@@ -52,13 +52,13 @@ from od_core.records.load import load_records, refuse_absent
 
 
 def load_period(
-    series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[RecordsAt]
+    series: Series[P, G], period: str, target: Path, geography: G | None, files: Sequence[tuple[Path, str | None]]
 ) -> None:
     """Copy the records of a period to a Parquet file, ``target``, in the confidential folder.
 
     Args:
         geography: geography whose ``unknown`` zones replace codes of no place; None if the series has no such zones.
-        files: files of records; see :func:`od_assets.resources.upstream.files_of`.
+        files: files of records, each with its table; see :func:`od_assets.resources.upstream.files_of`.
 
     Raises:
         OdError: a marker or the records are missing or wrong.

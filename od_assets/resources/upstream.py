@@ -24,10 +24,6 @@ _WITHIN: dict[str, tuple[Length, ...]] = {
 """Lengths of the periods that consist of whole partitions, by the cron line at which these begin."""
 
 
-RecordsAt = tuple[Path, str | None]
-"""A file of records, and the name of its table in place of the declared one; None for the declared one."""
-
-
 def trips_of(series: Series[Any, Any]) -> dg.AssetKey | None:
     """Return the key of the team's asset that writes the records of a series; None if it declares none."""
     return None if series.trips.asset is None else dg.AssetKey.from_user_string(series.trips.asset)
@@ -86,8 +82,10 @@ def _misfits(series: Series[Any, Any], partitions: dg.PartitionsDefinition | Non
         yield "they do not cover all periods of the series", "change the first or the last period of either"
 
 
-def files_of(context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period) -> list[RecordsAt]:
-    """Return the files with the records of a period, in the order of the upstream partitions and of their paths.
+def files_of(
+    context: dg.AssetExecutionContext, series: Series[Any, Any], period: Period
+) -> list[tuple[Path, str | None]]:
+    """Return the files with the records of a period, each with the name of a table in place of the declared one.
 
     They are those that the newest materialization of each partition states. Without an asset upstream, or if it states
     none on this machine, they are those declared.
