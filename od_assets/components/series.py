@@ -45,7 +45,8 @@ class ExampleScaffolder(dg.Scaffolder):  # type: ignore[misc]  # Dagster's base 
             domains.mkdir(exist_ok=True)
             domain.write_text(_example("example_domain.yaml", name), encoding="utf-8")
         dg.scaffold_component(request, attributes)
-        for path, text in missing_warehouse(project).items() if project and "domain" in attributes else ():
+        missing = missing_warehouse(project) if project and "domain" in attributes else {}
+        for path, text in missing.items():
             if not path.exists():
                 path.parent.mkdir(exist_ok=True)
                 path.write_text(text, encoding="utf-8")

@@ -65,8 +65,7 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
             entry = ZipInfo(name, _NO_TIME)
             entry.compress_type = ZIP_DEFLATED
             archive.writestr(entry, content_of, compresslevel=_LEVEL)
-    with content.getbuffer() as written:  # released before an error of the file goes on: Python 3.13 warns otherwise
-        file.write(written)
+    file.write(content.getvalue())  # shares the bytes; a buffer that outlives an error is a warning in Python 3.13
 
 
 def _part(name: str, **values: object) -> bytes:
