@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
-from od_core.noise.opendp import OpenDPNoise
+from od_core.noise.opendp import OpenDPNoise, refuse_wrong_version
 from od_core.noise.table_sampler import TableNoise
 from od_core.registry import choose
 
@@ -58,11 +58,17 @@ BACKENDS: dict[str, type[OpenDPNoise] | type[TableNoise]] = {"opendp": OpenDPNoi
 
 
 def noise_named(noise: str | NoiseSource) -> NoiseSource:
-    """Return the backend of this name, or the given source itself. Raises OdError if no backend has the name."""
+    """Return the backend of this name, or the given source itself.
+
+    Raises OdError if no backend has the name, or the installed OpenDP is known to draw wrong noise.
+    """
     if isinstance(noise, NoiseSource):
         return noise
     step = "choose a known noise backend"
-    return choose("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)()
+    backend = choose("noise backend", noise, BACKENDS, code="OD-NOISE-UNKNOWN", next_step=step)
+    if backend is OpenDPNoise:
+        refuse_wrong_version()
+    return backend()
 
 
 def laplace_source(noise: NoiseSource) -> LaplaceSource:

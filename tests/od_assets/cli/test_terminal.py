@@ -100,7 +100,7 @@ def test_a_bar_counts_all_steps_of_a_job_that_are_known_before_it_starts(
     shown = []
 
     def run(*, transient: bool) -> None:
-        resolved, tell = job.resolve_job_def("release"), by_step("trips")
+        resolved, tell = job.resolve_job_def("release"), by_step("trips", "trips")
 
         def tell_and_note(progress: Progress, task: TaskID, entry: dg.EventLogEntry) -> None:
             tell(progress, task, entry)

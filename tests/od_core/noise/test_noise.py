@@ -6,18 +6,21 @@ import math
 import random
 import subprocess
 import sys
+import tomllib
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import opendp.prelude as dp
 import pytest
+from packaging.requirements import Requirement
 
 from od_core import NoiseSource, OdError
 from od_core.noise import opendp
 from od_core.noise import opendp as opendp_noise
 from od_core.noise.backends import BACKENDS, backend_name, noise_named
-from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, OpenDPNoise, drawn
+from od_core.noise.opendp import MAX_VARIANCE, VARIANCE_SLACK, WRONG_VERSIONS, OpenDPNoise, drawn
 from od_core.noise.opendp_worker import GAUSSIAN, OpenDP, held_to_loss
 from tests.od_core.doubles import SeededNoise
 
@@ -60,6 +63,18 @@ def some_variances(count: int) -> list[Fraction]:
         root = Fraction(rng.random())
         some += [root**2, root**2 + Fraction(1, 2**200), root**2 - Fraction(1, 2**200)]
     return [variance for variance in some if 0 < variance <= MAX_VARIANCE]
+
+
+@pytest.mark.parametrize("version", WRONG_VERSIONS)
+def test_versions_that_draw_wrong_noise_are_neither_installed_nor_used(monkeypatch, version):
+    """Both were rejected by tests/statistical/test_noise_law.py, at variance 2469/20 with a p-value below 1e-16."""
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    [allowed] = [one for one in map(Requirement, project["dependencies"]) if one.name == "opendp"]
+    assert not allowed.specifier.contains(version)
+    monkeypatch.setattr(opendp, "version", lambda _: version)
+    with pytest.raises(OdError, match="OD-NOISE-VERSION"):
+        noise_named("opendp")
+    noise_named("table")
 
 
 def test_the_scale_is_never_below_plan_and_opendp_agrees_exactly(asked):
