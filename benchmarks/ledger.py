@@ -112,6 +112,7 @@ def _in_project(names: Sequence[str], days: Sequence[str]) -> dict[str, Any]:
         ledger.balance(domain, day, ledger.record(key).entry.number)
         ledger.published(series=settings.name)
         ledger.publish(key, "0" * 64)
+        folders.bundle(key).mkdir(parents=True)
         ledger.balance(domain, day)
 
     place = folders.ledger_place

@@ -107,9 +107,10 @@ class Folders:
         from od_assets.series.reading import RELEASES, declarations_of  # with pandas, which most commands do not need
 
         declared = {path.parent.name for path in declarations_of(*RELEASES, project=series.project)}
-        siblings, former = declared - {series.stated_name}, re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
+        others = declared - {series.stated_name} | {series.name}  # a revision under the same name is another charge
+        former = re.compile(rf"([a-z][a-z0-9]*_)?{series.stated_name}")
         for other in drawn:
-            is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in siblings
+            is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in others
             if is_same and stored_identity(self.confidential, other):
                 raise OdError(
                     "OD-PREFIX-CHANGED",

@@ -79,7 +79,7 @@ def bundle_of_another_month(folder: Path) -> Path:
 
 
 def test_every_command_prints_names_as_they_are(root: Path, tmp_path: Path) -> None:
-    outcome = said("run", "trips", "--period", "2001-01")
+    outcome = said("run", "trips", "--period", "2001-01", "--explain")
     assert REGION in outcome
     assert ZONE in outcome
     assert r"/\x1b]0;title\x07\x9b2J\u202e/var/releases" in outcome

@@ -235,7 +235,7 @@ def test_both_kept_lists_are_checked_again(two: Project) -> None:
 def test_the_plan_says_which_level_stands_twice(two: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     component = declared(two)
     monkeypatch.setattr("od_assets.series.reading.declaration", lambda _name: component)
-    text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips"]).stdout.split())
+    text = " ".join(CliRunner().invoke(cli.app, ["plan", "trips", "--explain"]).stdout.split())
     assert "of the origins county_2. Flows at such a level equal those at the level above." in text
     plan = json.loads(CliRunner().invoke(cli.app, ["plan", "trips", "--json"]).stdout)
     assert [(step["origin_level"], step["destination_level"]) for step in plan["levels"]] == [
