@@ -88,7 +88,7 @@ def certificate(
     facts = {
         "format": kind.format,
         "release": str(key),
-        **({"about": about} if about else {}),
+        **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file
         "data_set": data_set,
         "period": key.period,
         "revision": key.revision,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from od_core.periods import Period
-from od_core.publication.bundle import as_published, bundle_faults
+from od_core.publication.bundle import as_published, bundle_faults, differing_files
 from od_core.publication.certificate import certificate_digest
 from tests.od_core.publication.examples import facts, release, staged_bundle
 
@@ -64,6 +64,20 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
     assert f"{ABOUT['title']}. {stated['release'].split('/')[0]}, period" in " ".join(readme.split())
     assert json.loads((folder / "certificate.json").read_text(encoding="utf-8"))["about"] == ABOUT
     assert list(bundle_faults(folder)) == []
+
+
+def test_the_words_of_a_certificate_that_was_read_back_make_the_same_files(tmp_path):
+    """Verification states the words in the order of the JSON file, which is not that of a declaration."""
+    made = release()
+    for name, about in (
+        ("declared", ABOUT),
+        ("read", dict(sorted(ABOUT.items()))),
+        ("last", dict(sorted(ABOUT.items())[::-1])),
+    ):
+        with staged_bundle(made, facts(made, about=about), tmp_path / name):
+            pass
+    for name in ("read", "last"):
+        assert not list(differing_files(tmp_path / "declared", tmp_path / name))
 
 
 @pytest.mark.parametrize("later", [None, {"title": "Another title"}])
