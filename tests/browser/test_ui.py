@@ -22,7 +22,7 @@ BUNDLE = f"/assets/us_flights/bundle?view=partitions&partition={PERIOD}"
 PAGES = {
     "graph": (GRAPH, ("raw_trips", "trip_counts", "estimate_1", "estimate_8", "refined_flows", "bundle")),
     "checks": ("/assets/us_flights/flows?view=checks", ("same_at_every_level", "spend_is_plan", "blocking", "Passed")),
-    "run": ("/runs", ("us_flights_release", PERIOD, "Success")),
+    "run": ("/runs?q%5B0%5D=job%3Aus_flights_release", ("us_flights_release", PERIOD, "Success")),
 }
 
 
