@@ -93,24 +93,29 @@ def plan(
         return
     if page is not None:
         write_planning_page(series, planned, page)
-    guarantee = series.kind.guarantee(planned, planned.spent)
-    if planned.unit.max_trips_year is not None:
-        from od_core.publication.certify import year_sentence
-
-        periods = len(series.domain.periods_of_year(series.periods.first))
-        guarantee["year"] = year_sentence(planned, planned.spent, periods)
     if as_json:
         levels = planned.to_frame().to_dict("records")
-        facts = {**planned.facts(), "levels": levels, "guarantee": guarantee, "row": series.columns.row}
-        print_json(facts)
+        facts = {"levels": levels, "guarantee": _guarantee(series, planned), "row": series.columns.row}
+        print_json({**planned.facts(), **facts})
         return
     print_plan(series, planned, verbose=verbose)
     if explain:
-        print_guarantee(guarantee)
+        print_guarantee(_guarantee(series, planned))
     else:
         print_promise(planned.unit, planned.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
+
+
+def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
+    """Return the sentences on the guarantee of a plan, with that on the year if a bound of a year is declared."""
+    guarantee = series.kind.guarantee(plan, plan.spent)
+    if plan.unit.max_trips_year is not None:
+        from od_core.publication.certify import year_sentence
+
+        periods = len(series.domain.periods_of_year(series.periods.first))
+        guarantee["year"] = year_sentence(plan, plan.spent, periods)
+    return guarantee
 
 
 def write_planning_page(series: Series[Any, Any], plan: PrivacyPlan, path: Path) -> None:
