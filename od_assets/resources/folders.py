@@ -82,9 +82,10 @@ class Folders:
         """
         if not self.ledger_chain.exists():
             return {}
-        self.ledger.hold_to_domain(series.name, series.domain.name)
-        self.refuse_drawn_elsewhere(series)
-        return {key.period: key for key in sorted(self.ledger.published(series=series.name))}
+        with self.ledger.one_look():
+            self.ledger.hold_to_domain(series.name, series.domain.name)
+            self.refuse_drawn_elsewhere(series)
+            return {key.period: key for key in sorted(self.ledger.published(series=series.name))}
 
     def refuse_drawn_elsewhere(self, series: Series[Any, Any], key: ReleaseKey | None = None) -> None:
         """Raise OdError if the draws of a series in the ledger are not those of this project and its key prefix.
