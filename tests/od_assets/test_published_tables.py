@@ -63,7 +63,7 @@ def test_the_asset_states_the_file_that_it_stands_for(first_run: tuple[Path, dg.
     """Its rows by another reader of Parquet, and the digest of its bytes as its data version."""
     var, result = first_run
     [made] = result.asset_materializations_for_node("trips_flows")
-    path = var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet"
+    path = var / "releases" / "trips" / "2001-01" / "r1" / "tables/flows.parquet"
     assert made.metadata["dagster/row_count"].value == len(pd.read_parquet(path))
     assert made.metadata["dagster/uri"].value.endswith("/releases/trips/2001-01/r1/flows.parquet")
     assert made.tags["dagster/data_version"] == hashlib.sha256(path.read_bytes()).hexdigest()

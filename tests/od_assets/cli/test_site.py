@@ -185,7 +185,7 @@ def test_the_catalogue_states_a_contact_and_where_the_zones_are(
     described = SiteDescription("Trips", URL, publisher="Office", contact=contact)
     old, new = released(var)
     areas = {"area": ["a", "b", "c"], "latitude": [51.5, -3.25, None], "longitude": [7.0, 179.5, None]}
-    pd.DataFrame(areas).to_parquet(tmp_path / "areas.parquet")
+    pd.DataFrame(areas).to_parquet(tmp_path / "tables/areas.parquet")
     listed = [old, replace(new, place=tmp_path)]
     series, unlocated, located = json.loads(catalogue(described, listed))["dcat:dataset"]
     for one in (series, unlocated, located):
@@ -241,7 +241,7 @@ def test_other_addresses_are_refused(url: str) -> None:
 
 
 def damage(var: Path, key: str) -> None:
-    with (var / "releases" / key / "flows.parquet").open("ab") as file:
+    with (var / "releases" / key / "tables/flows.parquet").open("ab") as file:
         file.write(b"x")
 
 
