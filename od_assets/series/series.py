@@ -27,6 +27,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.unit import UNIT_KINDS
+from od_core.publication.bundle import USUAL_FORMATS
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
@@ -376,6 +377,7 @@ class Series(Named, Generic[P, G]):
     arrivals: Arrivals | None = None
     freshness: Freshness | None = None
     about: About | None = None
+    formats: tuple[Literal["csv", "gis", "omx", "spreadsheet", "sdmx"], ...] = USUAL_FORMATS
     detail: Literal["levels", "publication"] = "levels"
 
     kind: ClassVar[Kind[Any]]

@@ -36,7 +36,7 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     result = bounded.run(component)
     assert result.success, failure_text(result)
     bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
-    table = pq.read_table(bundle / "boundaries.parquet")
+    table = pq.read_table(bundle / "tables/boundaries.parquet")
     geo = json.loads(table.schema.metadata[b"geo"])
     assert (geo["primary_column"], geo["columns"]["geometry"]["encoding"]) == ("geometry", "WKB")
     shapes = {row["area"]: shapely.from_wkb(row["geometry"]) for row in table.to_pylist()}
@@ -45,7 +45,7 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     geography = open_release(bundle).plan.tree.origin
     assert geography.boundaries is not None
     assert geography.boundaries[-1] is None
-    assert "boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
+    assert "tables/boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
     (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
     assert [row["faults"] for row in verified("trips")] == [{}]
 

@@ -375,9 +375,9 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     assert "2001-06 has exactly 500 trips." in built.text
     (tmp_path / "bundle").mkdir()
     write_bundle(FLOWS, release, example.certificate, example.text, tmp_path / "bundle")
-    listed = pd.read_csv(tmp_path / "bundle" / "indicators.csv")
+    listed = pd.read_csv(tmp_path / "bundle" / "tables/indicators.csv")
     assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
-    assert (tmp_path / "bundle" / "boundaries.parquet").is_file()
+    assert (tmp_path / "bundle" / "tables/boundaries.parquet").is_file()
 
 
 def test_every_header_of_a_table_has_words():
@@ -575,7 +575,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     for key, release, report in zip(keys, made, (first, second, third), strict=True):
         assert (around(key).cap, around(key).left, around(key).others) == (9, 7, 0)
         assert _reported(tmp_path, ledger, key, release)[1] == report
-    (tmp_path / "releases" / keys[0].folder / "flows.parquet").unlink()
+    (tmp_path / "releases" / keys[0].folder / "tables/flows.parquet").unlink()
     with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
         around(keys[1])
     assert around(keys[0]).previous is None
