@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import further_fields, write_text, written_as
-from od_assets.interrupts import stoppable
+from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
@@ -25,14 +27,28 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of
+    from od_assets.cli.printing import say, text
 
     places_of(name)  # refuses a taken name before any question
-    fields = further_fields(further or [])
-    files, area_counts = initialize(name, answered(given, fields), fields)
+    fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
+    try:
+        if at_terminal:
+            say("init.begin", "\n")
+        answers = answered(given, fields)
+        if at_terminal:
+            options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
+            command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
+            console.print(text("init.again", command=command), "\n", soft_wrap=True)
+        files, area_counts = initialize(name, answers, fields)
+    except (Interrupted, typer.Abort) as stopped:
+        say("init.stopped")
+        code = stopped.exit_code if isinstance(stopped, Interrupted) else 1
+        raise typer.Exit(code) from None
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     file_names = "\n".join(map(str, files))
     console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)
     plan(name)
+    say("init.next", name=name)
 
 
 def plan(
@@ -169,6 +185,12 @@ def run(
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
+    from od_assets.series.section import declaration_files
+
+    if release not in {path.parent.name for path in declaration_files()}:
+        from od_assets.series.reading import declaration
+
+        declaration(release)  # refused before anything else is imported
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
