@@ -361,13 +361,6 @@ def _offered_names(answers: Answers, fields: Fields) -> str:
     return ",".join(map("=".join, names.items()))
 
 
-def _offered_coordinates(answers: Answers, fields: Fields) -> str:
-    """Return the further columns whose names begin like latitude and longitude."""
-    further = further_columns(answers, fields)
-    found = [next((name for name in further if name.casefold().startswith(one)), "") for one in ("lat", ("lon", "lng"))]
-    return ",".join(found) if all(found) else ""
-
-
 def _offered_length(answers: Answers, _fields: Fields) -> str:
     """Return the length of the periods in the names of files; that of a single release for one file without dates."""
     periods = [text for text, _ in _files(answers["records"]).values() if text]
@@ -486,7 +479,9 @@ FOUND: dict[str, Callable[..., Any]] = {
     "absent": absent_levels,
     "further": further_columns,
     "names_found": _offered_names,
-    "coordinates_found": _offered_coordinates,
+    "begins": lambda answers, fields, *starts: next(
+        (name for name in further_columns(answers, fields) if name.casefold().startswith(starts)), ""
+    ),
     "length_found": _offered_length,
     "first_found": lambda answers, _fields: min(_files(answers["records"]).items())[1][0],
 }
@@ -627,16 +622,21 @@ def _answer(
         if flag == "unit":
             say("init.no_ids")
         return False
+    is_needed = question.required and all(name in known for name in question.needs)
     while True:
         refused = answers.get(flag)
         if answer is None:
             asks = question.if_single if question.if_single and answers.get("every") == SINGLE else question.asks
             was_asked = at_terminal
-            usual = offer or question.default or ("" if question.required or question.may_need_answer else "none")
+            usual = offer or question.default or ("" if is_needed or question.may_need_answer else "none")
             answer = _asked(question, told, asks, usual) if at_terminal else question.default
-        answers[flag] = answer = answer.lower() if question.is_word else answer
+        answers[flag] = answer = (answer.lower() if question.is_word else answer).strip()
         try:
-            _refuse(question, answers, fields)
+            if is_needed and not answer:
+                message = f"{question.option} is missing: {question.asks}"
+                raise OdError("OD-INIT-FLAG", message, next_step=f"give {question.option}")
+            if flag in _CHECKS_OF_FILES:
+                _CHECKS_OF_FILES[flag](answers, fields)
             if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
                 # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
                 prefixes = given.get("prefixes") if flag == "levels" else None
@@ -649,7 +649,8 @@ def _answer(
             if not at_terminal or (flag == "reader" and not answer):
                 raise
             if answer or question.may_need_answer:
-                tell(f"{error.message}: {without_options(error.next_step)}.")
+                step = re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", error.next_step)
+                tell(f"{error.message}: {step}.")
             else:
                 say("init.answer")
             answer = None
@@ -666,15 +667,6 @@ def _answer(
                 tell(line)
             told.add(line)
     return was_asked
-
-
-def without_options(step: str) -> str:
-    """Return the next step of an error as it is told between questions, without dashes of options.
-
-    >>> without_options("give --origin or --date and the name of a column")
-    'give the name of a column'
-    """
-    return re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", step)
 
 
 def _asked(question: Question, told: set[str], asks: str, offer: str) -> str:
@@ -697,16 +689,6 @@ def _asked(question: Question, told: set[str], asks: str, offer: str) -> str:
             return "" if answer.lower() == "none" else answer
         told.discard(question.advice)
         say("init.help", place=question.place.rpartition(":")[2], option=question.option)
-
-
-def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
-    """Raise OdError if a question needs an answer and has none, or if its answer does not fit the files."""
-    needs_answer = question.required and all(name in answers for name in question.needs)
-    if needs_answer and not answers[question.flag].strip():
-        option = question.option
-        raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
-    if question.flag in _CHECKS_OF_FILES:
-        _CHECKS_OF_FILES[question.flag](answers, fields)
 
 
 _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {

@@ -89,8 +89,9 @@ def plan(
         )
     series = declaration(release)
     period = planned_period(series, period)
-    planned = series.plan(series.read_geography(), period)
-    Folders().hold_to_declared(series.domain)
+    with console.status("Planning"):
+        planned = series.plan(series.read_geography(), period)
+        Folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.user_bounds import bounds_of, print_bounds
 
@@ -166,7 +167,8 @@ def forecast(
 
     series = declaration(release)
     period = planned_period(series, period)
-    errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+    with console.status("Simulating releases"):
+        errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -194,17 +196,18 @@ def run(
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
-            from od_assets.cli.printing import print_outcome
-            from od_assets.runs.jobs import release_job, run_period
-            from od_assets.runs.period_status import chosen_periods, refuse_without_file
-            from od_assets.series.reading import declaration
+            with console.status("Loading the project"):
+                from od_assets.cli.printing import print_outcome
+                from od_assets.runs.jobs import release_job, run_period
+                from od_assets.runs.period_status import chosen_periods, refuse_without_file
+                from od_assets.series.reading import declaration
 
-            component = declaration(release)
-            periods = chosen_periods(component, period, every=every)
-            if period is None and not every:
-                refuse_without_file(component, periods[0])
-            prepare_dagster_home()
-            job = release_job(component)
+                component = declaration(release)
+                periods = chosen_periods(component, period, every=every)
+                if period is None and not every:
+                    refuse_without_file(component, periods[0])
+                prepare_dagster_home()
+                job = release_job(component)
         finally:
             gc.freeze()  # later collections leave it out, too
             gc.enable()
