@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import further_fields, write_text, written_as
-from od_assets.interrupts import stoppable
+from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
@@ -25,14 +27,28 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of
+    from od_assets.cli.printing import say, text
 
     places_of(name)  # refuses a taken name before any question
-    fields = further_fields(further or [])
-    files, area_counts = initialize(name, answered(given, fields), fields)
+    fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
+    try:
+        if at_terminal:
+            say("init.begin", "\n")
+        answers = answered(given, fields)
+        if at_terminal:
+            options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
+            command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
+            console.print(text("init.again", command=command), "\n", soft_wrap=True)
+        files, area_counts = initialize(name, answers, fields)
+    except (Interrupted, typer.Abort) as stopped:
+        say("init.stopped")
+        code = stopped.exit_code if isinstance(stopped, Interrupted) else 1
+        raise typer.Exit(code) from None
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     file_names = "\n".join(map(str, files))
     console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)
     plan(name)
+    say("init.next", name=name)
 
 
 def plan(
@@ -73,8 +89,9 @@ def plan(
         )
     series = declaration(release)
     period = planned_period(series, period)
-    planned = series.plan(series.read_geography(), period)
-    Folders().hold_to_declared(series.domain)
+    with console.status("Planning"):
+        planned = series.plan(series.read_geography(), period)
+        Folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.user_bounds import bounds_of, print_bounds
 
@@ -150,7 +167,8 @@ def forecast(
 
     series = declaration(release)
     period = planned_period(series, period)
-    errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+    with console.status("Simulating releases"):
+        errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -169,20 +187,27 @@ def run(
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
+    from od_assets.series.section import declaration_files
+
+    if release not in {path.parent.name for path in declaration_files()}:
+        from od_assets.series.reading import declaration
+
+        declaration(release)  # refused before anything else is imported
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
-            from od_assets.cli.printing import print_outcome
-            from od_assets.runs.jobs import release_job, run_period
-            from od_assets.runs.period_status import chosen_periods, refuse_without_file
-            from od_assets.series.reading import declaration
+            with console.status("Loading the project"):
+                from od_assets.cli.printing import print_outcome
+                from od_assets.runs.jobs import release_job, run_period
+                from od_assets.runs.period_status import chosen_periods, refuse_without_file
+                from od_assets.series.reading import declaration
 
-            component = declaration(release)
-            periods = chosen_periods(component, period, every=every)
-            if period is None and not every:
-                refuse_without_file(component, periods[0])
-            prepare_dagster_home()
-            job = release_job(component)
+                component = declaration(release)
+                periods = chosen_periods(component, period, every=every)
+                if period is None and not every:
+                    refuse_without_file(component, periods[0])
+                prepare_dagster_home()
+                job = release_job(component)
         finally:
             gc.freeze()  # later collections leave it out, too
             gc.enable()
