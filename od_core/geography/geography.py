@@ -56,6 +56,7 @@ from od_core.geography.codes import (
     positions,
     text_codes,
 )
+from od_core.notebook import Shown
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")
@@ -267,7 +268,7 @@ Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Geography:
+class Geography(Shown):
     """A public partition of space in ``depth`` levels below the whole space.
 
     Use :meth:`from_frame` or :meth:`from_parents` to make a geography. Their errors name the faulty column. Codes
@@ -462,6 +463,9 @@ class Geography:
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
         return f"Geography({areas})"
+
+    def _shown(self) -> dict[str, str]:
+        return {name: f"{number:,} areas" for name, number in self.area_counts.items() if name in self.levels}
 
     @property
     def area_counts(self) -> dict[str, int]:
