@@ -242,7 +242,7 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
         lines.append(flow | _line(frame.place(start), frame.place(end), flow["trips"] / most))
     busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
-    bounded = [side for side in sides if side.boundaries is not None]
+    bounded = [side for side in sides if side.given_boundaries]
     places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
     others = {frame.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
     return filled_markup(
