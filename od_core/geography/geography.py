@@ -219,10 +219,18 @@ def check_boundaries(boundaries: Boundaries) -> None:
             )
 
 
-def points_within(boundaries: Boundaries) -> NDArray[np.float64]:
-    """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2)."""
-    inside = shapely.point_on_surface(_valid(boundaries))
-    return np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
+def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
+    """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2).
+
+    It is the ``wanted`` place of the area, in the same form, if that is within the boundary or the area has none.
+    """
+    shapes = _valid(boundaries)
+    inside = shapely.point_on_surface(shapes)
+    points = np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
+    if wanted is None:
+        return points
+    stays = shapely.contains_xy(shapes, wanted[:, 1], wanted[:, 0]) | shapely.is_missing(shapes)
+    return np.where(stays[:, None], wanted, points)
 
 
 def dissolved(geography: Geography) -> list[NDArray[Any]]:

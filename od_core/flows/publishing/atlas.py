@@ -165,13 +165,12 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
 
 
 def _places(geography: Geography, level: int) -> Degrees:
-    """Return where the areas of a level are: within a boundary that was given of a coarser level, or amid the zones."""
+    """Return the places of the areas of a level: amid their zones, or elsewhere within the boundary that was given."""
     if level == geography.depth and geography.coordinates is not None:
         return geography.coordinates
     places = in_degrees(mean_places(geography, level))
     if (given := geography.level_boundaries.get(geography.level_names[level])) is not None:
-        within = points_within(given)
-        places = np.where(np.isnan(within), places, within)
+        places = points_within(given, places)
     return places
 
 
