@@ -367,7 +367,7 @@ export class FlowMap {
       return drawn;
     };
     const items: HTMLElement[] = [];
-    const values = this.scene.lines.length ? steps(this.mostOfLines) : [];
+    const values = this.scene.lines.length ? steps(this.mostOfLines).filter((value) => this.widthOf(value) > THINNEST) : [];
     if (values.length) items.push(make("span", {}, `Lines, ${noun}:`));
     for (const value of values) {
       const width = this.widthOf(value);

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -178,8 +179,8 @@ _LETTER, _LINE_HEIGHT = 8.0, 14
 _BOX, _BOX_MARGIN = (150, 104), 6
 """Width and height of a box for places far away, and the space around it and within it, in units of the picture."""
 
-_MOST_BOXES, _TRIPS_IN_BOXES, _NEAR = 4, 0.2, 0.6
-"""Boxes have at most this share of the trips; no two groups of places are nearer than this share of the radius."""
+_MOST_BOXES, _SHARE_IN_BOXES, _FAR = 4, 0.2, 0.35
+"""Boxes have at most this share of the trips, and are at least this share of the map's width away from it."""
 
 _KEY = 28
 """Height of the key below the map."""
@@ -267,15 +268,20 @@ class _Map:
     def of(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
         """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
         ends = unit_vectors(degrees)
-        away = np.linalg.norm(ends - np.average(ends, axis=0, weights=trips), axis=1)
-        order = np.argsort(away)
-        radius = away[order][np.searchsorted(np.cumsum(trips[order]), 0.9 * trips.sum())]
         chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
-        number, group = connected_components(chords <= _NEAR * radius, directed=False)
-        sizes = np.bincount(group, trips)
-        frame_of_end = np.argsort(np.argsort(-sizes, kind="stable"))[group]
-        if number - 1 > _MOST_BOXES or sizes.max() < (1 - _TRIPS_IN_BOXES) * trips.sum():
-            number, frame_of_end = 1, np.zeros_like(frame_of_end)
+
+        def grouped(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+            _, group = connected_components(chords <= link, directed=False)
+            return group, np.bincount(group, trips) / trips.sum()
+
+        links = np.unique(chords)
+        link = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda one: grouped(one)[1].max())]
+        group, shares = grouped(link)
+        main = group == shares.argmax()
+        group, shares = grouped(max(link, _FAR * chords[np.ix_(main, main)].max()))
+        number, frame_of_end = len(shares), np.argsort(np.argsort(-shares, kind="stable"))[group]
+        if number - 1 > _MOST_BOXES:
+            number, frame_of_end = 1, np.zeros_like(group)
         made = cls([], ends, frame_of_end)
         firsts = made.frame(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
         frames = [_Frame.around(degrees[frame_of_end == 0])]
@@ -335,7 +341,7 @@ def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], tit
         ][::-1],  # the largest flow lies on top
         busiest=[position for position, _, _ in placed],
         labels=list(islice(_labels(placed), _LABELS)),
-        key=[(trips, max(_THINNEST_LINE, _WIDEST_LINE * trips / most)) for trips in _steps(most)],
+        key=[(trips, _WIDEST_LINE * trips / most) for trips in _steps(most)],
     )
 
 
@@ -384,7 +390,7 @@ def _steps(most: int) -> list[int]:
     """Return round numbers up to the largest, for a key."""
     unit = 10 ** (len(str(most)) - 1)
     largest = next(times * unit for times in (5, 2, 1) if times * unit <= most)
-    return [value for value in (largest, largest // 2, largest // 10) if value]
+    return [value for value in (largest, largest // 2, largest // 10) if value >= most * _THINNEST_LINE / _WIDEST_LINE]
 
 
 def _labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
