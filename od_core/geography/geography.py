@@ -248,8 +248,8 @@ def dissolved(geography: Geography) -> list[NDArray[Any]]:
         areas[shapely.is_empty(areas)] = None
         if (stated := geography.level_boundaries.get(geography.level_names[level])) is not None:
             given = _valid(stated)
-            below, of_below = np.where(shapely.is_missing(given), areas, given), level
-            areas = below
+            areas = np.where(shapely.is_missing(given), areas, given)
+            below, of_below = areas, level
         levels.append(areas)
     return levels[::-1]
 
