@@ -21,9 +21,9 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy  # its parts load at their first use
 from markupsafe import Markup
 from numpy.typing import NDArray
-from scipy.sparse.csgraph import connected_components
 
 from od_core.files.table_writers import write_rows
 from od_core.flows.publishing.flow_tables import FlowTables, labelled, labels_at, largest, with_names
@@ -271,7 +271,7 @@ class _Map:
         chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
 
         def grouped(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-            _, group = connected_components(chords <= link, directed=False)
+            _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
             return group, np.bincount(group, trips) / trips.sum()
 
         links = np.unique(chords)
