@@ -189,7 +189,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
 def _areas(tables: FlowTables) -> list[BundleFile]:
     """Return the files of the areas of both sides, and of their boundaries if they have some."""
     areas = pa.concat_tables(map(areas_table, tables.geographies), promote_options="default")
-    bounded = [side for side in tables.geographies if side.boundaries]
+    bounded = [side for side in tables.geographies if side.given_boundaries]
     if not bounded:
         return areas_files(areas)
 
