@@ -221,7 +221,7 @@ def test_changes_since_another_atlas_are_those_of_the_library(opened, tmp_path, 
     """Whichever of the two pages is open, changes are from the earlier period to the later one."""
     before, after = (random_release(seed, areas=1) for seed in (1, 2))
     pages = {name: in_folder(one, tmp_path / name, f"2001-{name}") for name, one in (("01", before), ("02", after))}
-    page, seen = opened(pages[own])
+    page, seen = opened(pages[own] + "#level=region")
     page.wait_for_selector("#panel table")
     (other,) = pages.keys() - {own}
     compare_with(page, tmp_path / other / "atlas.html")

@@ -459,3 +459,17 @@ def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
     assert page.locator("script").count() == 2
     assert page.locator("img, b, i:not(.bar i)").count() == 0
     assert (len(seen.asked), seen.errors) == (1, [])
+
+
+@pytest.mark.parametrize("width", [DESK, PHONE])
+def test_the_tiles_stay_in_sight_while_the_controls_move(opened, tmp_path, width):
+    page, _ = opened(CASES["uneven"].write(tmp_path), width, 800)
+    page.wait_for_selector("#short .tiles")
+    for moved in ("#levels", "#declared"):
+        page.evaluate("(moved) => document.querySelector(moved).scrollIntoView({block: 'center'})", moved)
+        for number in range(4):
+            box = page.locator("#short .tiles div").nth(number).bounding_box()
+            assert box["y"] >= 0
+            assert box["y"] + box["height"] <= 400  # in the upper half
+        control = page.locator(moved).bounding_box()
+        assert 0 <= control["y"] <= 800

@@ -170,7 +170,7 @@ class DesireLines:
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
 _WIDEST_LINE, _THINNEST_LINE = 5.0, 0.4
 _LABELS, _LONGEST_LABEL = 24, 24
-_MOST_OUTLINES, _TOLERANCE = 150_000, 0.5
+_MOST_OUTLINES, _TOLERANCE = 150_000, 1.2
 """Largest number of characters of all outlines, and by how many units of the picture they are simplified."""
 
 _LETTER, _LINE_HEIGHT = 8.0, 14
@@ -354,7 +354,8 @@ def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[st
         ):
             number = drawn.frame(ring[:1])[0]
             places = [drawn.frames[number].place(place) for place in ring.tolist()]
-            if drawn.frames[number].shows(places):
+            is_seen = np.ptp(places, axis=0).max() > _TOLERANCE  # and not an island as small as a dot
+            if is_seen and drawn.frames[number].shows(places):
                 parts[number].append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
         paths = ["".join(of_frame) for of_frame in parts]
         if sum(map(len, paths)) <= most:
