@@ -72,19 +72,19 @@ class Option:
 
         Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
         """
-        if not isinstance(self.plan, ReleasePlan):
-            return self
         try:
-            found = forecast(self.plan, table, runs)
+            found = forecast(self.plan, table, runs) if isinstance(self.plan, ReleasePlan) else None
         except OdError as error:
-            if error.code == TOO_WIDE:
-                return self
-            raise
-        found = found[
-            ~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]]) & (found.get("breakdown", TOTALS) == TOTALS)
-        ]
+            if error.code != TOO_WIDE:
+                raise
+            found = None
+        if found is None or not isinstance(self.plan, ReleasePlan):
+            return self
+        found = found[~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
+        found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
         rows = [found[found["level"] == compared_levels(self.plan.tree)[k]] for k in (0, -1)]
-        return replace(self, errors=tuple(float(np.average(of["mean_abs_error"], weights=of["cells"])) for of in rows))
+        means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in rows if len(of))
+        return replace(self, errors=tuple(map(float, means)))
 
 
 def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
