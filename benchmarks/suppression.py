@@ -68,7 +68,7 @@ def errors(name: str, cells: NDArray[Any], true: Matrix, geography: Geography) -
     """Return the errors of a table, in flights, of numbers that would be suppressed, of airports and of states."""
     hidden, depth = (true > 0) & (true < LEAST), geography.depth
     out, outflows = cells.sum(axis=1), true.sum(axis=1)
-    states = geography.ancestors(depth - 1)
+    states = geography.ancestors(depth - 1).astype(np.int64)
     of_states = [summed(each.astype(np.float64), states, geography.size(depth - 1)) for each in (cells, true)]
     flown = outflows > 0
     off = np.abs(out - outflows)[flown]

@@ -72,19 +72,19 @@ class Option:
 
         Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
         """
-        if not isinstance(self.plan, ReleasePlan):
-            return self
         try:
-            found = forecast(self.plan, table, runs)
+            found = forecast(self.plan, table, runs) if isinstance(self.plan, ReleasePlan) else None
         except OdError as error:
-            if error.code == TOO_WIDE:
-                return self
-            raise
-        found = found[
-            ~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]]) & (found.get("breakdown", TOTALS) == TOTALS)
-        ]
+            if error.code != TOO_WIDE:
+                raise
+            found = None
+        if found is None or not isinstance(self.plan, ReleasePlan):
+            return self
+        found = found[~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
+        found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
         rows = [found[found["level"] == compared_levels(self.plan.tree)[k]] for k in (0, -1)]
-        return replace(self, errors=tuple(float(np.average(of["mean_abs_error"], weights=of["cells"])) for of in rows))
+        means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in rows if len(of))
+        return replace(self, errors=tuple(map(float, means)))
 
 
 def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
@@ -93,15 +93,15 @@ def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
     By default, half and twice the epsilon of the plan are compared. Raises OdError if an epsilon is no number above 0.
     """
     yield Option("the decision", plan)
-    cases: list[tuple[str, tuple[Any, ...], str]] = []
+    promised = plan.budget.epsilon or plan.spent.epsilon
+    compared = [exact_fraction("epsilon", each) for each in epsilons] or [promised / 2, 2 * promised]
+    cases: list[tuple[str, tuple[Any, ...], str]] = [
+        (f"epsilon {text_above(each)}", (plan.unit, replace(plan.budget, rho=None, epsilon=each)), "")
+        for each in compared
+    ]
     for decision, choice, unit, budget, note in choices(plan):
-        if decision == "epsilon" and not epsilons:
-            cases.insert(0, (f"epsilon {choice}", (unit, budget), note))
-        elif decision in ("unit", "m") and isinstance(plan, ReleasePlan):
+        if decision in ("unit", "m") and isinstance(plan, ReleasePlan):
             cases.append((choice, (unit, budget), note))
-    for epsilon in reversed([exact_fraction("epsilon", each) for each in epsilons]):
-        stated = replace(plan.budget, rho=None, epsilon=epsilon)
-        cases.insert(0, (f"epsilon {text_above(epsilon)}", (plan.unit, stated), ""))
     for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():
         if (mechanism.name, mechanism.options) != (plan.mechanism.name, plan.mechanism.options):
             name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
@@ -154,12 +154,11 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
     """
     spent, kind = plan.spent, plan.unit.kind
-    one = Guarantee.of(spent)
-    found: dict[str, Guarantee | None] = {"release": one}
+    found: dict[str, Guarantee | None] = {"release": Guarantee.of(spent)}
     if kind == "trip":
-        found["person"] = one.of_units(TRIPS_OF_A_PERSON)
+        found["person"] = Guarantee.of(spent).of_units(TRIPS_OF_A_PERSON)
     elif kind == "user_period":
-        found["periods"] = one.in_periods(PERIODS_OF_A_YEAR)
+        found["periods"] = Guarantee.of(spent).in_periods(PERIODS_OF_A_YEAR)
     elif kind == "user_year":
         found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
     found["cap"] = Guarantee.of_cap(domain.cap, spent.delta)
@@ -177,7 +176,10 @@ def decision_page(series: Any, compared: Sequence[Option], periods: Sequence[Per
     plan, domain = compared[0].plan, series.domain
     assert plan is not None  # noqa: S101  # the decision
     levels = [plan.tree.level_names[k][0] for k in compared_levels(plan.tree)] if isinstance(plan, ReleasePlan) else []
-    values = {"cap": domain.cap.allowed_rho(), "levels": levels, "risks": risks(plan, domain, periods[0])}
-    values |= {"many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}, "domain": domain, "series": series}
-    values["guarantee"] = series.kind.guarantee(plan, plan.spent)
-    return filled("decision.html", plan=plan, options=compared, periods=periods, **values, **facts)
+    values = {
+        "levels": levels,
+        "risks": risks(plan, domain, periods[0]),
+        "guarantee": series.kind.guarantee(plan, plan.spent),
+        "many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR},
+    }
+    return filled("decision.html", series=series, plan=plan, options=compared, periods=periods, **values, **facts)
