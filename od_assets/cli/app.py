@@ -23,6 +23,7 @@ from od_core.files.durable import of_system
 COMMANDS: dict[str, Callable[..., None]] = {
     "plan": releases.plan,
     "forecast": releases.forecast,
+    "decide": releases.decide,
     "init": releases.init,
     "run": releases.run,
     "report": published.report,

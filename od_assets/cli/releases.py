@@ -181,6 +181,48 @@ def forecast(
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
+def decide(
+    release: str,
+    period: str | None = None,
+    epsilon: list[str] | None = None,
+    target: list[str] | None = None,
+    table: str | None = None,
+    runs: int = 5,
+    to: Path | None = None,
+) -> None:
+    """Write a page for those who must agree to a series: accuracy in named flows, risk, cost, and what is refused.
+
+    It is one HTML file to print, made from the plan, a public table and the ledger. No record is read, and no budget is
+    spent.
+    """
+    from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
+    from od_assets.resources.folders import Folders
+    from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
+    from od_core.evaluation.decision import Option, decision_page, named_flows, options
+
+    series, folders = declaration(release), Folders()
+    plan = series.plan(series.read_geography(), planned_period(series, period))
+    folders.hold_to_declared(series.domain)
+    compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
+    if target or table is not None or series.kind.contents == "flows":
+        of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
+        if target:
+            least = target_plan(series, plan, target, table, 0).plan
+            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
+        known, facts["source"] = public_table(series, of_flows, table)
+        facts["flows"] = [*named_flows(of_flows, known)]
+        with console.status("Releases are simulated on a public table."):
+            compared = [option.simulated(known, runs) for option in compared]
+    facts["published"] = folders.published_periods(series)
+    periods, facts["paid"], facts["left"] = payable_periods(series, plan, facts["published"])
+    path = to or current_project().var / "decisions" / f"{series.name}.html"
+    with written_as(f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, decision_page(series, compared, periods, **facts))
+    console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
+
+
 def run(
     release: str, period: str | None = None, every: bool = False, explain: bool = False, as_json: bool = False
 ) -> None:

@@ -38,6 +38,7 @@ from od_core.publication.bundle import (
     PARQUET,
     faulty_files,
     stated_digests,
+    table_path,
     zip_beside,
     zip_faults,
 )
@@ -174,7 +175,7 @@ class SiteRelease:
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
         """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
-        areas = self.place / PARQUET["areas"]
+        areas = table_path(self.place, PARQUET["areas"])
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
@@ -341,7 +342,8 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     digests, target = stated_digests(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    for name in (CERTIFICATE, PACKAGE, *({PARQUET["areas"]} & {*digests})):  # pages are made from these at every call
+    areas = table_path(place, PARQUET["areas"]).relative_to(place).as_posix()
+    for name in (CERTIFICATE, PACKAGE, *({areas} & {*digests})):  # pages are made from these at every call
         if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)
