@@ -117,14 +117,14 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same columns, but columns without a value. The first column is never wrapped."""
+    """Print rows with the same columns, but for columns without any value. No word and no number is broken."""
     table = Table(title=title, title_justify="left")
     cells = {column: [_text(row[column]) for row in rows] for column in (rows[0] if rows else ())}
     shown = {column: texts for column, texts in cells.items() if {*texts} != {"-"}}
-    for place, (column, texts) in enumerate(shown.items()):
+    for column, texts in shown.items():
         numeric = all(_NUMBER.fullmatch(text) for text in texts if text != "-")
         side: Literal["left", "right"] = "right" if numeric else "left"
-        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
+        table.add_column(str(column).replace("_", " "), justify=side, overflow="fold")
     records = list(zip(*shown.values(), strict=True))
     for record in records:
         table.add_row(*record)

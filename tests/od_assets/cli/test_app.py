@@ -133,6 +133,22 @@ def test_a_release_is_named(command: str) -> None:
     assert not current_project().var.exists()
 
 
+def test_a_mistyped_name_is_refused_before_dagster_is_imported(tmp_path: Path) -> None:
+    """It is done in a process of its own, in which nothing is imported before."""
+    code = """
+import sys
+from od_assets.cli.releases import run
+from od_core.errors import OdError
+try:
+    run("us_flihgts")
+except OdError as error:
+    print(error.code, "us_flights" in error.message, {"dagster", "numba"} & {*sys.modules})
+"""
+    environment = os.environ | {"OD_VAR": str(tmp_path), "OD_PROJECT": str(ROOT)}
+    said = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert said.stdout == "OD-RELEASE-UNKNOWN True set()\n"
+
+
 def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
     """A column without any value is left out."""
     names = ["a/2001-01/r1", "a/2001-02/r1"]

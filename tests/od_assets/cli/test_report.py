@@ -51,6 +51,7 @@ def test_without_a_published_release_the_next_command_is_named(
     assert said.startswith("OD-RELEASE-ABSENT: no release of us_flights for 1999-01 is published here")
     assert "next: od-release run us_flights --period 1999-01]" in said
     assert "no release of us_departures is published here" in refused("report", "us_departures")
+    assert "(did you mean 'us_flights'?)" in refused("report", "us_flihgts")
     assert opened == []
 
 
