@@ -15,6 +15,8 @@ from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 PAGES = {
     "home": "index.html",
     "series": "us_flights/index.html",
+    "over-time": "us_flights/over_time.html",
+    "not-found": "404.html",
     "report": f"us_flights/{PERIOD}/r1/report.html",
     "certificate": f"us_flights/{PERIOD}/r1/certificate.html",
 }
@@ -52,7 +54,7 @@ def test_documents_for_people_are_accessible(opened, bundle, tmp_path, name):
     assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
 
 
-@pytest.mark.parametrize("name", ["home", "series"])
+@pytest.mark.parametrize("name", ["home", "series", "over-time"])
 def test_a_page_of_the_site_is_printed_whole(opened, site, name):
     page, _ = opened((site / PAGES[name]).as_uri(), PAPER)
     page.emulate_media(media="print")
@@ -73,3 +75,29 @@ def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
         LONGEST,
     )
     assert cut == []
+
+
+def test_a_reader_finds_an_area_and_what_changed(opened, site):
+    """By its name or that of its state; a link leads to the same flow, and one to no area says so."""
+    page, seen = opened((site / PAGES["over-time"]).as_uri() + "#from=state:TX&to=state:CA")
+    assert page.locator("#flow h3").inner_text() == "Trips from Texas (TX) to California (CA)"
+    assert "Only one period is published" in page.locator(".verdict").inner_text()
+    page.fill("#from", "JFK")
+    page.fill("#to", "new york")
+    page.keyboard.press("Enter")
+    assert page.locator("#flow h3").inner_text() == "Trips from John F Kennedy Intl (JFK) to New York (NY)"
+    found = page.locator("#from-areas option").evaluate_all("all => all.map(one => one.value)")
+    assert any("JFK" in name and "New York" in name for name in found)
+    page.fill("#to", "Atlantis")
+    page.keyboard.press("Enter")
+    assert "No area has this name" in page.locator("#flow").inner_text()
+    assert seen.errors == []
+
+
+def test_the_areas_are_listed_without_a_program(browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / PAGES["over-time"]).as_uri())
+    assert page.locator("#ask").is_hidden()
+    assert page.locator("#find tbody tr").count() == 5 + 10 + 51 + 229
+    context.close()
