@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -71,8 +72,7 @@ class OverTime:
         sides = tuple(published_geography(areas, digest, None) for digest in digests[-1])
         sizes = [np.cumsum([side.size(level) for level in range(side.depth + 1)]) for side in sides]
         most = MOST_NUMBERS // len(newest)
-        depths = _deepest([int(origins * destinations) for origins, destinations in _by_level(sizes)], most, sides)
-        listed = _deepest([int(sum(both)) for both in _by_level(sizes)], most, sides)
+        depths, listed = _deepest(sizes, most, operator.mul), _deepest(sizes, most, operator.add)
         start = (3, len(newest))
         values = np.full((*start, *(own[depth] for own, depth in zip(sizes, depths, strict=True))), np.nan)
         totals = tuple(np.full((*start, own[level]), np.nan) for own, level in zip(sizes, listed, strict=True))
@@ -134,16 +134,10 @@ class OverTime:
         return described
 
 
-def _by_level(sizes: Sequence[NDArray[np.int64]]) -> list[tuple[int, int]]:
-    """Return the numbers of areas of both sides down to each level, the last one of a side that has fewer levels."""
-    deepest = range(max(map(len, sizes)))
-    return [(sizes[0][min(at, len(sizes[0]) - 1)], sizes[1][min(at, len(sizes[1]) - 1)]) for at in deepest]
-
-
-def _deepest(numbers: Sequence[int], most: int, sides: Sequence[Geography]) -> tuple[int, int]:
-    """Return the last level of each side down to which the page has at most so many numbers."""
-    level = max(int(np.searchsorted(numbers, most, side="right")) - 1, 0)
-    return min(level, sides[0].depth), min(level, sides[1].depth)
+def _deepest(sizes: Sequence[NDArray[np.int64]], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
+    """Return the last level of each side down to which the page has few enough numbers, given its areas by level."""
+    levels = [(min(at, len(sizes[0]) - 1), min(at, len(sizes[1]) - 1)) for at in range(max(map(len, sizes)))]
+    return max((one for one in levels if numbers(sizes[0][one[0]], sizes[1][one[1]]) <= most), default=(0, 0))
 
 
 def _read(

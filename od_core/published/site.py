@@ -314,13 +314,14 @@ def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tupl
     by_series = _by_series(found)
     series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
     compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
-    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=compared)
+    over_time = {name: OverTime.of(some) for name, some in compared.items()}
+    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
     yield "404.html", filled("site/404.html", site=site, series=series)
     yield CATALOGUE, catalogue(site, found)
     for name, of_series in by_series.items():
         yield f"{name}/index.html", series_page(site, name, of_series, series)
     for name, some in compared.items():
-        yield f"{name}/{OVER_TIME}", over_time_page(site, some)
+        yield f"{name}/{OVER_TIME}", over_time_page(site, some[0], over_time[name])
         with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
         yield f"{name}/{PERIODS}", _json([{"release": one.folder, "period": one.key.period} for one in with_atlas])
     for release in found:
@@ -355,13 +356,13 @@ def compared_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
     return [one for one in newest if bundle_kind_of(one.certificate) is FLOWS and has_intervals(one.certificate)]
 
 
-def over_time_page(site: SiteDescription, compared: Sequence[SiteRelease]) -> str:
-    """Return the HTML text of the page of the flows of a series in each period; see :func:`compared_releases`."""
-    flows, program = OverTime.of(compared), (files("od_core.publication") / "templates/site/over_time.js").read_text()
+def over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
+    """Return the HTML text of the page of the flows of a series in each period; ``latest`` is its newest release."""
+    program = (files("od_core.publication") / "templates/site/over_time.js").read_text(encoding="utf-8")
     return filled(
         "site/over_time.html",
         site=site,
-        latest=compared[0],
+        latest=latest,
         flows=flows,
         data=_data_element(flows.data, 'type="application/json" id="data"'),
         program=Markup(program),  # noqa: S704 - of this package

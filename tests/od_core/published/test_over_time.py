@@ -47,6 +47,10 @@ def newest(root: Path) -> list[SiteRelease]:
     return [SiteRelease.of(key, root / "releases" / str(key)) for key in keys]
 
 
+def page_of(releases: list[SiteRelease]) -> str:
+    return over_time_page(SiteDescription("Trips"), releases[0], OverTime.of(releases))
+
+
 def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
     return [(level["level"], code) for level in data["sides"][side] for code in level["codes"]]
 
@@ -106,11 +110,11 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
     assert row == [[None] * destinations] * 3
     assert not any("change" in way for one in page.rows(2) for way in one["ways"])
-    assert "The areas of some periods differ" in over_time_page(SiteDescription("Trips"), [newest[0], before])
+    assert "The areas of some periods differ" in page_of([newest[0], before])
     missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
     rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
     assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
-    assert "not listed" in over_time_page(SiteDescription("Trips"), [missing])
+    assert "not listed" in page_of([missing])
 
 
 @pytest.mark.parametrize(
@@ -136,7 +140,7 @@ def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:
     """A title with markup, or one of 300 characters, stays text; the data cannot end its element."""
     evil = "</script><script>alert(1)</script>" + "x" * 300
     one = replace(newest[0], certificate=newest[0].certificate | {"about": {"title": evil}})
-    page = over_time_page(SiteDescription("Trips"), [one])
+    page = page_of([one])
     assert page.count("<script") == page.count("</script>") == 2
     assert "&lt;/script&gt;" in page
     (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
