@@ -26,7 +26,7 @@ class PlainConsole(Console):
     """
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(markup=False, emoji=False, **options)
+        super().__init__(markup=False, emoji=False, **{"highlight": False} | options)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Return a string as unstyled text. The library rich also calls this method in tables and titles."""

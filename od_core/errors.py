@@ -8,6 +8,8 @@ import re
 from functools import partial
 from typing import NoReturn, Self, cast
 
+from od_core.notebook import Shown
+
 NOTHING_SPENT = "nothing was spent"
 """Default of :attr:`OdError.spent`."""
 
@@ -69,7 +71,7 @@ def _pattern(value: str) -> str:
     return re.escape(value) if len(value) >= _LONG else rf"(?<!\w){re.escape(value)}(?!\w)"
 
 
-class OdError(Exception):
+class OdError(Shown, Exception):
     """An error whose text states what happened, whether budget was spent, and what to do next.
 
     The whole text is public. It may name columns, levels, zones of the public geography and budgets, but no value of
@@ -111,6 +113,9 @@ class OdError(Exception):
         self.confidential_detail = confidential_detail
         self.file = file
         super().__init__(code, self.message)
+
+    def _shown(self) -> dict[str, str]:
+        return {"Error": self.code, "What": self.message, "Budget": self.spent, "Next step": self.next_step}
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message} [{self.spent}; next: {self.next_step}]"

@@ -147,7 +147,7 @@ def equal_bundles_read_once() -> Iterator[None]:
         return readable[asked]
 
     def faulty_files_once(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[str, str]]:
-        there = ((path.name, digest(path)) for path in sorted(folder.iterdir()))
+        there = ((str(path.relative_to(folder)), digest(path)) for path in sorted(folder.rglob("*")) if path.is_file())
         asked = (*there, *(file.name for file in files))
         if asked not in faults:
             faults[asked] = [*faulty_files(folder, files)]

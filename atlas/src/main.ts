@@ -5,11 +5,12 @@ import { byId, isolated, make, number } from "./dom";
 import { csv, partRow, rowsOf, save } from "./download";
 import type { Areas, Flow, Totals } from "./flows";
 import { AreaList, type Column } from "./list";
+import { viewOf } from "./frames";
 import { FlowMap, type Circle, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
 import { changeText, chips, flowTable, interval, matrixTable, tiles, type Named } from "./panel";
 import { divided, profileTables, type Profile } from "./profile";
-import { centralPlaces, partner, sceneOfAll, sceneOfSelection } from "./scene";
+import { partner, sceneOfAll, sceneOfSelection } from "./scene";
 import { Search } from "./search";
 import { atLevel, fragment, otherSide, selectedSide, stated, type State } from "./state";
 
@@ -52,6 +53,8 @@ class Atlas {
     this.prepareCategories();
     this.prepareComparison();
     byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
+    const fold = byId<HTMLButtonElement>("fold");
+    fold.onclick = () => fold.setAttribute("aria-expanded", String(fold.getAttribute("aria-expanded") !== "true"));
     addEventListener("hashchange", () => {
       this.state = stated(location.hash, opened);
       this.show();
@@ -85,8 +88,9 @@ class Atlas {
   }
 
   private makeMap(): FlowMap | null {
-    const view = [this.opened.origin, this.opened.destination].flatMap(centralPlaces);
-    if (!view.length) {
+    const { origin, destination, sameAreas } = this.opened;
+    const view = viewOf(sameAreas ? [origin] : [origin, destination]);
+    if (!view) {
       byId("hint").textContent = "The areas have no coordinates, so there is no map. Find areas by name or in the list, or see the matrix.";
       return null;
     }
@@ -218,6 +222,7 @@ class Atlas {
       input.checked = input.value === direction || input.value === view;
     }
     byId("map").hidden = view !== "map" || !this.map;
+    byId("key").hidden = view !== "map" || !this.map;
     byId("lasso").hidden = view !== "map" || !this.map;
     byId("hint").hidden = view !== "map" && this.map !== null;
     byId("matrix").hidden = view !== "matrix";
@@ -336,7 +341,7 @@ class Atlas {
   /** Show a scene; without one, because the side has no coordinates, the map is empty. */
   private draw(scene: Scene | null, showsOther: boolean): void {
     this.showsOther = showsOther;
-    this.map?.show(scene ?? { places: new Float64Array(0), circles: [], lines: [], shapes: null });
+    this.map?.show(scene ?? { places: new Float64Array(0), circles: [], lines: [], shapes: null, base: null });
   }
 
   private async showMatrix(latest: () => boolean): Promise<void> {

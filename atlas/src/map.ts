@@ -5,7 +5,8 @@ import { select } from "d3-selection";
 import { zoom, zoomIdentity, type ZoomBehavior, type ZoomTransform } from "d3-zoom";
 
 import type { Change } from "./changes";
-import { isolated } from "./dom";
+import { byId, isolated, make, number } from "./dom";
+import { frameOf, type Point, type View } from "./frames";
 
 /** An area on the map. */
 export interface Circle {
@@ -33,8 +34,10 @@ export interface Scene {
   places: Float64Array;
   circles: Circle[];
   lines: Line[];
-  /** Rings of each area of the level; null if there are no boundaries. */
+  /** Rings of each area of the level; null if it has no boundaries. */
   shapes: Float32Array[][] | null;
+  /** Without them, the rings of the finest coarser level with boundaries, below the circles. */
+  base: Float32Array[] | null;
 }
 
 interface Events {
@@ -43,20 +46,32 @@ interface Events {
   pointed(circle: Circle | null): void;
 }
 
-export type Point = [x: number, y: number];
+/** The map itself, or a box for places far away, with its place on the map. */
+interface Frame {
+  projection: GeoProjection;
+  box: [left: number, top: number, width: number, height: number] | null;
+}
+
+/** Outlines in each frame, before the map is moved or zoomed. */
+type Outline = Path2D[];
 
 const LARGEST_RADIUS = 22;
+const WIDEST = 7;
+const THINNEST = 0.4;
 const REACH = 12;
-const COLOURS = ["ink", "paper", "line", "flow", "less", "selected"];
+const COLOURS = ["ink", "paper", "raised", "muted", "line", "border", "flow", "route", "less", "selected"];
 /** Largest scale to which the map zooms by itself. */
 const FOCUS = 24;
-const LABELS = 10;
+/** Pixels of the map for each label, and the most and the fewest labels. */
+const PER_LABEL = 24_000;
+const LABELS = [8, 30];
 
 export class FlowMap {
-  private scene: Scene = { places: new Float64Array(0), circles: [], lines: [], shapes: null };
-  /** Boundaries of the areas before the map is moved or zoomed. */
-  private paths: Path2D[] = [];
-  private projection: GeoProjection = geoAzimuthalEqualArea();
+  private scene: Scene = { places: new Float64Array(0), circles: [], lines: [], shapes: null, base: null };
+  private paths: Outline[] = [];
+  private base: Outline = [];
+  /** The map itself is the first; the boxes are those of the view. */
+  private frames: Frame[] = [{ projection: geoAzimuthalEqualArea(), box: null }];
   private transform: ZoomTransform = zoomIdentity;
   private readonly zooming: ZoomBehavior<HTMLCanvasElement, unknown>;
   private drawn: Point[] | null = null;
@@ -66,13 +81,13 @@ export class FlowMap {
   private frame = 0;
   /** Largest extent of a circle. */
   private most = 1;
+  private mostOfLines = 1;
   private width = 0;
   private height = 0;
 
   constructor(
     private readonly canvas: HTMLCanvasElement,
-    /** Places that the map has in view at first: longitude and latitude. */
-    private readonly view: Point[],
+    private readonly view: View,
     private readonly events: Events,
   ) {
     this.zooming = zoom<HTMLCanvasElement, unknown>()
@@ -100,7 +115,8 @@ export class FlowMap {
   show(scene: Scene): void {
     this.scene = scene;
     this.most = scene.circles.reduce((most, circle) => Math.max(most, extent(circle)), 1);
-    this.paths = this.outlines();
+    this.outline();
+    this.showKey();
     this.draw();
   }
 
@@ -113,8 +129,9 @@ export class FlowMap {
   /** Move and zoom so that some areas fill the map; they need not have been shown yet. */
   focus(places: Float64Array, areas: number[]): void {
     const points = areas
-      .filter((area) => !Number.isNaN(places[2 * area]))
-      .map((area) => this.projection([places[2 * area], places[2 * area + 1]]))
+      .map((area): Point => [places[2 * area], places[2 * area + 1]])
+      .filter((place) => !Number.isNaN(place[0]) && !frameOf(this.view, place))
+      .map((place) => this.frames[0].projection(place))
       .filter((point) => point !== null);
     if (!points.length || !this.width) return;
     const [xs, ys] = [points.map(([x]) => x), points.map(([, y]) => y)];
@@ -130,29 +147,38 @@ export class FlowMap {
     [this.width, this.height] = [clientWidth, clientHeight];
     this.canvas.width = clientWidth * devicePixelRatio;
     this.canvas.height = clientHeight * devicePixelRatio;
-    const margin = Math.min(40, clientWidth / 10, clientHeight / 10);
-    const extent: [Point, Point] = [
-      [margin, margin],
-      [Math.max(clientWidth - margin, margin + 1), Math.max(clientHeight - margin, margin + 1)],
-    ];
-    const [longitude, latitude] = middle(this.view);
-    this.projection = geoAzimuthalEqualArea().rotate([-longitude, -latitude]);
-    const [first] = this.view;
-    if (this.view.some((place) => place[0] !== first[0] || place[1] !== first[1])) {
-      this.projection.fitExtent(extent, { type: "MultiPoint", coordinates: this.view });
-    } else {
-      this.projection.translate([clientWidth / 2, clientHeight / 2]);
-    }
-    this.paths = this.outlines();
+    const margin = Math.min(24, clientWidth / 16, clientHeight / 16);
+    const [width, height] = [Math.min(170, 0.23 * clientWidth), Math.min(120, 0.2 * clientHeight)];
+    const { main, centre, boxes } = this.view;
+    const below = boxes.length ? 0.75 * height : 0;
+    this.frames = [{ projection: fitted(main, centre, [margin, margin, clientWidth - 2 * margin, clientHeight - 2 * margin - below]), box: null }];
+    boxes.forEach(({ zones, outline }, k) => {
+      const box: Frame["box"] = [6 + k * (width + 6), clientHeight - height - 6, width, height];
+      const inside: Frame["box"] = [box[0] + 8, box[1] + 8, width - 16, height - 16];
+      this.frames.push({ projection: fitted(outline, zones[0], inside), box });
+    });
+    this.outline();
     this.draw();
   }
 
   /** Place of an area in CSS pixels, or null if it is unknown. */
   private place(area: number): Point | null {
-    const longitude = this.scene.places[2 * area];
-    if (Number.isNaN(longitude)) return null;
-    const point = this.projection([longitude, this.scene.places[2 * area + 1]]);
-    return point && this.transform.apply(point);
+    const place: Point = [this.scene.places[2 * area], this.scene.places[2 * area + 1]];
+    if (Number.isNaN(place[0])) return null;
+    const frame = frameOf(this.view, place);
+    const point = this.frames[frame].projection(place);
+    return point && (frame ? point : this.transform.apply(point));
+  }
+
+  /** Whether a point of the map lies under a box that shows another place. */
+  private hidden(area: number, [x, y]: Point): boolean {
+    const at = this.frames.findIndex(({ box }) => box && x > box[0] && x < box[0] + box[2] && y > box[1] && y < box[1] + box[3]);
+    return at > 0 && frameOf(this.view, [this.scene.places[2 * area], this.scene.places[2 * area + 1]]) !== at;
+  }
+
+  /** Whether an area is drawn by its boundary. */
+  private isShape(area: number): boolean {
+    return Boolean(this.scene.shapes?.[area]?.length);
   }
 
   private draw(): void {
@@ -168,28 +194,30 @@ export class FlowMap {
     context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
     context.clearRect(0, 0, this.width, this.height);
     this.drawGraticule(context, colour("line"));
-    if (this.scene.shapes) this.drawShapes(context, colour);
-    const mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
-    context.lineCap = "round";
+    this.frames.forEach((_, frame) => this.drawShapes(context, colour, frame));
+    const leaving: [label: string, point: Point][] = [];
     for (const line of [...this.scene.lines].reverse()) {
       const [from, to] = [this.place(line.from), this.place(line.to)];
       if (!from || !to) continue;
-      context.globalAlpha = line.faint ? 0.25 : 0.55;
-      context.strokeStyle = colour(line.trips < 0 ? "less" : "flow");
-      context.lineWidth = 0.5 + (5 * Math.abs(line.trips)) / mostOfLines;
-      context.beginPath();
-      context.moveTo(...from);
-      const [x, y] = [(from[0] + to[0]) / 2, (from[1] + to[1]) / 2];
-      context.quadraticCurveTo(x - 0.12 * (to[1] - from[1]), y + 0.12 * (to[0] - from[0]), ...to);
-      context.stroke();
+      this.drawLine(context, line, from, to, colour);
+      for (const [area, point, other] of [[line.from, from, to], [line.to, to, from]] as [number, Point, Point][]) {
+        const edge = this.contains(other) && !this.contains(point) ? this.edge(other, point) : null;
+        if (edge) leaving.unshift([isolated(this.scene.circles[area]?.label ?? ""), edge]);
+      }
     }
     context.globalAlpha = 1;
+    const ends = new Set(this.scene.lines.flatMap(({ from, to }) => [from, to]));
     const labelled: { circle: Circle; point: Point; radius: number }[] = [];
     for (const circle of this.bySize()) {
       const point = this.place(circle.area);
-      if (!point) continue;
-      if (this.scene.shapes) {
+      if (!point || this.hidden(circle.area, point)) continue;
+      if (this.isShape(circle.area)) {
         labelled.push({ circle, point, radius: 0 });
+        if (!ends.has(circle.area)) continue;
+        context.beginPath();
+        context.arc(...point, 2.5, 0, 2 * Math.PI);
+        context.fillStyle = colour("ink");
+        context.fill();
         continue;
       }
       const radius = this.radius(circle);
@@ -204,7 +232,7 @@ export class FlowMap {
       context.stroke();
       labelled.push({ circle, point, radius });
     }
-    this.drawLabels(context, labelled, colour("ink"), colour("paper"));
+    this.drawLabels(context, labelled, ends, leaving, colour);
     if (this.drawn) {
       context.beginPath();
       for (const point of this.drawn) context.lineTo(...point);
@@ -227,7 +255,7 @@ export class FlowMap {
     context.translate(x, y);
     context.scale(k, k);
     context.beginPath();
-    geoPath(this.projection, context)(geoGraticule().step([10, 10])());
+    geoPath(this.frames[0].projection, context)(geoGraticule().step([10, 10])());
     context.restore();
     context.globalAlpha = 0.5;
     context.lineWidth = 0.5;
@@ -236,64 +264,187 @@ export class FlowMap {
     context.globalAlpha = 1;
   }
 
-  /** Draw the areas by their boundaries: the more trips, the darker. */
-  private drawShapes(context: CanvasRenderingContext2D, colour: (name: string) => string): void {
-    const { k, x, y } = this.transform;
+  /** Draw the land, and the areas by their boundaries: the more trips, the darker. */
+  private drawShapes(context: CanvasRenderingContext2D, colour: (name: string) => string, frame: number): void {
+    const { box } = this.frames[frame];
+    const { k, x, y } = box ? zoomIdentity : this.transform;
     context.save();
+    if (box) {
+      context.fillStyle = colour("raised");
+      context.strokeStyle = colour("muted");
+      context.lineWidth = 1;
+      context.fillRect(...box);
+      context.strokeRect(...box);
+    }
     context.translate(x, y);
     context.scale(k, k);
-    context.lineWidth = 0.5 / k;
+    context.lineWidth = 0.7 / k;
+    context.lineJoin = "round";
+    context.strokeStyle = colour("border");
+    context.fillStyle = colour("paper");
+    if (this.base[frame]) {
+      context.fill(this.base[frame], "evenodd");
+      context.stroke(this.base[frame]);
+    }
     for (const circle of this.scene.circles) {
+      const path = this.paths[circle.area]?.[frame];
+      if (!path) continue;
+      context.fillStyle = colour("paper");
+      context.fill(path, "evenodd");
       const share = Math.sqrt(extent(circle) / this.most);
-      context.globalAlpha = circle.selected ? 0.9 : extent(circle) ? (0.12 + 0.8 * share) * (circle.faint ? 0.4 : 1) : 0.15;
+      context.globalAlpha = circle.selected ? 0.75 : extent(circle) ? shade(share) * (circle.faint ? 0.4 : 1) : 0;
       context.fillStyle = colour(fillOf(circle));
-      context.fill(this.paths[circle.area], "evenodd");
+      context.fill(path, "evenodd");
       context.globalAlpha = 1;
-      context.strokeStyle = colour("line");
-      context.stroke(this.paths[circle.area]);
+      context.stroke(path);
     }
     context.restore();
   }
 
-  private outlines(): Path2D[] {
-    if (!this.scene.shapes || !this.width) return [];
-    return this.scene.shapes.map((rings) => {
-      const path = new Path2D();
+  /** Make the outlines of the areas in each frame. */
+  private outline(): void {
+    const outlines = (rings: Float32Array[]): Outline => {
+      const paths: Outline = [];
       for (const ring of rings) {
+        const frame = frameOf(this.view, [ring[0], ring[1]]);
+        const path = (paths[frame] ??= new Path2D());
         for (let k = 0; k < ring.length; k += 2) {
-          const point = this.projection([ring[k], ring[k + 1]]);
+          const point = this.frames[frame].projection([ring[k], ring[k + 1]]);
           if (point) path[k ? "lineTo" : "moveTo"](...point);
         }
         path.closePath();
       }
-      return path;
-    });
+      return paths;
+    };
+    this.paths = this.width && this.scene.shapes ? this.scene.shapes.map(outlines) : [];
+    this.base = this.width && this.scene.base ? outlines(this.scene.base) : [];
   }
 
-  /** Write the labels of the selected areas and of the largest, without overlaps. */
+  /** Draw a flow as a curve with an arrowhead. Seen from its origin, it bends to the left. */
+  private drawLine(context: CanvasRenderingContext2D, line: Line, from: Point, to: Point, colour: (name: string) => string): void {
+    const width = this.widthOf(line.trips);
+    const bend: Point = [(from[0] + to[0]) / 2 + 0.14 * (to[1] - from[1]), (from[1] + to[1]) / 2 - 0.14 * (to[0] - from[0])];
+    const head = Math.min(Math.max(6, 2.2 * width), Math.hypot(to[0] - from[0], to[1] - from[1]) / 2);
+    const circle = this.scene.circles[line.to];
+    const gap = circle && !this.isShape(line.to) ? this.radius(circle) : 0;
+    const tip = onCurve(from, bend, to, gap);
+    const neck = onCurve(from, bend, to, gap + head);
+    const [x, y] = [(tip[0] - neck[0]) / head, (tip[1] - neck[1]) / head];
+    const half = Math.max(3, 1.1 * width);
+    for (const [name, wider, alpha] of [["paper", Math.min(1.6, width), 0.8], [line.trips < 0 ? "less" : "route", 0, line.faint ? 0.35 : 0.85]] as const) {
+      context.globalAlpha = alpha;
+      context.strokeStyle = context.fillStyle = colour(name);
+      context.lineWidth = width + wider;
+      context.lineCap = "butt";
+      context.beginPath();
+      context.moveTo(...from);
+      const part = along(from, bend, to, gap + head);
+      context.quadraticCurveTo(from[0] + part * (bend[0] - from[0]), from[1] + part * (bend[1] - from[1]), ...neck);
+      context.stroke();
+      context.beginPath();
+      context.moveTo(...tip);
+      context.lineTo(neck[0] - half * y, neck[1] + half * x);
+      context.lineTo(neck[0] + half * y, neck[1] - half * x);
+      context.closePath();
+      context.fill();
+    }
+  }
+
+  /** Width of a line in pixels: in proportion to its trips, down to a hairline. */
+  private widthOf(trips: number): number {
+    return Math.max(THINNEST, (WIDEST * Math.abs(trips)) / this.mostOfLines);
+  }
+
+  /** State what widths of lines and sizes or shades of areas mean. */
+  private showKey(): void {
+    this.mostOfLines = Math.max(1, ...this.scene.lines.map((line) => Math.abs(line.trips)));
+    const [noun, sign] = this.scene.circles.some(({ change }) => change) ? ["change of trips", "\u00b1"] : ["trips", ""];
+    const text = (value: number): string => `${sign}${number(value)}`;
+    const sample = (size: number, shape: string): HTMLElement => {
+      const drawn = make("i");
+      const height = Math.max(20, this.scene.shapes ? 0 : size);
+      drawn.innerHTML = `<svg width="${size}" height="${height}" viewBox="0 ${10 - height / 2} ${size} ${height}" aria-hidden="true">${shape}</svg>`;
+      return drawn;
+    };
+    const items: HTMLElement[] = [];
+    const values = this.scene.lines.length ? steps(this.mostOfLines).filter((value) => this.widthOf(value) > THINNEST) : [];
+    if (values.length) items.push(make("span", {}, `Lines, ${noun}:`));
+    for (const value of values) {
+      const width = this.widthOf(value);
+      items.push(make("span", {}, sample(20, `<path d="M0 10H20" stroke="var(--route)" stroke-width="${width}"/>`), text(value)));
+    }
+    const sizes = this.scene.circles.some(extent) ? steps(this.most) : [];
+    if (sizes.length) items.push(make("span", {}, `Areas, ${noun}:`));
+    for (const value of sizes) {
+      const [share, r] = [Math.sqrt(value / this.most), LARGEST_RADIUS * Math.sqrt(value / this.most)];
+      const shape = this.scene.shapes
+        ? `<rect width="20" height="14" y="3" fill="var(--flow)" fill-opacity="${shade(share)}" stroke="var(--border)"/>`
+        : `<circle cx="${r}" cy="10" r="${r}" fill="var(--flow)" fill-opacity="0.6"/>`;
+      items.push(make("span", {}, sample(this.scene.shapes ? 20 : 2 * r, shape), text(value)));
+    }
+    if (this.frames.length > 1) items.push(make("span", {}, "Areas far away are in boxes, at other scales."));
+    byId("key").replaceChildren(...items);
+  }
+
+  private contains([x, y]: Point): boolean {
+    return x >= 0 && x <= this.width && y >= 0 && y <= this.height;
+  }
+
+  /** Where the way from a point on the map to one beyond leaves it. */
+  private edge(inside: Point, beyond: Point): Point {
+    const [dx, dy] = [beyond[0] - inside[0], beyond[1] - inside[1]];
+    const across = dx > 0 ? (this.width - inside[0]) / dx : dx < 0 ? -inside[0] / dx : Infinity;
+    const down = dy > 0 ? (this.height - inside[1]) / dy : dy < 0 ? -inside[1] / dy : Infinity;
+    const part = Math.min(across, down);
+    return [inside[0] + part * dx, inside[1] + part * dy];
+  }
+
+  /** Write the labels of the selected areas and of the largest without overlaps, and where lines lead that leave the map. */
   private drawLabels(
     context: CanvasRenderingContext2D,
     circles: { circle: Circle; point: Point; radius: number }[],
-    ink: string,
-    paper: string,
+    ends: Set<number>,
+    leaving: [label: string, point: Point][],
+    colour: (name: string) => string,
   ): void {
-    context.font = "600 12px system-ui, sans-serif";
     context.textBaseline = "middle";
+    context.lineJoin = "round";
+    const taken: [left: number, top: number, right: number, bottom: number][] = [];
+    /** Write a text at the first position that is free and on the map. */
+    const write = (text: string, places: (width: number) => Point[], within: Frame["box"]): boolean => {
+      const width = context.measureText(text).width;
+      const [left, top, across, down] = within ?? [0, 0, this.width, this.height];
+      for (const [x, y] of places(width)) {
+        const box = [x, y - 8, x + width, y + 8] as (typeof taken)[number];
+        const free = taken.every((other) => other[2] < box[0] || box[2] < other[0] || other[3] < box[1] || box[3] < other[1]);
+        if (!free || box[0] < left + 2 || box[2] > left + across - 2 || box[1] < top || box[3] > top + down) continue;
+        taken.push(box);
+        context.lineWidth = 3;
+        context.strokeStyle = colour("paper");
+        context.strokeText(text, x, y);
+        context.fillStyle = colour("ink");
+        context.fillText(text, x, y);
+        return true;
+      }
+      return false;
+    };
+    context.font = "italic 12px system-ui, sans-serif";
+    for (const [label, [x, y]] of new Map(leaving.map((one) => [one[0], one])).values()) {
+      const inside = (width: number): Point => [Math.min(Math.max(3, x - width / 2), this.width - width - 3), Math.min(Math.max(9, y), this.height - 9)];
+      write(`to or from ${label}`, (width) => [0, 18, -18].map((step) => [inside(width)[0], inside(width)[1] + step]), null);
+    }
+    context.font = "600 12px system-ui, sans-serif";
     const order = [...circles].sort((one, two) => Number(two.circle.selected) - Number(one.circle.selected));
-    const taken: [number, number, number][] = [];
+    let left = Math.min(LABELS[1], Math.max(LABELS[0], (this.width * this.height) / PER_LABEL));
     for (const { circle, point, radius } of order) {
-      const [x, y] = [point[0] + radius + 4, point[1]];
-      const label = isolated(circle.label);
-      const width = context.measureText(label).width;
-      const free = taken.every(([left, middle, right]) => Math.abs(middle - y) > 15 || x > right || x + width < left);
-      if (!extent(circle) || !free || x + width > this.width || x < 0 || y < 8 || y > this.height - 8) continue;
-      taken.push([x, y, x + width]);
-      context.lineWidth = 3;
-      context.strokeStyle = paper;
-      context.strokeText(label, x, y);
-      context.fillStyle = ink;
-      context.fillText(label, x, y);
-      if (taken.length === LABELS) return;
+      if (!extent(circle) || !this.contains(point)) continue;
+      const [[x, y], r] = [point, radius + 4];
+      const places = (width: number): Point[] =>
+        this.isShape(circle.area)
+          ? (ends.has(circle.area) ? [12, -12, 0] : [0, 10, -10]).map((step) => [x - width / 2, y + step])
+          : [[x + r, y], [x - r - width, y], [x - width / 2, y - r - 6], [x - width / 2, y + r + 6]];
+      const { box } = this.frames[frameOf(this.view, [this.scene.places[2 * circle.area], this.scene.places[2 * circle.area + 1]])];
+      if (write(isolated(circle.label), places, box) && --left < 1) return;
     }
   }
 
@@ -302,22 +453,26 @@ export class FlowMap {
   }
 
   private radius(circle: Circle): number {
-    return 2 + (LARGEST_RADIUS - 2) * Math.sqrt(extent(circle) / this.most);
+    return Math.max(1.2, LARGEST_RADIUS * Math.sqrt(extent(circle) / this.most));
   }
 
   /** The smallest circle at a point, or the nearest one within reach. */
   private circleAt(at: Point): Circle | null {
     const context = this.canvas.getContext("2d");
     if (this.scene.shapes && context) {
-      const [x, y] = this.transform.invert(at);
       context.setTransform(1, 0, 0, 1, 0, 0);
-      const found = this.scene.circles.find(({ area }) => context.isPointInPath(this.paths[area], x, y, "evenodd"));
+      const inBox = this.frames.findIndex(({ box }) => box && at[0] > box[0] && at[0] < box[0] + box[2] && at[1] > box[1]);
+      const [frame, [x, y]] = inBox > 0 ? [inBox, at] : [0, this.transform.invert(at)];
+      const found = this.scene.circles.find(({ area }) => {
+        const path = this.paths[area]?.[frame];
+        return path && context.isPointInPath(path, x, y, "evenodd");
+      });
       if (found) return found;
     }
     let [nearest, least] = [null as Circle | null, Infinity];
     for (const circle of this.scene.circles) {
       const point = this.place(circle.area);
-      if (!point) continue;
+      if (!point || this.hidden(circle.area, point)) continue;
       const distance = Math.hypot(point[0] - at[0], point[1] - at[1]);
       const [inside, radius] = [distance <= this.radius(circle), this.radius(circle)];
       const rank = inside ? radius : distance <= REACH ? LARGEST_RADIUS + distance : Infinity;
@@ -380,6 +535,48 @@ export class FlowMap {
   }
 }
 
+/** A projection that fits places into a rectangle. */
+function fitted(places: Point[], [longitude, latitude]: Point, [left, top, width, height]: NonNullable<Frame["box"]>): GeoProjection {
+  const projection = geoAzimuthalEqualArea().rotate([-longitude, -latitude]);
+  const [first] = places;
+  const apart = places.some((place) => place[0] !== first[0] || place[1] !== first[1]);
+  if (!apart) return projection.translate([left + width / 2, top + height / 2]);
+  const extent: [Point, Point] = [[left, top], [left + Math.max(width, 1), top + Math.max(height, 1)]];
+  return projection.fitExtent(extent, { type: "MultiPoint", coordinates: places });
+}
+
+/** Part of a quadratic curve from its start, after which about a given length is left. */
+function along(from: Point, bend: Point, to: Point, left: number): number {
+  let part = 1;
+  while (part > 0.5 && Math.hypot(...minus(at(from, bend, to, part), to)) < left) part -= 0.01;
+  return part;
+}
+
+function onCurve(from: Point, bend: Point, to: Point, left: number): Point {
+  return at(from, bend, to, along(from, bend, to, left));
+}
+
+function at(from: Point, bend: Point, to: Point, part: number): Point {
+  const [a, b, c] = [(1 - part) ** 2, 2 * part * (1 - part), part ** 2];
+  return [a * from[0] + b * bend[0] + c * to[0], a * from[1] + b * bend[1] + c * to[1]];
+}
+
+function minus([x, y]: Point, [u, v]: Point): Point {
+  return [x - u, y - v];
+}
+
+/** Opacity of an area whose trips are the square of a share of the most. */
+function shade(share: number): number {
+  return 0.08 + 0.5 * share;
+}
+
+/** Two or three round numbers up to the largest, for a key. */
+function steps(most: number): number[] {
+  const unit = 10 ** Math.floor(Math.log10(most));
+  const largest = unit * ([5, 2].find((times) => times * unit <= most) ?? 1);
+  return [largest / 10, largest / 2, largest].filter((value) => Number.isInteger(value) && value > 0);
+}
+
 /** Name of the colour of an area. */
 function fillOf(circle: Circle): string {
   if (circle.selected) return "selected";
@@ -390,19 +587,6 @@ function fillOf(circle: Circle): string {
 /** What the size of a circle shows: its change, or its trips. */
 export function extent({ trips, change }: Circle): number {
   return change ? Math.abs(change.change) : Math.max(0, trips);
-}
-
-/** Weighted mean place of some places on the sphere, in degrees. */
-export function middle(places: Point[], weights?: number[]): Point {
-  const radians = Math.PI / 180;
-  let [x, y, z] = [0, 0, 0];
-  places.forEach(([longitude, latitude], k) => {
-    const weight = weights?.[k] ?? 1;
-    x += weight * Math.cos(latitude * radians) * Math.cos(longitude * radians);
-    y += weight * Math.cos(latitude * radians) * Math.sin(longitude * radians);
-    z += weight * Math.sin(latitude * radians);
-  });
-  return [Math.atan2(y, x) / radians, Math.atan2(z, Math.hypot(x, y)) / radians];
 }
 
 /** Whether a point lies in a polygon: whether a ray from it crosses an odd number of sides. */

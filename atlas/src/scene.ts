@@ -1,16 +1,12 @@
 /** Make what the map shows: all areas with the largest flows, or the flows of a selection. */
 
-import { geoDistance } from "d3-geo";
-
 import type { Direction, Flow } from "./flows";
-import { extent, middle, type Circle, type Line, type Point, type Scene } from "./map";
+import { extent, type Circle, type Line, type Scene } from "./map";
 import type { Opened, Side } from "./messages";
 import { mayBeZero } from "./panel";
 import { otherSide, selectedSide, type State } from "./state";
 
 const LINES = 40;
-/** Share of the trips whose zones are in view at first. */
-const IN_VIEW = 0.97;
 
 /** The area at the other end of a flow of the selection. */
 export function partner(flow: Flow, direction: Direction): number {
@@ -43,24 +39,12 @@ export function sceneOfSelection(opened: Opened, { level, areas, direction }: St
   return scene(side, level, circles, lines);
 }
 
-/** Places of the zones near the middle, with most of a side's trips: a few places far away do not shrink the map. */
-export function centralPlaces({ places, sizes }: Side): Point[] {
-  const [zones, trips] = [places?.at(-1), sizes.at(-1)];
-  if (!zones || !trips) return [];
-  const place = (zone: number): Point => [zones[2 * zone], zones[2 * zone + 1]];
-  const weight = (zone: number): number => Math.max(0, trips[zone]) + 1;
-  const known = [...trips.keys()].filter((zone) => !Number.isNaN(zones[2 * zone]));
-  const centre = middle(known.map(place), known.map(weight));
-  const away = new Map(known.map((zone) => [zone, geoDistance(centre, place(zone))]));
-  known.sort((one, two) => away.get(one)! - away.get(two)!);
-  let left = IN_VIEW * known.reduce((sum, zone) => sum + weight(zone), 0);
-  const shown = known.filter((zone) => (left -= weight(zone)) + weight(zone) > 0);
-  const apart = shown.some((zone) => away.get(zone) !== away.get(shown[0]));
-  return (apart ? shown : known).map(place);
-}
-
 function scene(side: Side, level: number, circles: Circle[], lines: Line[]): Scene | null {
-  return side.places && { places: side.places[level], shapes: side.shapes?.[level] ?? null, circles, lines };
+  const bounded = (areas: Float32Array[][]): boolean => areas.some((rings) => rings.length > 0);
+  const own = side.shapes?.[level];
+  const shapes = own && bounded(own) ? own : null;
+  const base = shapes ? null : (side.shapes?.slice(0, level).findLast(bounded)?.flat() ?? null);
+  return side.places && { places: side.places[level], shapes, base, circles, lines };
 }
 
 function circlesOf(side: Side, level: number, trips: Float64Array): Circle[] {

@@ -5,6 +5,8 @@ import type { Opened, Side } from "./messages";
 import type { Part } from "./segments";
 
 export const VIEWS = ["map", "matrix", "list"] as const;
+/** Most areas of the level that is shown at first. */
+const SEEN = 100;
 export type View = (typeof VIEWS)[number];
 
 export interface State {
@@ -40,7 +42,7 @@ export function stated(address: string, opened: Opened): State {
   const { levels, codes } = selectedSide(opened, direction);
   const level = levels.indexOf(decoded(given.get("level") ?? ""), 1);
   const state: State = {
-    level: level > 0 ? level : firstWithTwo(codes),
+    level: level > 0 ? level : overview(codes),
     areas: [],
     direction,
     view: VIEWS.find((view) => view === given.get("view")) ?? "map",
@@ -70,9 +72,10 @@ export function atLevel(side: Side, areas: number[], from: number, to: number): 
   return [...current];
 }
 
-/** The coarsest level with at least two areas; the last one if there is none. */
-function firstWithTwo(codes: string[][]): number {
-  const level = codes.findIndex((areas) => areas.length > 1);
+/** The finest level that can be looked at as a whole; if each has more areas, the coarsest with at least two. */
+function overview(codes: string[][]): number {
+  const seen = codes.findLastIndex((areas) => areas.length > 1 && areas.length <= SEEN);
+  const level = seen > 0 ? seen : codes.findIndex((areas) => areas.length > 1);
   return level > 0 ? level : codes.length - 1;
 }
 

@@ -43,7 +43,14 @@ from od_core.files.duckdb_session import file_name, scratch_database, spill_fold
 from od_core.files.durable import PUBLIC_FILE_MODE, file_digest, make_folder, write_durably
 from od_core.periods import Period
 from od_core.privacy.accounting import text_above, text_below
-from od_core.publication.bundle import CERTIFICATE, as_published, staged_folder, stated_digests, write_bundle
+from od_core.publication.bundle import (
+    CERTIFICATE,
+    as_published,
+    staged_folder,
+    stated_digests,
+    table_path,
+    write_bundle,
+)
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.columns import PERIOD, Column
@@ -245,8 +252,10 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
         with public_failures():
             release = series.release_of(context.partition_key)
-            path = od_warehouse.bundle_named(str(release)) / f"{name}.parquet"
-            rows, version = pq.ParquetFile(path).metadata.num_rows, stated_digests(path.parent)[path.name]
+            folder = od_warehouse.bundle_named(str(release))
+            path = table_path(folder, f"{name}.parquet")
+            version = stated_digests(folder)[path.relative_to(folder).as_posix()]
+            rows = pq.ParquetFile(path).metadata.num_rows
         return made(version, dagster__uri=path.as_uri(), dagster__row_count=rows, release=str(release))
 
     return published_table
@@ -282,6 +291,7 @@ def _bundle_asset(
                 record=ledger.record(key),
                 records=series.reading,
                 about=series.about_facts,
+                formats=series.formats,
                 intervals=not isinstance(series, FlowSeries) or series.intervals,
             )
             folder, published = od_warehouse.bundle(key), ledger.publication(key).get("certificate")

@@ -23,6 +23,7 @@ from od_core.files.durable import of_system
 COMMANDS: dict[str, Callable[..., None]] = {
     "plan": releases.plan,
     "forecast": releases.forecast,
+    "decide": releases.decide,
     "init": releases.init,
     "run": releases.run,
     "report": published.report,
@@ -90,7 +91,7 @@ app.add_typer(ledger_app, name="ledger")
 ledger_app.callback(invoke_without_command=True)(described("ledger", operations.ledger, {}))
 for name, command in COMMANDS.items():
     *groups, last = name.split()
-    described(name, command, {question.flag: question.asks for question in QUESTIONS})
+    described(name, command, {question.flag: question.help or question.asks for question in QUESTIONS})
     (ledger_app if groups else app).command(last)(command)
 
 

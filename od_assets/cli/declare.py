@@ -73,8 +73,12 @@ class Question:
     units: Sequence[str] = ()
     advice: str = ""
     shows: str = ""
-    of_further_columns: bool = False
     may_need_answer: bool = False
+    help: str = ""
+    if_single: str = ""
+    offers: str = ""
+    asked_if: str = ""
+    is_word: bool = False
 
     @property
     def needs(self) -> dict[str, Sequence[str]]:

@@ -29,6 +29,7 @@ from typing import Any, TypeVar
 import dagster as dg
 import pandas as pd
 import typer
+from jinja2 import Environment
 from pydantic import ValidationError
 
 from od_assets.cli.declare import (
@@ -44,6 +45,7 @@ from od_assets.cli.declare import (
     written_as,
     yaml_block,
 )
+from od_assets.cli.printing import say
 from od_assets.components.project import refuse_unloadable
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
@@ -52,7 +54,7 @@ from od_assets.series.flows import CountedRecords, Sides, Trips
 from od_assets.series.partitions import SINGLE, SeriesPeriods
 from od_assets.series.reading import MODELS, RELEASES, declaration, declared_by, missing_warehouse
 from od_assets.series.section import Section, first_fault
-from od_assets.series.series import Arrivals, DomainSection, Series, Zones
+from od_assets.series.series import About, Arrivals, DomainSection, Series, Zones
 from od_assets.terminal import console
 from od_core import BudgetExceeded, Plan, ReleaseKey
 from od_core.errors import OdError, nearest_only
@@ -76,6 +78,8 @@ ROLES = {flag: flag for flag in ("origin", "destination", "date", "trips")} | {"
 
 _KINDS = dict(zip(("flows", "counts"), RELEASES, strict=False))
 """Types of the components of the kinds of releases that can be declared by questions."""
+
+_EXPRESSIONS = Environment()  # noqa: S701  # of questions.toml, for a terminal
 
 _Check = Callable[[Answers, Fields], object]
 """Function that raises OdError if the last of some answers cannot be right after the others."""
@@ -234,16 +238,23 @@ def _number(answers: Answers) -> str:
 
 def newest_file(records: str) -> Path | None:
     """Return the file of the latest period that has one, or the one file for all periods; None if there is none."""
+    files = _files(records)
+    return files[max(files)][1] if files else None
+
+
+def _files(records: str) -> dict[datetime.date, tuple[str, Path]]:
+    """Return the period in the name and the path of each file, by the first day of its period."""
     parts = str(current_project().root / records).split("{period}")
     period = "([^/]+)".join(map(re.escape, parts))
-    files: dict[datetime.date, Path] = {}
+    files: dict[datetime.date, tuple[str, Path]] = {}
     for name in glob.glob("*".join(map(glob.escape, parts))):  # noqa: PTH207  # it may be outside the project
         match = re.fullmatch(period, name)
         with suppress(OdError):  # the name holds no period
             periods = {Period(text) for text in match.groups()} if match else set()
             if len(periods) <= 1:
-                files[next((named_period.first for named_period in periods), datetime.date.min)] = Path(name)
-    return files[max(files)] if files else None
+                first = next((named_period.first for named_period in periods), datetime.date.min)
+                files[first] = "".join(named_period.text for named_period in periods), Path(name)
+    return files
 
 
 def _similar(records: str) -> list[str]:
@@ -314,6 +325,48 @@ def further_columns(answers: Answers, fields: Fields) -> list[str]:
     if zones.parents is not None:
         used |= {zones.parents.area, zones.parents.parent}
     return [column for column in columns if column not in used]
+
+
+def _named_column(answers: Answers, fields: Fields, *words: str) -> str:
+    """Return the first column of the records that no answer names and that has one of some words in its name, or ""."""
+    records = _newest_records(answers, fields)
+    if records is None or not records.may_show:
+        return ""
+    left = {*records.schema} - {answers.get(flag) for flag in (*ROLES, "column")}
+    words_of = {name: re.split(r"[^a-z\d]+", name.casefold()) for name in records.schema if name in left}
+    return next((name for word in words for name in words_of if word in words_of[name]), "")
+
+
+def _offered_levels(answers: Answers, fields: Fields) -> str:
+    """Return a column of codes of zones, after columns that each have at most half as many values as the next."""
+    table = _zone_table(answers)
+    table = table[[name for name in table.columns if "name" not in name.casefold()]]
+    sizes = table.nunique().sort_values(ascending=False, kind="stable")
+    levels = [name for name in table.columns if sizes[name] == len(table)][:1]
+    for name in sizes.index if levels and _may_show(answers["zones"], table, []) else []:
+        if 1 < sizes[name] <= sizes[levels[0]] / 2 and table.groupby(levels[0])[name].nunique().max() == 1:
+            levels.insert(0, name)
+    refuse_unfit_levels({**answers, "levels": ",".join(levels)}, fields)
+    return ",".join(levels)
+
+
+def _offered_names(answers: Answers, fields: Fields) -> str:
+    """Return for each level the first further column that is called a name and has one value an area."""
+    table, names = _zone_table(answers), dict[str, str]()
+    further = [name for name in further_columns(answers, fields) if "name" in name.casefold()]
+    for level in (one for one in as_list(answers["levels"]) if one in table):
+        fitting = [name for name in further if table.groupby(level)[name].nunique().max() == 1]
+        if fitting:
+            names[level] = further.pop(further.index(fitting[0]))
+    return ",".join(map("=".join, names.items()))
+
+
+def _offered_length(answers: Answers, _fields: Fields) -> str:
+    """Return the length of the periods in the names of files; that of a single release for one file without dates."""
+    periods = [text for text, _ in _files(answers["records"]).values() if text]
+    if periods:
+        return str(Period(periods[-1]).length)
+    return "month" if answers.get("date") or answers.get("reader") or "{" in answers["records"] else SINGLE
 
 
 def absent_levels(answers: Answers, fields: Fields) -> list[str]:
@@ -400,6 +453,11 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
         raise OdError("OD-CONFIG", f"Invalid owner {answers['owner']!r}", next_step=step) from None
 
 
+def _refuse_words(answers: Answers, fields: Fields) -> None:
+    """Raise OdError if the words about the series given so far cannot be published."""
+    _section(About, "about", answers, fields).checked()
+
+
 def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
     if (fault := absence(current_project().root / answers["zones"])) is not None:
         step = "give --zones and the path of a public list of zones that can be read"
@@ -410,6 +468,32 @@ def _refuse_periods(answers: Answers, _fields: Fields) -> None:
     """Raise OdError if the length of periods, the first one and the last one do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
     SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
+
+
+FOUND: dict[str, Callable[..., Any]] = {
+    "named": _named_column,
+    "unused": lambda answers, fields: (
+        (found := _newest_records(answers, fields)) and unused_columns(found.schema, found.columns, found.form)
+    ),
+    "levels_found": _offered_levels,
+    "absent": absent_levels,
+    "further": further_columns,
+    "names_found": _offered_names,
+    "begins": lambda answers, fields, *starts: next(
+        (name for name in further_columns(answers, fields) if name.casefold().startswith(starts)), ""
+    ),
+    "length_found": _offered_length,
+    "first_found": lambda answers, _fields: min(_files(answers["records"]).items())[1][0],
+}
+"""Functions of the answers so far that look into the files, by the names that ``questions.toml`` calls them."""
+
+
+def _value(expression: str, answers: Answers, fields: Fields) -> Any:
+    """Return the value of an expression of a question; None if a file does not have what it looks for."""
+    with suppress(OdError, ValueError):  # a file cannot be read, or there is none
+        found = {name: partial(look, answers, fields) for name, look in FOUND.items()}
+        return _EXPRESSIONS.compile_expression(expression)({**answers, **found})
+    return None
 
 
 _CHECKS_OF_FILES: dict[str, _Check] = {
@@ -438,6 +522,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "reason": _refuse_no_reason,
     "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
     "owner": _refuse_owner,
+    **dict.fromkeys(("title", "description", "source", "licence"), _refuse_words),
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,
@@ -508,7 +593,8 @@ def _answer(
     """
     at_terminal, tell = sys.stdin.isatty(), partial(console.print, soft_wrap=True)
     flag, answer, was_asked = question.flag, given.get(question.flag), False
-    if left_out_by := next((name for name, fit in question.needs.items() if answers[name] not in fit), None):
+    known = {name: stated for name, stated in given.items() if stated} | answers
+    if left_out_by := next((name for name, fit in question.needs.items() if known.get(name, fit[0]) not in fit), None):
         if answer:
             fitting = question.needs[left_out_by]
             options = " or ".join(f"--{left_out_by} {one}" for one in fitting)
@@ -524,22 +610,33 @@ def _answer(
         if not at_terminal:
             raise unstated
         tell(f"{unstated.message}.")
-        reply = _asked(question).strip()
-        if reply in (unused or ()):
-            answers |= {_number(answers): reply, flag: ""}  # the column of the number of trips
-        elif reply.lower() != "true":
-            raise unstated
+        while (reply := _asked(question, told, question.asks, "")) not in (unused or ()):
+            if reply.lower() in ("yes", "y", "true"):
+                return True
+            say("init.answer")
+        answers |= {_number(answers): reply, flag: ""}
         return True
-    if question.of_further_columns and answer is None and not further_columns(answers, fields):
-        answers[flag] = ""
+    offer = at_terminal and answer is None and question.offers and _value(question.offers, known, fields)
+    if at_terminal and answer is None and question.asked_if and not _value(question.asked_if, known, fields):
+        answers[flag] = offer or question.default
+        if flag == "unit":
+            say("init.no_ids")
         return False
+    is_needed = question.required and all(name in known for name in question.needs)
     while True:
         refused = answers.get(flag)
         if answer is None:
-            was_asked, answer = at_terminal, _asked(question) if at_terminal else question.default
-        answers[flag] = answer
+            asks = question.if_single if question.if_single and answers.get("every") == SINGLE else question.asks
+            was_asked = at_terminal
+            usual = offer or question.default or ("" if is_needed or question.may_need_answer else "none")
+            answer = _asked(question, told, asks, usual) if at_terminal else question.default
+        answers[flag] = answer = (answer.lower() if question.is_word else answer).strip()
         try:
-            _refuse(question, answers, fields)
+            if is_needed and not answer:
+                message = f"{question.option} is missing: {question.asks}"
+                raise OdError("OD-INIT-FLAG", message, next_step=f"give {question.option}")
+            if flag in _CHECKS_OF_FILES:
+                _CHECKS_OF_FILES[flag](answers, fields)
             if at_terminal and flag in _CHECKS_OF_VALUES and (answer or question.may_need_answer):
                 # Otherwise, the whole declaration is judged, once. Prefixes given beforehand belong to the levels.
                 prefixes = given.get("prefixes") if flag == "levels" else None
@@ -551,8 +648,15 @@ def _answer(
             # Another answer cannot help if no reader is named: then the file itself is at fault.
             if not at_terminal or (flag == "reader" and not answer):
                 raise
-            tell(f"{error.message}: {error.next_step}.")
+            if answer or question.may_need_answer:
+                step = re.sub(r"(--\w[\w-]* or )?--(?!set)\w[\w-]* and |--(?!set)", "", error.next_step)
+                tell(f"{error.message}: {step}.")
+            else:
+                say("init.answer")
             answer = None
+    for one in QUESTIONS:  # such as a column of ids, if trips are protected
+        if answers.get(one.flag) and any(name == flag and answer not in fit for name, fit in one.needs.items()):
+            answers[one.flag] = ""
     if flag == "kind" and at_terminal:
         refuse_wrong_fields(answers[flag], fields)
     if question.shows and (at_terminal or flag not in ("reader", "zones")):  # shown after a later answer
@@ -565,37 +669,26 @@ def _answer(
     return was_asked
 
 
-def _asked(question: Question) -> str:
-    """Ask a question at the terminal, after its advice, and return the answer.
+def _asked(question: Question, told: set[str], asks: str, offer: str) -> str:
+    """Ask a question at the terminal, at first after its advice, and return the answer; empty if it is ``none``.
 
     Raises _Back, or click's Abort, if the answer is ``back`` or ``quit``.
     """
-    if question.advice:
-        console.print(question.advice, style="dim")
     while True:
-        answer: str = typer.prompt(question.asks, default=question.default, show_default=bool(question.default))
-        answer = answer.strip()
+        if question.advice and question.advice not in told:
+            console.print(question.advice, style="dim")
+        told.add(question.advice)
+        answer: str = typer.prompt(asks, default=offer, show_default=bool(offer)).strip()
+        if answer[:1] == answer[-1:] and answer[:1] in ("'", '"'):  # pasted from a command line
+            answer = answer[1:-1].strip()
         if answer.lower() == "back":
             raise _Back
         if answer.lower() == "quit":
             raise typer.Abort
         if answer != "?":
-            return answer
-        field = question.place.rpartition(":")[2]
-        console.print(
-            f"The answer becomes {field} of the declaration: see docs/reference/declarations.md. back: the question"
-            f" before. quit: stop, and write nothing. An answer of these words is given as {question.option}.",
-            style="dim",
-        )
-
-
-def _refuse(question: Question, answers: Answers, fields: Fields) -> None:
-    """Raise OdError if a question needs an answer and has none, or if its answer does not fit the files."""
-    if question.required and not answers[question.flag].strip():
-        option = question.option
-        raise OdError("OD-INIT-FLAG", f"{option} is missing: {question.asks}", next_step=f"give {option}")
-    if question.flag in _CHECKS_OF_FILES:
-        _CHECKS_OF_FILES[question.flag](answers, fields)
+            return "" if answer.lower() == "none" else answer
+        told.discard(question.advice)
+        say("init.help", place=question.place.rpartition(":")[2], option=question.option)
 
 
 _CONFIRMED: dict[str, Callable[[Answers, Fields], bool]] = {
@@ -725,13 +818,15 @@ def _area_totals_pay(declared: Fields, sides: Sides) -> bool:
 
 def _usual_cap(series: Series[Any, Any], plan: Plan, epsilon: str) -> dict[str, str]:
     """Return the cap of :func:`cap_above`, and its reason; under unit ``user_year``, for a year of such plans."""
-    rho, span = plan.charge.as_rho, f"per {series.domain.elementary_period}"
+    rho, span = plan.charge.as_rho, f" per {series.domain.elementary_period}"
     if plan.unit.kind == "user_year":
         rho = plan.rho_of_year(plan.spent, len(series.domain.periods_of_year(series.periods.first)))
-        span = "of each period of a year"
+        span = " of each period of a year"
     elif plan.unit.kind == "user":
-        span = "in all periods together"
-    reason = f"room for five releases {span} at epsilon {epsilon}, including lost draws"
+        span = " in all periods together"
+    elif series.stated_periods.every == SINGLE:
+        span = ""
+    reason = f"room for five releases{span} at epsilon {epsilon}, including lost draws"
     return {"rho": cap_above(rho), "reason": reason}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from functools import cache, partial
 from itertools import groupby
@@ -40,10 +40,16 @@ _TEXTS = tomllib.loads(Path(__file__).with_name("texts.toml").read_text(encoding
 def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: bool = False) -> None:
     """Print the state of releases, and which settings were changed since they were published or begun.
 
-    Releases of a series that follow each other and are not begun share a row, unless ``every`` release has its own.
-    ``may_run`` says whether a run may be working on a release that is only begun.
+    Releases of a series that follow each other in the same state share a row, and periods that are not begun are only
+    named, unless ``every`` release has its own row. ``may_run`` says whether a run may be working on a release that is
+    only begun.
     """
-    print_table("releases", rows if every else _without_repetitions(rows))
+    ranges = rows if every else _in_ranges(rows)
+    later = [] if every else [row["release"] for row in ranges if row["state"] == "not begun"]
+    if shown := [row for row in ranges if row["release"] not in later]:
+        print_table("releases", shown)
+    if later:
+        say("status.not_begun", names=later)
     begun = [] if may_run else [row["release"] for row in rows if row["state"] == "begun"]
     for release in begun:
         say("status.begun", release=release)
@@ -57,17 +63,17 @@ def print_status(rows: list[dict[str, Any]], *, may_run: bool = True, every: boo
         say("status.stays")
 
 
-def _without_repetitions(rows: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield rows of releases. One row stands for the releases of a series that follow each other and are not begun."""
-    for (series, state), group in groupby(rows, key=lambda row: (row["release"].partition("/")[0], row["state"])):
-        alike = list(group)
-        if state not in ("not begun", "waits") or len(alike) == 1:
-            yield from alike
-            continue
-        first, last = (row["release"].split("/")[1] for row in (alike[0], alike[-1]))
-        of_all = {"release": f"{series}/{first} to {last}", "state": f"{len(alike)} {state}"}
-        left = [row["data_set_rho_left"] for row in alike]
-        yield alike[0] | of_all | {"data_set_rho_left": None if None in left else min(left)}
+def _in_ranges(rows: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return rows of releases. One row stands for those of a series that follow each other in the same state."""
+    differing, ranges = {"release", "data_set_rho_left"}, []
+    for series, group in groupby(rows, key=lambda row: row["release"].partition("/")[0]):
+        for _, alike in groupby(group, key=lambda row: {name: row[name] for name in row.keys() - differing}):
+            first, *others = alike
+            last = [first, *others][-1]["release"].split("/", 1)[1]
+            left = [row["data_set_rho_left"] for row in (first, *others)]
+            name = f"{first['release'].rpartition('/')[0]} to {last}" if others else f"{series}/{last}"
+            ranges.append(first | {"release": name, "data_set_rho_left": None if None in left else min(left)})
+    return ranges
 
 
 @cache
@@ -111,15 +117,25 @@ def print_frame(title: str, frame: pd.DataFrame) -> None:
 
 
 def print_rows(title: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print rows with the same columns. Numbers are aligned right, and the first column is never wrapped."""
+    """Print rows with the same columns, but columns without a value. The first column is never wrapped."""
     table = Table(title=title, title_justify="left")
-    for place, column in enumerate(rows[0] if rows else ()):
-        values = [shown for row in rows if (shown := _text(row[column])) != "-"]
-        numeric = bool(values) and all(map(_NUMBER.fullmatch, values))
+    cells = {column: [_text(row[column]) for row in rows] for column in (rows[0] if rows else ())}
+    shown = {column: texts for column, texts in cells.items() if {*texts} != {"-"}}
+    for place, (column, texts) in enumerate(shown.items()):
+        numeric = all(_NUMBER.fullmatch(text) for text in texts if text != "-")
         side: Literal["left", "right"] = "right" if numeric else "left"
         table.add_column(str(column).replace("_", " "), justify=side, overflow="fold", no_wrap=place == 0)
-    for row in rows:
-        table.add_row(*map(_text, row.values()))
+    records = list(zip(*shown.values(), strict=True))
+    for record in records:
+        table.add_row(*record)
+    if console.measure(table, options=console.options.update(width=9999)).minimum > console.width:
+        console.print(title)  # words and numbers would be broken: a line of names and values for each row
+        for record in records:
+            named = zip(map(str, shown), record, strict=True)
+            console.print(
+                f"- {record[0]}", *(f"{name.replace('_', ' ')} {text}" for name, text in [*named][1:]), sep="; "
+            )
+        return
     console.print(table)
 
 

@@ -28,7 +28,8 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
     """Recompute published releases from their measurements, and compare them with bundle, database and ledger."""
     from od_assets.resources.warehouse import verified
 
-    rows = verified(release)
+    with console.status("Computing the releases again"):
+        rows = verified(release)
     if as_json:
         print_json(rows)
     else:
@@ -62,6 +63,7 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     The release database knows published releases whose bundles are missing. Raises OdError if no such release is
     published, or its bundle or its report is missing.
     """
+    from od_assets.series.reading import declaration
     from od_core.publication.bundle import REPORT
     from od_core.publication.read_back import certificate_of, damaged, lost
     from od_core.published.opening import missing_bundles, published_bundles, zipped_bundles
@@ -77,6 +79,8 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
     if key is None:
         if missing := matching(missing_bundles(releases, database)):
             raise lost(missing)
+        if release is not None:
+            declaration(release)  # refuses a name that no series has
         wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
         raise OdError(
@@ -136,9 +140,8 @@ def compare(
         tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
     )
     marks = rows["significant"].map({True: "*", False: ""})
-    print_frame(
-        f"{second} against {first}: {origin} to {destination}", rows.drop(columns="significant").assign(**{"": marks})
-    )
+    rows = rows.assign(significant=marks).rename(columns={"lower": "at least", "upper": "at most"})
+    print_frame(f"{second} against {first}: {origin} to {destination}", rows)
     console.print(text("compare.significant", note=note.strip(), **numbers), soft_wrap=True)
 
 
@@ -268,7 +271,8 @@ def site(
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
     folders = Folders()
-    result = write_site(folders.releases, to or declared.place, described, folders.database)
+    with console.status("Writing the site"):
+        result = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
         facts = {"folder": str(result.folder), "series": result.series, "releases": result.releases}
         facts |= {"changed": result.changed, "left_out": list(map(str, result.left_out))}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import re
+import shlex
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +14,7 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import further_fields, write_text, written_as
-from od_assets.interrupts import stoppable
+from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
@@ -25,14 +27,28 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of
+    from od_assets.cli.printing import say, text
 
     places_of(name)  # refuses a taken name before any question
-    fields = further_fields(further or [])
-    files, area_counts = initialize(name, answered(given, fields), fields)
+    fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
+    try:
+        if at_terminal:
+            say("init.begin", "\n")
+        answers = answered(given, fields)
+        if at_terminal:
+            options = [f"--{flag.replace('_', '-')}={answer}" for flag, answer in answers.items() if answer]
+            command = shlex.join(["od-release", "init", name, *options, *(f"--set={one}" for one in further or [])])
+            console.print(text("init.again", command=command), "\n", soft_wrap=True)
+        files, area_counts = initialize(name, answers, fields)
+    except (Interrupted, typer.Abort) as stopped:
+        say("init.stopped")
+        code = stopped.exit_code if isinstance(stopped, Interrupted) else 1
+        raise typer.Exit(code) from None
     areas = ", ".join(f"{number} {level}" for level, number in area_counts.items())
     file_names = "\n".join(map(str, files))
     console.print(f"Areas: {areas}.\nWritten:\n{file_names}\n", soft_wrap=True)
     plan(name)
+    say("init.next", name=name)
 
 
 def plan(
@@ -73,8 +89,9 @@ def plan(
         )
     series = declaration(release)
     period = planned_period(series, period)
-    planned = series.plan(series.read_geography(), period)
-    Folders().hold_to_declared(series.domain)
+    with console.status("Planning"):
+        planned = series.plan(series.read_geography(), period)
+        Folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.user_bounds import bounds_of, print_bounds
 
@@ -150,7 +167,8 @@ def forecast(
 
     series = declaration(release)
     period = planned_period(series, period)
-    errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+    with console.status("Simulating releases"):
+        errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -163,26 +181,75 @@ def forecast(
         console.print(f"Table and figure: {to}", soft_wrap=True)
 
 
+def decide(
+    release: str,
+    period: str | None = None,
+    epsilon: list[str] | None = None,
+    target: list[str] | None = None,
+    table: str | None = None,
+    runs: int = 5,
+    to: Path | None = None,
+) -> None:
+    """Write a page for those who must agree to a series: accuracy in named flows, risk, cost, and what is refused.
+
+    It is one HTML file to print, made from the plan, a public table and the ledger. No record is read, and no budget is
+    spent.
+    """
+    from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
+    from od_assets.resources.folders import Folders
+    from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
+    from od_core.evaluation.decision import Option, decision_page, named_flows, options
+
+    series, folders = declaration(release), Folders()
+    plan = series.plan(series.read_geography(), planned_period(series, period))
+    folders.hold_to_declared(series.domain)
+    compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
+    if target or table is not None or series.kind.contents == "flows":
+        of_flows = plan_of_flows(series, plan, "targets and tables of flows", "leave out --target and --table")
+        if target:
+            least = target_plan(series, plan, target, table, 0).plan
+            compared.insert(1, Option(f"the least budget for {'; '.join(target)}", least))
+        known, facts["source"] = public_table(series, of_flows, table)
+        facts["flows"] = [*named_flows(of_flows, known)]
+        with console.status("Releases are simulated on a public table."):
+            compared = [option.simulated(known, runs) for option in compared]
+    facts["published"] = folders.published_periods(series)
+    periods, facts["paid"], facts["left"] = payable_periods(series, plan, facts["published"])
+    path = to or current_project().var / "decisions" / f"{series.name}.html"
+    with written_as(f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, decision_page(series, compared, periods, **facts))
+    console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
+
+
 def run(
     release: str, period: str | None = None, every: bool = False, explain: bool = False, as_json: bool = False
 ) -> None:
     """Release one period with the Dagster job, in this process, or read it back if it is already released."""
     if every and period is not None:
         raise OdError("OD-PERIOD", "--all and --period cannot be used together", next_step="give one of them")
+    from od_assets.series.section import declaration_files
+
+    if release not in {path.parent.name for path in declaration_files()}:
+        from od_assets.series.reading import declaration
+
+        declaration(release)  # refused before anything else is imported
     with expectation_process():  # it imports Great Expectations while this process imports Dagster
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
-            from od_assets.cli.printing import print_outcome
-            from od_assets.runs.jobs import release_job, run_period
-            from od_assets.runs.period_status import chosen_periods, refuse_without_file
-            from od_assets.series.reading import declaration
+            with console.status("Loading the project"):
+                from od_assets.cli.printing import print_outcome
+                from od_assets.runs.jobs import release_job, run_period
+                from od_assets.runs.period_status import chosen_periods, refuse_without_file
+                from od_assets.series.reading import declaration
 
-            component = declaration(release)
-            periods = chosen_periods(component, period, every=every)
-            if period is None and not every:
-                refuse_without_file(component, periods[0])
-            prepare_dagster_home()
-            job = release_job(component)
+                component = declaration(release)
+                periods = chosen_periods(component, period, every=every)
+                if period is None and not every:
+                    refuse_without_file(component, periods[0])
+                prepare_dagster_home()
+                job = release_job(component)
         finally:
             gc.freeze()  # later collections leave it out, too
             gc.enable()

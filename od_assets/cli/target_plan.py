@@ -5,7 +5,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -274,17 +274,24 @@ def _columns_by(errors: pd.DataFrame, column: str) -> pd.DataFrame:
     return wide.reset_index().rename_axis(columns=None)
 
 
-def payable_periods(series: Series[Any, Any], plan: Plan) -> tuple[tuple[Period, ...], int]:
-    """Return the periods of a series, and for how many of them what remains of the cap pays with the budget of a plan.
+def payable_periods(
+    series: Series[Any, Any], plan: Plan, but: Container[str] = ()
+) -> tuple[tuple[Period, ...], int, Fraction]:
+    """Return the periods of a series, for how many of them what remains of the cap pays, and the least rho it leaves.
 
-    They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing is
+    They are the declared periods; of a series without an end, those that have ended, or else the first one. Those
+    ``but`` for which nothing is to be paid are released already. Each is paid with the budget of a plan. Nothing is
     charged or stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
     """
     periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
+    due = [period for period in periods if period.text not in but]
     with TemporaryDirectory(prefix="od-release-plan-") as name:
         empty = Path(name) / "ledger.sqlite"
         ledger = folders.ledger if folders.ledger_chain.exists() else Ledger(empty)
-        return periods, ledger.payable(series.name, series.domain, plan, periods)
+        with ledger.trial():
+            ledger.declare(series.domain)
+            left = ledger.remaining(series.domain.name, [period.text for period in due or periods])
+        return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"
@@ -390,7 +397,7 @@ def target_plan(
     nearest = None
     if chosen.charge.as_rho > cap > 0:
         nearest = _nearest(plan, parsed, flows, runs, cap)
-    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen))
+    return TargetPlan(series.stated_name, source, budget, chosen, cap, nearest, *payable_periods(series, chosen)[:2])
 
 
 def print_target_plan(planned: TargetPlan) -> None:

@@ -11,6 +11,7 @@ from od_assets.failures import public_failures
 from od_assets.series.partitions import partitions_of
 from od_core.errors import OdError
 from od_core.files.duckdb_session import parquet_rows, quoted_text
+from od_core.publication.bundle import table_path
 from od_core.publication.columns import PERIOD
 from od_core.published.opening import published_bundles
 from od_core.registry import refuse_unknown
@@ -64,8 +65,9 @@ class PublishedTables(dg.ConfigurableIOManager):  # type: ignore[misc]  # Dagste
         wanted = "pandas.DataFrame" if kind in (Any, None) else f"{module.partition('.')[0].lstrip('_')}.{typed}"
         refuse_unknown("type of tables", wanted, tuple(_AS), code="OD-TABLE-TYPE", next_step="annotate the argument so")
         for release, folder in published_bundles(Path(self.folder)).items():  # the newest revision of a period is last
-            file = folder / f"{name.removeprefix(f'{release.release}_')}.parquet"
-            is_named = name.startswith(f"{release.release}_") and file.parent == folder and file.is_file()
+            table = f"{name.removeprefix(f'{release.release}_')}.parquet"
+            file = table_path(folder, table)
+            is_named = name.startswith(f"{release.release}_") and "/" not in table and file.is_file()
             if is_named and (partitions is None or asked & partitions_of(release.period)):
                 files[release.period] = file
         if not files:

@@ -303,7 +303,11 @@ def _has_sections(annotation: Any) -> bool:
 
 
 def _part_of(section: Any, name: str) -> Any:
-    return get_args(section)[1] if get_origin(section) is dict else _section_of(annotations_of(section).get(name))
+    return (
+        _section_of(get_args(section)[1])
+        if get_origin(section) is dict
+        else _section_of(annotations_of(section).get(name))
+    )
 
 
 def _section_of(annotation: Any) -> Any:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import pandas as pd
-from pydantic import Field, StrictBool, ValidationError, field_validator
+from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_validator
 
 from od_assets.project import Project
 from od_assets.series.partitions import SINGLE, SeriesPeriods
@@ -18,7 +18,7 @@ from od_assets.series.section import Named, Number, Section, first_fault, line_o
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
-from od_core.geography.geography import BOUNDARY
+from od_core.geography.geography import BOUNDARY, boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period, check_time_zone
@@ -27,6 +27,7 @@ from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.unit import UNIT_KINDS
+from od_core.publication.bundle import USUAL_FORMATS
 from od_core.publication.columns import Column
 from od_core.publication.kind import Kind, TableKind
 from od_core.records.formats import FORMATS, RecordColumns, RecordFormat, format_named
@@ -119,7 +120,7 @@ class AreaParents(Section):
 
 
 class ZoneBoundaries(Section):
-    """Location of the public boundaries of zones."""
+    """Location of the public boundaries of a level's areas."""
 
     file: str
     code: str
@@ -139,7 +140,7 @@ class Zones(Section):
     version: str | None = None
     coordinates: list[str] | None = None
     names: dict[str, str] = Field(default_factory=dict)
-    boundaries: ZoneBoundaries | None = None
+    boundaries: dict[str, ZoneBoundaries | str] = Field(default_factory=dict)
 
     @field_validator("coordinates")
     @classmethod
@@ -157,6 +158,17 @@ class Zones(Section):
             raise ValueError("true and false are not valid here")
         return value
 
+    @field_validator("boundaries", mode="before")
+    @classmethod
+    def by_level(cls, value: Any, field: ValidationInfo) -> Any:
+        """Return boundaries by level: a file alone has codes in a property that is called as the level."""
+        levels = field.data.get("levels")
+        if not isinstance(value, dict):
+            return value
+        if levels and value and {*value} <= {*ZoneBoundaries.model_fields} - {*levels}:
+            value = {levels[-1]: value}  # of the zones
+        return {name: {"file": part, "code": name} if isinstance(part, str) else part for name, part in value.items()}
+
     def zone_list(self) -> ZoneList:
         """Return the zone list in the terms of od_core. Raises OdError if its levels do not fit together."""
         return ZoneList(
@@ -165,7 +177,11 @@ class Zones(Section):
             joined={level: tuple(columns) for level, columns in self.joined.items()},
             parents=None if self.parents is None else (self.parents.area, self.parents.parent),
             coordinates=None if self.coordinates is None else (self.coordinates[0], self.coordinates[1]),
-            boundaries=None if self.boundaries is None else (self.boundaries.file, self.boundaries.code),
+            boundaries={
+                level: (of_level.file, of_level.code)
+                for level, of_level in self.boundaries.items()
+                if isinstance(of_level, ZoneBoundaries)
+            },
             **self.model_dump(include={"prefixes", "unknown", "unknown_area", "version", "names"}),
         )
 
@@ -376,6 +392,7 @@ class Series(Named, Generic[P, G]):
     arrivals: Arrivals | None = None
     freshness: Freshness | None = None
     about: About | None = None
+    formats: tuple[Literal["csv", "gis", "omx", "spreadsheet", "sdmx"], ...] = USUAL_FORMATS
     detail: Literal["levels", "publication"] = "levels"
 
     kind: ClassVar[Kind[Any]]
@@ -624,8 +641,9 @@ class TreeSeries(Series[P, G]):
         columns += [
             Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in levels
         ]
-        if any(zones.boundaries for zones in lists):
-            columns.append(Column(BOUNDARY, "string", BOUNDARY, "Boundary of the zone, as WKB in hexadecimal digits."))
+        bounded = dict.fromkeys(boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
+        for name in bounded:
+            columns.append(Column(name, "string", BOUNDARY, "Boundary of the area, as WKB in hexadecimal digits."))
         if any(zones.has_coordinates for zones in lists):
             columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
         return tuple(columns)

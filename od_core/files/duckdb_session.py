@@ -80,7 +80,7 @@ def reading_database(folder: Path) -> duckdb.DuckDBPyConnection:
     import duckdb
 
     connection = duckdb.connect(config={"temp_directory": "", "memory_limit": MEMORY_LIMIT, "threads": THREADS})
-    connection.execute(f"SET allowed_paths = [{_names(folder.iterdir())}]; {_CLOSE_ACCESS}")
+    connection.execute(f"SET allowed_paths = [{_names(folder.rglob('*'))}]; {_CLOSE_ACCESS}")
     return connection
 
 

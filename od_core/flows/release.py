@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -35,7 +36,7 @@ from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.flows.step import SegmentStep, ThresholdStep
 from od_core.geography.flow_tree import Nodes, TreeOrder
-from od_core.geography.geography import Geography
+from od_core.geography.geography import Geography, level_up_to
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import Measurements, charged_to, draw_release
 from od_core.noise.backends import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
@@ -46,11 +47,16 @@ from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
+from od_core.publication.number_formats import Scale
+from od_core.publication.templates import filled
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
 
 _ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
+
+_SHOWN, _QUICK = 8, 1_000_000
+"""Largest number of areas of a side that a notebook shows, and of flows between zones whose intervals are computed."""
 
 MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = (
     pa.schema([(column.name, _ARROW[column.type]) for column in table.columns])
@@ -98,6 +104,27 @@ class Release(ReleasedFlows, PlannedRelease):
     leaves: Nodes
     measured: tuple[Measurement, ...]
     segments: Mapping[str, Integers] = field(default_factory=dict)
+
+    def _picture(self) -> str:
+        """Return a heat map of the flows between the busiest areas of a coarse level, with intervals if they are quick.
+
+        It is empty if every level has many areas.
+        """
+        sides = [self.plan.tree.origin, self.plan.tree.destination]
+        levels = [level_up_to(side, _SHOWN) for side in sides]
+        names = [side.level_names[level] for side, level in zip(sides, levels, strict=True)]
+        if any(side.size(level) > 8 * _SHOWN for side, level in zip(sides, levels, strict=True)):
+            return ""
+        has_ends = not self.plan.has_threshold and len(self.leaves.trips) <= _QUICK
+        flows = self.flows_at(*names, interval=has_ends).set_index(["origin", "destination"])
+        busiest = [flows["trips"].groupby(level=side).sum().nlargest(_SHOWN).index for side in (0, 1)]
+        labels = [
+            dict(zip(side.codes[at], side.labels[at], strict=True)) for side, at in zip(sides, levels, strict=True)
+        ]
+        found: dict[Any, list[int]] = dict(zip(flows.index, flows.to_numpy(np.int64).tolist(), strict=True))
+        rows = [(labels[0][a], [found.get((a, b), [0]) for b in busiest[1]]) for a in busiest[0]]
+        columns, most = [labels[1][b] for b in busiest[1]], max((cell[0] for _, row in rows for cell in row), default=0)
+        return filled("release_map.html", levels=names, columns=columns, rows=rows, scale=Scale.up_to(most))
 
     def _described(self) -> tuple[str, str, str]:
         tree = self.plan.tree

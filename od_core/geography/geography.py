@@ -4,7 +4,7 @@ Level 0 is the whole space (one area, ``all``). Each area of level ``l`` lies in
 The areas of the last level are the zones. The areas of a level are numbered in tree order: the children of an area have
 consecutive numbers, and so do the zones below it.
 
-Zones may have public boundaries, which are read here, dissolved into larger areas, and simplified for pages. A boundary
+Areas may have public boundaries, which are read here, dissolved into larger areas, and simplified for pages. A boundary
 is a polygon or several, in degrees of longitude and latitude, as well-known binary (WKB). Boundaries are used only for
 maps.
 """
@@ -56,6 +56,7 @@ from od_core.geography.codes import (
     positions,
     text_codes,
 )
+from od_core.notebook import Shown
 
 shapely: Any = lazy_loader.load("shapely")  # slow to import, and of an extra
 pyogrio: Any = lazy_loader.load("pyogrio")
@@ -64,15 +65,20 @@ Boundaries = tuple[bytes | None, ...]
 """Boundary of each area of a level as WKB, in tree order; None for an area without one."""
 
 BOUNDARY = "boundary"
-"""Column of boundaries in :meth:`od_core.Geography.to_frame`, as WKB in hexadecimal digits; blank for none."""
+"""Column of the boundaries of zones in :meth:`od_core.Geography.to_frame`, as WKB in hexadecimal digits."""
 
 _WGS84 = ("EPSG:4326", "OGC:CRS84")
 _POLYGON, _MULTIPOLYGON = 3, 6
 _HALF_AROUND, _POLE = 180, 90
 
 
+def boundary_column(levels: Sequence[str], level: str) -> str:
+    """Return the column of the boundaries of a level's areas in :meth:`od_core.Geography.to_frame`."""
+    return BOUNDARY if level == levels[-1] else f"{level}: {BOUNDARY}"
+
+
 def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
-    """Return the boundaries in a file by the codes of their zones, which are texts in the property ``column``.
+    """Return the boundaries in a file by the codes of their areas, which are texts in the property ``column``.
 
     The file is GeoJSON, GeoPackage, GeoParquet (``.parquet``, shapes as WKB), or another file with one layer that GDAL
     reads, in WGS 84 (EPSG:4326).
@@ -93,7 +99,7 @@ def read_boundaries(path: Path, column: str) -> dict[str, bytes]:
         if not isinstance(code, str):
             raise _boundaries_fault(f"{path.name} has a code in property {column!r} that is not text", f"code {code!r}")
         if code in boundaries:
-            raise _boundaries_fault(f"{path.name} has two boundaries of one zone", f"zone {code!r}")
+            raise _boundaries_fault(f"{path.name} has two boundaries of one area", f"area {code!r}")
         if shape is not None:
             boundaries[code] = shape
     check_boundaries(tuple(boundaries.values()))
@@ -152,24 +158,37 @@ def _geoparquet(path: Path, column: str) -> _Read:
     return name, table[column].to_pylist(), shapes.to_pylist()
 
 
-def with_boundaries(zones: pd.DataFrame, level: str, boundaries: Mapping[str, bytes]) -> pd.DataFrame:
-    """Return a zone list with the column ``BOUNDARY``: the boundary of each zone, blank for a zone without one.
+def with_boundaries(
+    zones: pd.DataFrame, levels: Sequence[str], level: str, boundaries: Mapping[str, bytes]
+) -> pd.DataFrame:
+    """Return a zone list with the :func:`boundary_column` of a level, blank but for the first zone of a bounded area.
 
-    It is returned unchanged if it lacks the column ``level`` of the codes of zones. Raises OdError if it has a column
-    ``BOUNDARY``, or no zone has a boundary.
+    It is returned unchanged if it lacks the column ``level`` of the codes of areas. Raises OdError if it has that
+    column of boundaries already, or no area has a boundary.
     """
     if level not in zones.columns:
         return zones
-    if BOUNDARY in zones.columns:
-        raise _boundaries_fault(
-            f"the zone list has a column {BOUNDARY!r}, which is reserved for boundaries from a file"
-        )
-    texts = [boundaries[code].hex() if code in boundaries else "" for code in zones[level]]
+    column, what = boundary_column(levels, level), "zone" if level == levels[-1] else f"area of level {level!r}"
+    if column in zones.columns:
+        raise _boundaries_fault(f"the zone list has a column {column!r}, which is reserved for boundaries from a file")
+    is_first = ~zones[level].duplicated()
+    texts = [
+        boundaries[c].hex() if c in boundaries and one else "" for c, one in zip(zones[level], is_first, strict=True)
+    ]
     if not any(texts):
         raise _boundaries_fault(
-            "no zone of the list has a boundary in the file", f"the file has {next(iter(boundaries), '')!r}"
+            f"no {what} of the list has a boundary in the file", f"the file has {next(iter(boundaries), '')!r}"
         )
-    return zones.assign(**{BOUNDARY: texts})
+    return zones.assign(**{column: texts})
+
+
+def _boundaries_of(areas: Sequence[str], codes: Sequence[str], column: pd.Series) -> Boundaries:
+    """Return the boundary of each area from a column of a zone list, given the area that contains each zone."""
+    stated = [(area, text) for area, text in zip(codes, column, strict=True) if isinstance(text, str) and text]
+    if first_conflict(stated) is not None:
+        raise _boundaries_fault("an area has two boundaries")
+    text_of = dict(stated)
+    return boundaries_in(pd.Series([text_of.get(area, "") for area in areas], dtype=object))
 
 
 def boundaries_in(column: pd.Series) -> Boundaries:
@@ -201,24 +220,39 @@ def check_boundaries(boundaries: Boundaries) -> None:
             )
 
 
-def points_within(boundaries: Boundaries) -> NDArray[np.float64]:
-    """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (zones, 2)."""
-    inside = shapely.point_on_surface(_valid(boundaries))
-    return np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
+def points_within(boundaries: Boundaries, wanted: Degrees | None = None) -> NDArray[np.float64]:
+    """Return a point within each boundary: latitude and longitude in degrees, or NaN for both; shape (areas, 2).
+
+    It is the ``wanted`` place of the area, in the same form, if that is within the boundary or the area has none.
+    """
+    shapes = _valid(boundaries)
+    inside = shapely.point_on_surface(shapes)
+    points = np.column_stack([shapely.get_y(inside), shapely.get_x(inside)])
+    if wanted is None:
+        return points
+    stays = shapely.contains_xy(shapes, wanted[:, 1], wanted[:, 0]) | shapely.is_missing(shapes)
+    return np.where(stays[:, None], wanted, points)
 
 
 def dissolved(geography: Geography) -> list[NDArray[Any]]:
     """Return the boundaries of the areas of levels 1 to the depth as Shapely geometries; None for an area without one.
 
-    Faulty polygons, such as those that cross themselves, are repaired. The geography must have boundaries.
+    An area whose boundary is not given has the union of those of the areas within it, of the finest level below with
+    given boundaries. Faulty polygons, such as those that cross themselves, are repaired. The geography must have
+    boundaries.
     """
-    zones = _valid(geography.boundaries or ())
-    levels = []
-    for first in geography.first_zone[1:-1]:
-        areas = np.array([shapely.union_all(zones[start:end]) for start, end in pairwise(first.tolist())], dtype=object)
+    below, of_below = _valid(geography.boundaries or (None,) * geography.size(geography.depth)), geography.depth
+    levels = [below]
+    for level in range(geography.depth - 1, 0, -1):
+        first = np.searchsorted(geography.first_zone[of_below], geography.first_zone[level]).tolist()
+        areas = np.array([shapely.union_all(below[start:end]) for start, end in pairwise(first)], dtype=object)
         areas[shapely.is_empty(areas)] = None
+        if (stated := geography.level_boundaries.get(geography.level_names[level])) is not None:
+            given = _valid(stated)
+            areas = np.where(shapely.is_missing(given), areas, given)
+            below, of_below = areas, level
         levels.append(areas)
-    return [*levels, zones]
+    return levels[::-1]
 
 
 def as_wkb(shapes: NDArray[Any]) -> Boundaries:
@@ -267,7 +301,7 @@ Numbers = NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Geography:
+class Geography(Shown):
     """A public partition of space in ``depth`` levels below the whole space.
 
     Use :meth:`from_frame` or :meth:`from_parents` to make a geography. Their errors name the faulty column. Codes
@@ -285,6 +319,8 @@ class Geography:
             They are for people, and the digest does not contain them.
         boundaries: boundary of each zone as WKB, or None without one; None if no zone has any. They are used only for
             maps, and the digest does not contain them.
+        level_boundaries: boundaries that were given of areas of coarser levels, by level name, in the same form. Those
+            of other areas follow from the boundaries within them.
         version: the publisher's name of this list, such as ``2018``, or None. The digest does not contain it.
         first_child: for each level 0 to ``depth`` - 1, number of each area's first child, then the number of all
             children; shape (areas + 1,).
@@ -299,6 +335,7 @@ class Geography:
     version: str | None = None
     names: AreaNames | None = None
     boundaries: Boundaries | None = None
+    level_boundaries: Mapping[str, Boundaries] = field(default_factory=dict)
     first_child: tuple[Numbers, ...] = field(init=False, repr=False)
     first_zone: tuple[Numbers, ...] = field(init=False, repr=False)
 
@@ -339,6 +376,11 @@ class Geography:
                 check_codes([name for name in names if name != ""], level_name, what="name")
         if self.boundaries is not None and len(self.boundaries) != self.size(self.depth):
             raise _misshapen("the boundaries do not have exactly one entry for each zone")
+        for name, shapes in self.level_boundaries.items():
+            if name not in self.levels[:-1] or len(shapes) != self.size(self.levels.index(name) + 1):
+                raise _misshapen(f"the boundaries of {name!r} do not have one entry for each area of a coarser level")
+            if boundary_column(self.levels, name) in self.levels:
+                raise _misshapen(f"a level is called {boundary_column(self.levels, name)!r}, as a column of boundaries")
 
         parents = tuple(_frozen(np.asarray(p, dtype=np.int32)) for p in self.parents)
         first_child = tuple(
@@ -362,7 +404,7 @@ class Geography:
         coordinates: tuple[str, str] | None = None,
         version: str | None = None,
         names: Mapping[str, str] | None = None,
-        boundaries: str | None = None,
+        boundaries: str | Mapping[str, str] | None = None,
     ) -> Geography:
         """Make a geography from a table with one row per zone and one text column per level.
 
@@ -374,7 +416,8 @@ class Geography:
             version: the publisher's name of this list.
             names: columns of the names of areas, by level; blank for an area without a name.
             boundaries: column of the boundaries of zones as WKB in hexadecimal digits; blank for a zone without one. If
-                there are no coordinates, they are points within the boundaries.
+                there are no coordinates, they are points within the boundaries. Or such columns by level; the boundary
+                of an area of a coarser level is then stated for at least one of its zones.
 
         Raises:
             OdError: a column is missing or occurs twice; there are no rows; a code is refused by
@@ -384,7 +427,8 @@ class Geography:
         """
         zones, levels, names = data_frame(zones), tuple(levels), dict(names or {})
         check_level_names(levels)
-        expected = (*levels, *(coordinates or ()), *names.values(), *([boundaries] if boundaries else []))
+        columns_of_shapes = {levels[-1]: boundaries} if isinstance(boundaries, str) else dict(boundaries or {})
+        expected = (*levels, *(coordinates or ()), *names.values(), *columns_of_shapes.values())
         check_columns(zones, "the zone list", expected)
         if len(zones) == 0:
             raise geography_fault("OD-GEOGRAPHY-EMPTY", "the zone list has no rows")
@@ -409,11 +453,15 @@ class Geography:
         if names:
             geography = replace(geography, names=named_areas(geography.codes, levels, zones, names))
         row = pd.Index(columns[-1], dtype=object).get_indexer(pd.Index(geography.zones, dtype=object))
-        shapes = None if boundaries is None else boundaries_in(zones[boundaries].iloc[row])
-        places = None if shapes is None else points_within(shapes)
+        shapes = {
+            level: _boundaries_of(geography.codes[levels.index(level) + 1], columns[levels.index(level)], zones[column])
+            for level, column in columns_of_shapes.items()
+        }
+        of_zones = shapes.pop(levels[-1], None)
+        places = None if of_zones is None else points_within(of_zones)
         if coordinates is not None:
             places = np.column_stack([degrees(zones[name], name) for name in coordinates])[row]
-        return replace(geography, coordinates=places, boundaries=shapes)
+        return replace(geography, coordinates=places, boundaries=of_zones, level_boundaries=shapes)
 
     @classmethod
     def whole(cls) -> Geography:
@@ -462,6 +510,9 @@ class Geography:
     def __repr__(self) -> str:
         areas = ", ".join(f"{self.size(level):,} {name}" for level, name in enumerate(self.levels, start=1))
         return f"Geography({areas})"
+
+    def _shown(self) -> dict[str, str]:
+        return {name: f"{number:,} areas" for name, number in self.area_counts.items() if name in self.levels}
 
     @property
     def area_counts(self) -> dict[str, int]:
@@ -572,11 +623,19 @@ class Geography:
                 for column, names, level in named_levels
             }
             zones = zones.assign(**names_of_levels)
-        if self.boundaries is not None:
-            zones = zones.assign(**{BOUNDARY: [(boundary or b"").hex() for boundary in self.boundaries]})
+        for level, shapes in self.given_boundaries.items():
+            at, texts = self.level_number(level), np.full(len(zones), "", dtype=object)
+            texts[self.first_zone[at][:-1]] = [(boundary or b"").hex() for boundary in shapes]
+            zones = zones.assign(**{boundary_column(self.levels, level): texts})
         if self.coordinates is None:
             return zones
         return zones.assign(**dict(zip(COORDINATES, self.coordinates.T, strict=True)))
+
+    @property
+    def given_boundaries(self) -> dict[str, Boundaries]:
+        """Boundaries that were given, of zones and of coarser levels, by level name; empty if there are none."""
+        of_zones = {} if self.boundaries is None else {self.levels[-1]: self.boundaries}
+        return {**self.level_boundaries, **of_zones}
 
     def _paths(self) -> pd.DataFrame:
         """Return a row for each zone: the codes of the areas that contain it, from the top level to the zone itself."""
@@ -616,7 +675,7 @@ def with_unknown_area(geography: Geography, code: str) -> Geography:
         coordinates=None if geography.coordinates is None else COORDINATES,
         version=geography.version,
         names=None if geography.names is None else {level: name_column(level) for level in geography.levels},
-        boundaries=None if geography.boundaries is None else BOUNDARY,
+        boundaries={level: boundary_column(geography.levels, level) for level in geography.given_boundaries},
     )
 
 

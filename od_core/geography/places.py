@@ -39,13 +39,19 @@ def mean_places(geography: Geography, level: int) -> Reals:
     if geography.coordinates is None:
         return np.full((size, 3), np.nan)
     has_place = ~np.isnan(geography.coordinates).any(axis=1)
-    latitude, longitude = np.radians(geography.coordinates[has_place]).T
-    points = np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)
-    areas = geography.ancestors(level)[has_place]
+    areas, points = geography.ancestors(level)[has_place], unit_vectors(geography.coordinates[has_place]).T
     sums = np.column_stack([np.bincount(areas, axis, minlength=size) for axis in points])
     with np.errstate(invalid="ignore"):
         places: Reals = sums / np.linalg.norm(sums, axis=1, keepdims=True)
     return places
+
+
+def unit_vectors(degrees: Reals) -> Reals:
+    """Return the unit vectors of places, given their latitudes and longitudes in degrees; shape (places, 3)."""
+    latitude, longitude = np.radians(degrees).T
+    return np.column_stack(
+        [np.cos(latitude) * np.cos(longitude), np.cos(latitude) * np.sin(longitude), np.sin(latitude)]
+    )
 
 
 def in_degrees(places: Reals) -> Reals:

@@ -14,6 +14,7 @@ from fractions import Fraction
 from typing import Any
 
 from od_core.errors import OdError
+from od_core.notebook import Shown
 from od_core.privacy import accounting, privacy_loss
 from od_core.privacy.accounting import LARGEST, SMALLEST, Number, exact_fraction, rho_for_epsilon, wrong_budget
 from od_core.privacy.shares import MinimiseRule, ShareRule, checked_shares, shares_by_rule
@@ -23,7 +24,7 @@ _NONE = Fraction(0)
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Shown):
     """A budget, given as (epsilon, delta), or as rho together with the delta for which epsilon is reported.
 
     Numbers are read as decimals: ``0.1`` is one tenth. Without ``conversion`` or ``shares``, the mechanism's apply.

@@ -9,7 +9,6 @@ number, whose charges add up over a year in full; see ``docs/explanation/person-
 from __future__ import annotations
 
 import hashlib
-import html
 import json
 import math
 from abc import ABC, abstractmethod
@@ -21,7 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
 from od_core.noise.opendp import MAX_VARIANCE
-from od_core.privacy.accounting import Number, exact_fraction, promise_text
+from od_core.notebook import Shown
+from od_core.privacy.accounting import Number, exact_fraction, promise_text, text_above
 from od_core.privacy.budget import Budget, Charge, Spent, refuse_wrong_charge, wrong_charge
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.neighbours import Acceptance, Neighbours, NodeSizes
@@ -176,7 +176,7 @@ class Mechanism(Protocol):
         return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in given.items()}
 
 
-class Plan(ABC):
+class Plan(Shown, ABC):
     """The fixed list of steps of one release, with the public facts that determine it.
 
     Attributes:
@@ -191,6 +191,11 @@ class Plan(ABC):
     def __repr__(self) -> str:
         charge = ", ".join(f"{name} {value}" for name, value in self.charge.facts().items())
         return f"{type(self).__name__}({self.mechanism.name}, {charge}; .to_frame() lists its steps)"
+
+    def _shown(self) -> dict[str, Any]:
+        """Return the mechanism, the promise, and what each number allows to be read, by name."""
+        read = dict(verdict.split(": ", 1) for verdict in self.verdicts())
+        return {"Mechanism": self.mechanism.name, "Promise": _promise(self.spent, self.unit), **read}
 
     @property
     def neighbours(self) -> Neighbours:
@@ -295,7 +300,7 @@ class Plan(ABC):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class PlannedRelease(ABC):
+class PlannedRelease(Shown, ABC):
     """The result of a release of any kind. It prints as a summary, which a notebook shows as a small table.
 
     Attributes:
@@ -318,22 +323,16 @@ class PlannedRelease(ABC):
     def __str__(self) -> str:
         return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
 
-    def _repr_html_(self) -> str:
-        """Return the summary as a small table of HTML, which notebooks show."""
-        rows = "".join(
-            f'<tr><th style="text-align: left">{html.escape(name)}</th>'
-            f'<td style="text-align: left">{html.escape(text)}</td></tr>'
-            for name, text in self._summary().items()
-        )
-        return f"<table>{rows}</table>"
+    def _shown(self) -> dict[str, Any]:
+        """Return the summary, and what the release cost."""
+        return {**self._summary(), "Cost": f"rho {text_above(self.spent.rho)} of the cap of its data set"}
 
     def _summary(self) -> dict[str, str]:
         """Return texts by name: the release, its promise, its levels, and the calls that read it."""
         what, levels, reading = self._described()
-        guarantee, unit = "none, because its noise is not of this library", self.plan.unit
+        guarantee = "none, because its noise is not of this library"
         if self.has_guarantee:
-            promise = promise_text(self.spent.epsilon, self.spent.delta)
-            guarantee = f"{promise} for unit {unit.kind}, {unit.neighbours} neighbours"
+            guarantee = _promise(self.spent, self.plan.unit)
         return {"Release": what, "Guarantee": guarantee, "Levels": levels, "Read it": reading}
 
     @abstractmethod
@@ -344,6 +343,10 @@ class PlannedRelease(ABC):
     def has_guarantee(self) -> bool:
         """True if the noise came from a backend of this library."""
         return self.noise is not None
+
+
+def _promise(spent: Spent, unit: PrivacyUnit) -> str:
+    return f"{promise_text(spent.epsilon, spent.delta)} for unit {unit.kind}, {unit.neighbours} neighbours"
 
 
 def _digest(facts: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeGuard, get_args
 
 from od_core.errors import OdError
+from od_core.notebook import Shown
 from od_core.registry import refuse_unknown
 
 UnitKind = Literal["trip", "user", "user_period", "user_year"]
@@ -18,7 +19,7 @@ LARGEST_WEIGHT = 1 << 20
 
 
 @dataclass(frozen=True)
-class PrivacyUnit:
+class PrivacyUnit(Shown):
     """The privacy unit that a release protects, with the neighbour relation and the contribution bound.
 
     Attributes:

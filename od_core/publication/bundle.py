@@ -11,12 +11,13 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from importlib.resources import files
-from pathlib import Path
-from typing import Any, BinaryIO, cast
+from pathlib import Path, PurePath
+from typing import Any, BinaryIO, Final, cast
 from zipfile import ZIP_DEFLATED, BadZipFile, ZipFile
 
 import pyarrow as pa
@@ -42,12 +43,59 @@ from od_core.publication.templates import filled, filled_data
 
 CERTIFICATE, CHECKSUMS = "certificate.json", "SHA256SUMS"
 
+BUNDLE_FORMAT = 6
+"""Format of the bundles of this version, which states what files they have. The first certificates do not state it.
+
+A bundle of flows of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators,
+one of format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). A bundle of any
+kind has no folders before format 6. Each is verified, and written again if it is damaged, as its own format has it.
+"""
+
+_FIRST_WITH_FOLDERS = 6
+
+USUAL_FORMATS: Final = ("csv", "gis", "omx", "spreadsheet")
+"""Formats of the tables of a series that chooses none; ``sdmx`` is the other one. Parquet tables are always there."""
+
+TABLES = "tables"
+"""Folder of a bundle with its tables as Parquet and CSV. Files of other formats are in the folder of their format."""
+
+_FORMAT_OF = {".csv": "csv", ".geojson": "gis", ".gpkg": "gis", ".omx": "omx", ".xlsx": "spreadsheet"}
+
 _LINE = re.compile(r"([0-9a-f]{64}) [ *](.+)")
 
 
 def checksum_lines(digests: Mapping[str, str]) -> str:
     """Return the text of ``SHA256SUMS``, in the order of the names, from the SHA-256 of the bytes of each file."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
+
+
+def contents(folder: Path) -> dict[str, Path]:
+    """Return the files of a bundle, and folders without any, by the name below its folder, in the order of names."""
+    places = (
+        place for place in folder.rglob("*") if place.is_symlink() or not (place.is_dir() and any(place.iterdir()))
+    )
+    return dict(sorted((place.relative_to(folder).as_posix(), place) for place in places))
+
+
+def table_path(bundle: Path, name: str) -> Path:
+    """Return the path of a Parquet or CSV table of a bundle of any format."""
+    path = bundle / TABLES / name
+    return path if path.exists() or not (bundle / name).exists() else bundle / name
+
+
+def laid_out(files: Iterable[BundleFile], certificate: Certificate) -> list[BundleFile]:
+    """Return the files of a bundle that has the formats of its certificate, with names below the folders of these."""
+    if certificate.get("bundle_format", 1) < _FIRST_WITH_FOLDERS:
+        return list(files)
+    result = []
+    for file in files:
+        suffix = PurePath(file.name).suffix
+        form = "gis" if file.name.startswith("flowmap_") else _FORMAT_OF.get(suffix)
+        form = "sdmx" if file.name.startswith("flows.sdmx.") else form
+        if form is None or form in certificate["formats"]:
+            place = TABLES if form == "csv" or suffix == ".parquet" else form
+            result.append(replace(file, name=file.name if place is None else f"{place}/{file.name}"))
+    return result
 
 
 def stated_digests(folder: Path) -> dict[str, str]:
@@ -73,7 +121,7 @@ def faulty_files(folder: Path) -> Iterator[tuple[str, str]]:
     digests = stated_digests(folder)
     if len(digests) < len(lines):
         yield CHECKSUMS, "is damaged"
-    present = {file.name for file in folder.iterdir()} - {CHECKSUMS}
+    present = contents(folder).keys() - {CHECKSUMS}
     for name in sorted({*present, *digests}):
         if name not in present:
             yield name, "is missing"
@@ -112,8 +160,8 @@ def write_zip(folder: Path, release: str, path: Path) -> None:
 
     def write(target: BinaryIO) -> None:
         with ZipFile(target, "w", ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
-            for file in sorted(folder.iterdir()):
-                name, large = f"{_top(release)}/{file.name}", file.stat().st_size > _LARGE
+            for inner_name, file in contents(folder).items():
+                name, large = f"{_top(release)}/{inner_name}", file.stat().st_size > _LARGE
                 with file.open("rb") as source, archive.open(name, "w", force_zip64=large) as compressed:
                     shutil.copyfileobj(source, compressed)
                 entry = archive.getinfo(name)
@@ -138,11 +186,12 @@ def zip_faults(folder: Path, release: str, path: Path) -> Iterator[str]:
     try:
         with ZipFile(path) as archive:
             entries = {entry.filename: entry for entry in archive.infolist()}
-            expected = {f"{_top(release)}/{file.name}": file for file in sorted(folder.iterdir())}
+            expected = {f"{_top(release)}/{name}": (name, file) for name, file in contents(folder).items()}
             faults = [f"{name} is missing from it" for name in sorted(expected.keys() - entries.keys())]
             faults += [f"{name} does not belong in it" for name in sorted(entries.keys() - expected.keys())]
             for name in sorted(entries.keys() & expected.keys()):
-                if _digest(archive, name) != (digests.get(expected[name].name) or file_digest(expected[name])):
+                inner_name, file = expected[name]
+                if _digest(archive, name) != (digests.get(inner_name) or file_digest(file)):
                     faults.append(f"{name} differs from the file in the folder")
             if list(entries) != list(expected) or any(entry.date_time != _NO_TIME for entry in entries.values()):
                 faults = faults or ["its files have a different order or different times"]
@@ -195,8 +244,8 @@ BOUNDARIES = "boundaries.parquet"
 _WORDED = (".html", ".json", ".md", ".txt", ".xml", ".xlsx", ".gpkg", "lines.geojson")
 """Ends of the names of files with words of the software version about facts of the certificate and the tables."""
 
-_BUNDLE_FORMAT = "bundle_format"
-"""Field of the certificate on which files the bundle has. Each version of the software states its own."""
+_LAYOUT = ("bundle_format", "formats")
+"""Fields of the certificate on which files the bundle has. Each version of the software states its own."""
 
 _SENTENCES = ("about", "guarantee", "known_limitations")
 """Fields of the certificate whose values are sentences."""
@@ -330,15 +379,14 @@ def as_published(facts: Certificate, folder: Path, published: str | None) -> Cer
 
     A later version may word a certificate differently or add fields, and a series may be described differently. The
     result has the sentences and the bundle format of the certificate in the public ``folder``, and no fields that this
-    lacks. If other fields differ, only the bundle format is that of the certificate, so that the same files are
+    lacks. If other fields differ, only the formats are those of the certificate, so that the same files are
     compared. If the certificate in the folder does not have the ``published`` digest, the result is ``facts``.
     """
     public = _content(folder / CERTIFICATE)
     if public is None or certificate_digest(public) != published:
         return facts
-    result: dict[str, Any] = {name: fact for name, fact in facts.items() if name != _BUNDLE_FORMAT or name in public}
-    if _BUNDLE_FORMAT in result:
-        result[_BUNDLE_FORMAT] = public[_BUNDLE_FORMAT]
+    result: dict[str, Any] = {name: fact for name, fact in facts.items() if name not in _LAYOUT or name in public}
+    result |= {name: public[name] for name in result.keys() & _LAYOUT}
     if _numbers_agree(result, public):
         result = {name: fact for name, fact in result.items() if name in public}
         for name in public.keys() & _SENTENCES:
@@ -369,8 +417,8 @@ def bundle_faults(folder: Path) -> Iterator[str]:
     """Yield one line for each fault of a bundle's files and of its zip file; each line begins with the file's name."""
     faulty = dict(faulty_files(folder))
     yield from (f"{name} {fault}" for name, fault in faulty.items())
-    sound = sorted(file for file in folder.iterdir() if file.name not in faulty) if folder.is_dir() else []
-    yield from (f"{file.name} cannot be read, although it matches its checksum" for file in sound if not opens(file))
+    sound = {name: file for name, file in contents(folder).items() if name not in faulty}
+    yield from (f"{name} cannot be read, although it matches its checksum" for name in sound if not opens(sound[name]))
     if _content(folder / CERTIFICATE) is not None:
         yield from zip_faults(folder, _release(folder), zip_beside(folder))
 
@@ -407,7 +455,7 @@ def write_bundle(
     Raises:
         OdError: a file cannot be written or read back, or does not have the rows of its table.
     """
-    tables, notes = kind.files(release, certificate), kind.notes(release, certificate)
+    tables, notes = bundle_tables(kind, release, certificate), kind.notes(release, certificate)
     schema = files("od_core.publication").joinpath(SCHEMA).read_text(encoding="utf-8")
     defined = {file.table.name: file.table for file in tables if file.table is not None}
     file_names = [(table, [file.name for file in tables if file.table is table]) for table in defined.values()]
@@ -427,6 +475,9 @@ def write_bundle(
     listed.append(_words("codebook.md", "What every file and column means.", codebook))
     listed.append(_words("README.txt", "Overview of the files.", filled("README.txt", **values)))
     written_files: dict[str, Written] = {}
+    places = {(folder / file.name).parent for file in listed}
+    for place in places:
+        make_folder(place)
 
     def write(file: BundleFile) -> Written:
         content = _write(folder / file.name, file.write)
@@ -444,6 +495,13 @@ def write_bundle(
     refuse_unreadable(folder / PACKAGE)
     checksums = checksum_lines({name: content.digest for name, content in written_files.items()}).encode()
     _write(folder / CHECKSUMS, lambda file: file.write(checksums))
+    for place in places:
+        sync(place)
+
+
+def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
+    """Return the files of a bundle with the tables of a release, in the formats that its certificate states."""
+    return laid_out(kind.files(release, certificate), certificate)
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:
@@ -466,8 +524,8 @@ def differing_files(made: Path, public: Path) -> list[str]:
     only the checksums of these files are checked.
     """
     one_software = _software_of(made) == _software_of(public)
-    names = {file.name for file in (*made.iterdir(), *public.iterdir())}
-    worded = [] if one_software else [file.name for file in made.iterdir() if file.name.endswith(_WORDED)]
+    names = {*contents(made), *contents(public)}
+    worded = [] if one_software else [name for name in contents(made) if name.endswith(_WORDED)]
     excluded = {CERTIFICATE, CHECKSUMS, *worded}
     changed = {name for name in names - excluded if not _agree(made / name, public / name, one_software=one_software)}
     if not _certificates_agree(made / CERTIFICATE, public / CERTIFICATE):
@@ -506,9 +564,9 @@ def _certificates_agree(made: Path, public: Path) -> bool:
 def _numbers_agree(made: dict[str, Any], public: dict[str, Any]) -> bool:
     """Return whether ``made`` has the fields of ``public``; it may have more.
 
-    The sentences, the software and the format of the bundle are not compared.
+    The sentences, the software and the formats of the bundle are not compared.
     """
-    excluded = (*_SENTENCES, _BUNDLE_FORMAT, "software")
+    excluded = (*_SENTENCES, *_LAYOUT, "software")
     return all(made.get(name) == fact for name, fact in public.items() if name not in excluded)
 
 

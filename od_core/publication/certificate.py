@@ -102,6 +102,7 @@ class Certificate(TypedDict):
     estimation: NotRequired[dict[str, Any]]
     evidence: NotRequired[dict[str, Any]]
     fault_threshold: NotRequired[str]
+    formats: NotRequired[list[str]]
     geographies: NotRequired[dict[str, str]]
     geography_versions: NotRequired[dict[str, str | None]]
     interval: NotRequired[str | None]

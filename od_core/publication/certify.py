@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from functools import cache, partial
@@ -22,7 +22,7 @@ from od_core.privacy.neighbours import Acceptance, Neighbours
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle import BUNDLE_FORMAT, CERTIFICATE, USUAL_FORMATS
 from od_core.publication.certificate import Certificate, CheckResult
 from od_core.publication.kind import Kind, R, ReleaseContext
 from od_core.publication.read_back import REPAIR
@@ -56,6 +56,7 @@ def certificate(
     record: ReleaseRecord,
     records: dict[str, Any] | None = None,
     about: dict[str, str] | None = None,
+    formats: Sequence[str] = USUAL_FORMATS,
     intervals: bool = True,
 ) -> Certificate:
     """Return the certificate of a release of any kind, JSON-ready and of public values alone.
@@ -67,6 +68,7 @@ def certificate(
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
         about: words about the series for its readers, by name: title, description, source, licence; None if not stated.
+        formats: formats of the tables of the bundle, beside Parquet.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 
     Raises:
@@ -87,6 +89,8 @@ def certificate(
         of_kind["interval"] = None
     facts = {
         "format": kind.format,
+        "bundle_format": BUNDLE_FORMAT,
+        "formats": sorted(formats),
         "release": str(key),
         **({"about": dict(sorted(about.items()))} if about else {}),  # in the order of the JSON file
         "data_set": data_set,

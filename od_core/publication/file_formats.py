@@ -180,7 +180,7 @@ def faulty_files(folder: Path, files: Sequence[BundleFile]) -> Iterator[tuple[st
 
     examined = [file for file in files if file.table is not None or file.rows is not None]
     with reading_database(folder) as connection:
-        for path in sorted(folder.glob("*.parquet")):
+        for path in sorted(folder.rglob("*.parquet")):
             with suppress(duckdb.Error):  # a damaged file is met below, where it is compared
                 rows = parquet_rows(path, numbered=True)
                 kind = "TABLE" if path.stat().st_size < _KEPT else "VIEW"

@@ -17,7 +17,7 @@ from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE
+from od_core.publication.bundle import CERTIFICATE, table_path
 from od_core.publication.certificate import Certificate
 from od_core.registry import Registry
 
@@ -35,7 +35,7 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
     folder = Path(bundle)
     try:
         certificate: Certificate = json.loads((folder / CERTIFICATE).read_text(encoding="utf-8"))
-        return certificate, [pd.read_parquet(folder / f"{name}.parquet") for name in names]
+        return certificate, [pd.read_parquet(table_path(folder, f"{name}.parquet")) for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from od_core.geography.codes import COORDINATES
-from od_core.geography.geography import BOUNDARY, Geography, as_wkb, dissolved
+from od_core.geography.geography import BOUNDARY, Boundaries, Geography, as_wkb, dissolved
 from od_core.publication.columns import AREAS, Table
 
 
@@ -104,19 +104,23 @@ def areas_table(geography: Geography) -> pa.Table:
 def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
     """Return one row per area with a boundary: geography (digest), level_name, area, geometry (WKB), as GeoParquet 1.1.
 
-    Boundaries of zones are as they were given. Those of other areas are dissolved from them. With ``names``, if areas
-    have names, the table also has the column ``name``, null for areas without one.
+    Boundaries are as they were given. Those of other areas are dissolved from them; if some of coarser levels were
+    given, the column ``given`` tells which. With ``names``, if areas have names, the table also has the column
+    ``name``, null for areas without one.
     """
     rows: list[dict[str, Any]] = []
-    coarser = map(as_wkb, dissolved(geography)[:-1])
-    of_areas = geography.names or geography.codes
+    of_areas, given = geography.names or geography.codes, geography.given_boundaries
     has_names = names and geography.names is not None
-    for level, shapes in [*enumerate([*coarser, geography.boundaries], start=1)][::-1]:
-        common = {"geography": geography.digest, "level_name": geography.level_names[level]}
-        for area, label, shape in zip(geography.codes[level], of_areas[level], shapes or (), strict=True):
-            if shape is not None:
-                rows.append(common | {"area": area, "name": label or None, "geometry": shape})
+    for level, shapes in [*enumerate(dissolved(geography), start=1)][::-1]:
+        level_name = geography.level_names[level]
+        stated = given.get(level_name, (None,) * len(shapes))
+        made = (None,) * len(shapes) if level == geography.depth else as_wkb(shapes)
+        for area, label, own, union in zip(geography.codes[level], of_areas[level], stated, made, strict=True):
+            if own is not None or union is not None:
+                row = {"geography": geography.digest, "level_name": level_name, "area": area, "name": label or None}
+                rows.append(row | {"given": own is not None, "geometry": own or union})
     text = [(name, pa.string()) for name in ("geography", "level_name", "area", *(["name"] if has_names else []))]
+    text += [("given", pa.bool_())] if geography.level_boundaries else []
     column = {"encoding": "WKB", "geometry_types": ["Polygon", "MultiPolygon"]}  # in WGS 84, by default
     geo = {"version": "1.1.0", "primary_column": "geometry", "columns": {"geometry": column}}
     schema = pa.schema([*text, ("geometry", pa.binary())], {"geo": json.dumps(geo)})
@@ -124,12 +128,14 @@ def boundaries_table(geography: Geography, *, names: bool) -> pa.Table:
 
 
 def bounded_areas(geography: Geography) -> int:
-    """Return the number of areas that have a boundary, below the whole space: zones that do, and areas with such."""
-    shapes, bounded = geography.boundaries or (), 0
-    areas = np.array([zone for zone, shape in enumerate(shapes) if shape is not None], dtype=np.int64)
+    """Return the number of areas that have a boundary, below the whole space: given ones, and areas with such."""
+    above, bounded = np.empty(0, dtype=np.int64), 0
     for level in range(geography.depth, 0, -1):
+        shapes = geography.given_boundaries.get(geography.level_names[level], ())
+        given = np.array([area for area, shape in enumerate(shapes) if shape is not None], dtype=np.int64)
+        areas = np.union1d(above, given)
         bounded += len(areas)
-        areas = np.unique(geography.parents[level][areas])
+        above = np.unique(geography.parents[level][areas])
     return bounded
 
 
@@ -151,10 +157,16 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
     for above, level in zip(codes, levels[1:], strict=False):
         parents.append(pd.Index(above).get_indexer(pd.Index(level["parent"])).astype(np.int32))
     coordinates = boundaries = names = None
+    level_boundaries: dict[str, Boundaries] = {}
     if {*COORDINATES} <= {*of_geography.columns} and zones[list(COORDINATES)].notna().any(axis=None):
         coordinates = zones[list(COORDINATES)].to_numpy(dtype=np.float64)
-    if BOUNDARY in of_geography.columns and zones[BOUNDARY].notna().any():
-        boundaries = tuple(zones[BOUNDARY].where(zones[BOUNDARY].notna(), None))
+    if BOUNDARY in of_geography.columns:
+        given = of_geography.get("given", pd.Series(False, of_geography.index)).eq(True)  # of coarser levels, if stated
+        given |= of_geography["level"] == len(codes) - 1
+        stated = of_geography[BOUNDARY].where(given & of_geography[BOUNDARY].notna(), None)
+        shapes = {level["level_name"].iloc[0]: tuple(stated[level.index]) for level in levels[1:]}
+        level_boundaries = {name: of_level for name, of_level in shapes.items() if any(of_level)}
+        boundaries = level_boundaries.pop(zones["level_name"].iloc[0], None)
     if "name" in of_geography.columns and of_geography["name"].notna().any():
         names = tuple(tuple(level["name"].fillna("")) for level in levels)
     return Geography(
@@ -166,4 +178,5 @@ def published_geography(areas: pd.DataFrame, digest: str, unknown: str | None, v
         version=version,
         names=names,
         boundaries=boundaries,
+        level_boundaries=level_boundaries,
     )

@@ -115,6 +115,7 @@ def _environment(ending: str) -> Environment:
         "titled": titled,
     }
     environment.filters |= {"md": in_markdown, "quoted": lambda name: Markup(quoted_name(name))}  # noqa: S704 - no markup
+    environment.filters["trips"] = formats.trips_above
     environment.filters["between"] = lambda ends: formats.between(*ends)
     environment.globals |= {"shades": formats.SHADES, "ink": formats.INK}
     environment.globals |= {"paper": formats.PAPER, "accent": formats.ACCENT, "muted": formats.MUTED}

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from od_core.errors import OdError
+from od_core.flows.mechanisms import Mechanism
 from od_core.flows.plan import ReleasePlan, plan_release
 from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
@@ -70,9 +71,9 @@ def present(plan: Plan, lost_draws: int = 0) -> Alternative:
 def alternatives(plan: Plan) -> list[Alternative]:
     """Return other choices for each decision of a plan, with their costs. Only public facts are used."""
     others = []
-    for decision, choice, unit, budget, note in _choices(plan):
+    for decision, choice, unit, budget, note in choices(plan):
         try:
-            other = _planned(plan, unit, budget)
+            other = planned(plan, unit, budget)
             epsilon = None if decision == "epsilon" else float_above(_same_noise(plan, other))
             others.append(_costed(plan, other, Alternative(decision, choice, epsilon, note=note)))
         except OdError as error:  # the library has no such release
@@ -87,7 +88,7 @@ def choice_text(unit: PrivacyUnit) -> str:
 
 def _costed(plan: Plan, other: Plan, stated: Alternative) -> Alternative:
     """Return an alternative to a plan, which is planned as ``other``, with its noise and error."""
-    own_noise, other_noise = _Noise.of(plan), _Noise.of(other)
+    own_noise, other_noise = Noise.of(plan), Noise.of(other)
     note = "; ".join(filter(None, (stated.note, other_noise.note)))
     times = other_noise.deviation / own_noise.deviation
     return replace(stated, noise=other_noise.deviation, times=times, error=other_noise.error, note=note)
@@ -98,15 +99,15 @@ def _same_noise(plan: Plan, other: Plan) -> Fraction:
 
     All variances of a plan are inversely proportional to its rho, and all scales to its epsilon.
     """
-    times = _Noise.of(other).scale / _Noise.of(plan).scale
+    times = Noise.of(other).scale / Noise.of(plan).scale
     if other.spent.promise is not None:
         budget = replace(other.budget, rho=None, epsilon=other.spent.epsilon * times)
     else:
         budget = Budget(rho=other.spent.rho * times, delta=other.budget.delta, shares=other.budget.shares)
-    return _planned(plan, other.unit, budget).spent.epsilon
+    return planned(plan, other.unit, budget).spent.epsilon
 
 
-def _choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
+def choices(plan: Plan) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
     """Yield decision, choice, unit, budget and a note of each alternative."""
     unit, budget = plan.unit, plan.budget
     if budget.epsilon is None:  # the epsilon that its rho promises
@@ -145,7 +146,7 @@ def _units(unit: PrivacyUnit) -> Iterator[tuple[PrivacyUnit, str]]:
 
 
 def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, PrivacyUnit, Budget, str]]:
-    """Yield the alternatives of :func:`_choices` with half and double the contribution bound, where there is one."""
+    """Yield the alternatives of :func:`choices` with half and double the contribution bound, where there is one."""
     bound = unit.contribution_bound
     for other in sorted({max(bound // 2, 1), 2 * bound} - {bound}):
         note = "fewer trips are counted" if other < bound else "more trips are counted"
@@ -161,8 +162,11 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
             yield "m", choice, bounded, budget, note
 
 
-def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
-    """Return the plan of a release with the same public facts, but another unit and budget."""
+def planned(plan: Plan, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> Plan:
+    """Return the plan of a release with the same public facts, but another unit and budget, or mechanism for flows.
+
+    Another mechanism has its own shares. Raises OdError if the library has no such release.
+    """
     options: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
     if isinstance(plan, GroupSizePlan):
         frame, top_code = plan.frame, plan.top_code_estimate or plan.frame.top_code
@@ -174,11 +178,12 @@ def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
         raise OdError(
             "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    options |= {"mechanism": plan.mechanism, "tree": plan.tree.order, "destination_geography": plan.tree.destination}
+    options |= {"mechanism": mechanism or plan.mechanism, "tree": plan.tree.order}
+    options |= {"destination_geography": plan.tree.destination}
     options |= {"bands": plan.bands, "segments": plan.segments}
     options["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
     options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
-    shares = budget.shares
+    shares = budget.shares if mechanism is None else None
     if isinstance(shares, tuple) and shares[0] != "geometric":
         # If the root becomes measured or exact, the listed shares gain or lose one; the others keep their proportions.
         listed = plan_release(plan.tree.origin, budget=replace(budget, shares=None), **options)
@@ -191,7 +196,7 @@ def _planned(plan: Plan, unit: PrivacyUnit, budget: Budget) -> Plan:
 
 
 @dataclass(frozen=True)
-class _Noise:
+class Noise:
     """The noise of the most detailed table of a plan.
 
     Attributes:
@@ -208,7 +213,7 @@ class _Noise:
     note: str = ""
 
     @classmethod
-    def of(cls, plan: Plan) -> _Noise:
+    def of(cls, plan: Plan) -> Noise:
         """Return the noise of the most detailed table of a plan."""
         if isinstance(plan, ReleasePlan) and not plan.has_threshold:
             variance = plan.step(plan.tree.depth).variance

@@ -46,6 +46,7 @@ from od_core.publication.bundle import (
     REPORT,
     faulty_files,
     stated_digests,
+    table_path,
     zip_beside,
     zip_faults,
 )
@@ -175,7 +176,7 @@ class SiteRelease:
 
     def table(self, name: str) -> Path:
         """Return the path of a Parquet table of the bundle, by its name in ``PARQUET``."""
-        return self.place / PARQUET[name]
+        return table_path(self.place, PARQUET[name])
 
     @cached_property
     def total(self) -> dict[str, int] | None:
@@ -421,8 +422,12 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     digests, target = stated_digests(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    made_from = (CERTIFICATE, PACKAGE, *sorted({PARQUET["areas"], PARQUET["flows"], REPORT} & {*digests}))
-    for name in made_from:  # pages are made from these at every call
+    tables = [table_path(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
+    for name in (
+        CERTIFICATE,
+        PACKAGE,
+        *(name for name in (*tables, REPORT) if name in digests),
+    ):  # pages are made of these
         if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)

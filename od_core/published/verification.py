@@ -22,7 +22,14 @@ from od_core.ledger.ledger import Ledger
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.plan import PlannedRelease, Step
-from od_core.publication.bundle import CERTIFICATE, as_published, bundle_faults, differing_files, write_bundle
+from od_core.publication.bundle import (
+    CERTIFICATE,
+    as_published,
+    bundle_faults,
+    bundle_tables,
+    differing_files,
+    write_bundle,
+)
 from od_core.publication.certificate import Certificate, CheckResult, certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.file_formats import faulty_files
@@ -156,6 +163,7 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
         record=ledger.record(published.key),
         records=stated["records"],
         about=stated.get("about"),
+        formats=stated.get("formats", ()),
         intervals=stated.get("interval") is not None,
     )
     facts = as_published(facts, published.bundle, ledger.publication(published.key).get("certificate"))
@@ -176,7 +184,7 @@ def _differences(
         changed = differing_files(Path(name), published.bundle)
     if not changed:
         return
-    listed = [file for file in kind.files(release, facts) if (published.bundle / file.name).is_file()]
+    listed = [file for file in bundle_tables(kind, release, facts) if (published.bundle / file.name).is_file()]
     lacking = dict(faulty_files(published.bundle, listed))
     for file in changed:
         if file in lacking:

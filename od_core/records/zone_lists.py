@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import cast
 
 import pandas as pd
 import pyarrow as pa
@@ -24,7 +25,13 @@ from od_core.geography.codes import (
     no_column,
     text_codes,
 )
-from od_core.geography.geography import BOUNDARY, Geography, read_boundaries, with_boundaries, with_unknown_area
+from od_core.geography.geography import (
+    Geography,
+    boundary_column,
+    read_boundaries,
+    with_boundaries,
+    with_unknown_area,
+)
 from od_core.records.open_file import (
     GZIP_ERRORS,
     PARQUET,
@@ -65,8 +72,9 @@ class ZoneList:
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
         names: columns of the names of areas, by level. They are published.
-        boundaries: path of a file with the boundaries of zones, and its property with their codes; or None. They are
-            published. If the path is blank, the boundaries are in a column of the zone list with this name.
+        boundaries: path of a file with the boundaries of a level's areas, and its property with their codes, by level;
+            a path and a property alone are those of zones. They are published. If a path is blank, the boundaries are
+            in a column of the zone list with this name.
     """
 
     file: str
@@ -79,10 +87,17 @@ class ZoneList:
     version: str | None = None
     coordinates: tuple[str, str] | None = None
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
-    boundaries: tuple[str, str] | None = None
+    boundaries: Mapping[str, tuple[str, str]] | tuple[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        for name in ("prefixes", "joined", "names"):
+        if not isinstance(self.boundaries, Mapping):
+            object.__setattr__(self, "boundaries", {self.levels[-1]: self.boundaries} if self.boundaries else {})
+        strange = [level for level in self.boundaries if level not in self.levels]
+        if strange:
+            raise _declared(
+                f"{strange[0]!r} has boundaries, but is not a level ({nearest_known(strange[0], self.levels)})"
+            )
+        for name in ("prefixes", "joined", "names", "boundaries"):
             object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
         self._check_prefixes()
         for level, columns in self.joined.items():
@@ -134,13 +149,17 @@ class ZoneList:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Paths of the list and, if there is one, of the file of boundaries."""
-        return (self.file, *([self.boundaries[0]] if self.boundaries and self.boundaries[0] else []))
+        """Paths of the list and of the files of boundaries."""
+        return (self.file, *(file for file, _ in self._boundaries.values() if file))
+
+    @property
+    def _boundaries(self) -> Mapping[str, tuple[str, str]]:
+        return cast("Mapping[str, tuple[str, str]]", self.boundaries)
 
     @property
     def has_coordinates(self) -> bool:
         """True if the list states coordinates of zones, or boundaries that they follow from."""
-        return self.coordinates is not None or self.boundaries is not None
+        return self.coordinates is not None or self.levels[-1] in self.boundaries
 
     @property
     def has_unknown(self) -> bool:
@@ -155,7 +174,7 @@ class ZoneList:
             unknown=self.unknown if self.unknown_area is None else self.unknown_area,
             version=self.version,
             coordinates=COORDINATES if self.has_coordinates else None,
-            boundaries=None if self.boundaries is None else ("", BOUNDARY),
+            boundaries={level: ("", boundary_column(self.levels, level)) for level in self.boundaries},
             names={level: name_column(level) for level in self.levels} if self.names else {},
         )
 
@@ -207,10 +226,12 @@ def _with_levels(zones: pd.DataFrame, made: Mapping[str, Sequence[str]], other: 
     return zones.assign(**{level: pd.Series(codes, zones.index) for level, codes in made.items()})
 
 
-def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, bytes] | None = None) -> Geography:
+def geography_from(
+    zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[str, Mapping[str, bytes]] | None = None
+) -> Geography:
     """Return the geography in a table of zones or areas. Raises OdError if it is faulty.
 
-    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those of zones, if it names any.
+    ``listed`` is the zone list, whose files are not read, and ``boundaries`` are those in its files, by level and code.
     """
     if listed.parents is not None:
         geography = Geography.from_parents(
@@ -222,9 +243,10 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[st
         )
     else:
         zones = with_further_levels(zones, listed)
-        column = None if listed.boundaries is None else listed.boundaries[1]
-        if boundaries is not None:
-            zones, column = with_boundaries(zones, listed.levels[-1], boundaries), BOUNDARY
+        columns = {level: column for level, (_, column) in listed._boundaries.items()}
+        for level, shapes in (boundaries or {}).items():
+            zones = with_boundaries(zones, listed.levels, level, shapes)
+            columns[level] = boundary_column(listed.levels, level)
         geography = Geography.from_frame(
             zones,
             listed.levels,
@@ -232,7 +254,7 @@ def geography_from(zones: pd.DataFrame, listed: ZoneList, boundaries: Mapping[st
             coordinates=listed.coordinates,
             version=listed.version,
             names=listed.names,
-            boundaries=column,
+            boundaries=columns,
         )
     return geography if listed.unknown_area is None else with_unknown_area(geography, listed.unknown_area)
 
@@ -249,9 +271,10 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
     path, *of_boundaries = paths
-    zones, boundaries = read_zones(path), None
-    if of_boundaries and listed.boundaries:
-        boundaries = read_boundaries(of_boundaries[0], listed.boundaries[1])
+    zones, in_files = read_zones(path), [item for item in listed._boundaries.items() if item[1][0]]
+    boundaries = {
+        level: read_boundaries(file, code) for (level, (_, code)), file in zip(in_files, of_boundaries, strict=True)
+    }
     try:
         return geography_from(zones, listed, boundaries)
     except OdError as error:

@@ -300,7 +300,7 @@ def _weights_agree(lower: Bounds, upper: Bounds, grid: Grid, generator: np.rando
     return int(of_boxes.sum()) % PRIME == of_grid
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Nodes:
     """Nodes of one depth of a tree of boxes. Everything except the bounds ``lower`` and ``upper`` is confidential.
 

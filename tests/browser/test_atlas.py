@@ -78,7 +78,7 @@ def test_areas_within_a_drawn_line_are_selected(opened, bundle):
     page.select_option("#level", label="airport")
     page.click("#lasso")
     box = page.locator("#map").bounding_box()
-    corners = [(0.02, 0.02), (0.98, 0.02), (0.98, 0.98), (0.02, 0.98)]
+    corners = [(0.3, 0.02), (0.98, 0.02), (0.98, 0.98), (0.3, 0.98)]
     for number, (x, y) in enumerate(corners):
         page.mouse.move(box["x"] + x * box["width"], box["y"] + y * box["height"])
         if number == 0:
@@ -164,7 +164,7 @@ def test_names_that_are_markup_are_read_and_do_nothing(opened, tmp_path):
 )
 def test_an_address_that_states_nothing_true_shows_all_areas(opened, bundle, fragment):
     page, seen = opened((bundle / "atlas.html").as_uri() + fragment)
-    page.wait_for_selector("text=The largest flows between different areas (region)")
+    page.wait_for_selector("text=The largest flows between different areas (state)")
     assert seen.errors == []
 
 
@@ -287,4 +287,92 @@ def test_a_table_of_one_zone(opened, tmp_path):
     page.wait_for_selector(".tiles")
     assert page.inner_text("#panel h2") == "a"
     assert "500" in page.inner_text(".tiles")
+    assert seen.errors == []
+
+
+def test_the_first_map_is_one_of_states_with_a_key(opened, bundle):
+    """Widths of its lines are in proportion to trips, and no end of a line is off the map."""
+    page, seen = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#key span svg")
+    assert page.evaluate("document.querySelector('#level').selectedOptions[0].textContent") == "state"
+    drawn = page.evaluate(
+        """() => atlas.map.scene.lines.map((line) => [line.trips, atlas.map.widthOf(line.trips),
+            ...[line.from, line.to].map((area) => atlas.map.contains(atlas.map.place(area)))])"""
+    )
+    assert len(drawn) == 15
+    most = max(trips for trips, *_ in drawn)
+    widest = max(width for _, width, *_ in drawn)
+    for trips, width, *on_map in drawn:
+        assert width == pytest.approx(widest * trips / most)
+        assert on_map == [True, True]
+    shown = [text for text in page.locator("#key span").all_inner_texts() if text and ":" not in text]
+    assert {"500", "2,500", "5,000"} <= set(shown)
+    width_of = "paths => paths.map((path) => Number(path.getAttribute('stroke-width')))"
+    widths = page.eval_on_selector_all("#key path", width_of)
+    assert widths == pytest.approx([widest * trips / most for trips in (500, 2500, 5000)], rel=1e-6)
+    assert seen.errors == []
+
+
+def test_places_far_away_are_in_boxes_and_chosen_there(opened, bundle):
+    page, seen = opened((bundle / "atlas.html").as_uri())
+    page.wait_for_selector("#key span svg")
+    boxes = page.evaluate("atlas.map.frames.slice(1).map(({ box }) => box)")
+    named = page.evaluate("atlas.opened.origin.codes[atlas.state.level]")
+    places = page.evaluate("atlas.opened.origin.codes[atlas.state.level].map((_, area) => atlas.map.place(area))")
+    at = dict(zip(named, places, strict=True))
+    within = {
+        code: [k for k, (left, top, w, h) in enumerate(boxes) if left < x < left + w and top < y < top + h]
+        for code, (x, y) in at.items()
+    }
+    inside = {code: numbers for code, numbers in within.items() if numbers}
+    assert inside.keys() == {"AK", "HI", "PR", "VI"}
+    assert inside["PR"] == inside["VI"] != inside["AK"] != inside["HI"]
+    canvas = page.locator("#map").bounding_box()
+    page.mouse.click(canvas["x"] + at["AK"][0], canvas["y"] + at["AK"][1])
+    page.wait_for_selector(".chips")
+    assert page.inner_text("#panel h2") == "Alaska"
+    page.focus("#map")
+    for key in ("+", "+", "ArrowLeft"):
+        page.keyboard.press(key)
+    assert page.evaluate("(area) => atlas.map.place(area)", named.index("AK")) == at["AK"]  # boxes stay
+    assert seen.errors == []
+
+
+def test_controls_fold_away_on_a_phone(opened, bundle):
+    page, _ = opened((bundle / "atlas.html").as_uri(), PHONE, 844)
+    page.wait_for_selector("#panel table")
+    folded = page.locator("#controls").bounding_box()["height"]
+    assert not page.is_visible("#download")
+    page.click("#fold")
+    assert page.is_visible("#download")
+    assert page.get_attribute("#fold", "aria-expanded") == "true"
+    assert page.locator("#controls").bounding_box()["height"] > 1.5 * folded
+    assert too_wide(page) == ""
+    page.click("#fold")
+    assert not page.is_visible("input[value=to]")
+    wide, _ = opened((bundle / "atlas.html").as_uri())
+    wide.wait_for_selector("#panel table")
+    assert wide.is_visible("#download")
+    assert not wide.is_visible("#fold")
+
+
+@pytest.fixture(scope="module")
+def regions_alone(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Four zones without places in two regions with boundaries, which are squares side by side."""
+    zones = pd.DataFrame([(f"r{k // 2}", f"z{k}") for k in range(4)], columns=["region", "zone"])
+    zones["shape"] = [shapely.to_wkb(shapely.box(k // 2, 0, k // 2 + 1, 1)).hex() for k in range(4)]
+    geography = Geography.from_frame(zones, ["region", "zone"], boundaries={"region": "shape"})
+    release = of_all_pairs(geography, geography)
+    return written(release, facts(release), tmp_path_factory.mktemp("regions"))
+
+
+def test_boundaries_of_regions_alone_make_a_map(opened, regions_alone):
+    page, seen = opened(regions_alone + "#level=region")
+    page.wait_for_selector("#key span svg")
+    box = page.locator("#map").bounding_box()
+    page.mouse.click(box["x"] + 0.4 * box["width"], box["y"] + box["height"] / 2)
+    page.wait_for_selector(".chips")
+    assert page.inner_text("#panel h2") == "r0"
+    page.select_option("#level", label="zone")
+    page.wait_for_selector("#panel[aria-busy=false] table")
     assert seen.errors == []

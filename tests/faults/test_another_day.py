@@ -22,7 +22,7 @@ def ended(process) -> str:
 
 
 def published_files(folder) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in (folder / "releases/r1").iterdir()}
+    return {path.name: path.read_bytes() for path in (folder / "releases/r1").rglob("*.*")}
 
 
 @pytest.mark.usefixtures("engine")

@@ -22,7 +22,7 @@ def visible(folder):
     """What a reader of the public places finds."""
     places = [path for path in (folder / "releases").glob("*") if not path.name.startswith(".")]
     return {
-        path.name: {file.name: file.read_bytes() for file in (path.iterdir() if path.is_dir() else [path])}
+        path.name: {file.name: file.read_bytes() for file in (path.rglob("*.*") if path.is_dir() else [path])}
         for path in places
     }
 

@@ -12,7 +12,9 @@ from od_core import Release, open_release
 from od_core.published.derived import publish_assisted, publish_sum
 from tests.od_assets.conftest import SEGMENTS, ZONES, Project, failure_text, public_bytes, records, records_by_mode
 
-FILES = {f"counts_{level}{by}.csv" for level in ("all", "region", "zone") for by in ("", "_by_mode", "_by_day_type")}
+FILES = {
+    f"tables/counts_{level}{by}.csv" for level in ("all", "region", "zone") for by in ("", "_by_mode", "_by_day_type")
+}
 
 
 @pytest.mark.parametrize("bands", [None, {"cuts": [1], "part_trips": 500}])
@@ -25,16 +27,16 @@ def test_a_month_is_published_with_one_side_and_a_second_run_changes_nothing(
     assert first.success, failure_text(first)
     assert all(check.passed for check in first.get_asset_check_evaluations())
     bundle = project.var / "releases" / "begun" / "2001-01" / "r1"
-    names = {path.name for path in bundle.iterdir()}
-    assert {name for name in names if name.endswith(".csv")} == {*FILES, "areas.csv", "flows.sdmx.csv"}
-    assert not any(name.endswith(".omx") or name.startswith("atlas") for name in names)
+    names = {path.relative_to(bundle).as_posix() for path in bundle.rglob("*.*")}
+    assert {name for name in names if name.endswith(".csv")} == {*FILES, "tables/areas.csv"}
+    assert not any(name.startswith(("omx", "atlas")) for name in names)
     release = open_release(bundle)
     assert isinstance(release, Release)
     for level in ("all", "region", "zone"):
-        table = pd.read_csv(bundle / f"counts_{level}.csv", dtype={"area": "str"})
+        table = pd.read_csv(bundle / f"tables/counts_{level}.csv", dtype={"area": "str"})
         expected = release.counts_at(level, interval=True)
         assert table.to_dict("list") == expected.to_dict("list")
-        by_mode = pd.read_csv(bundle / f"counts_{level}_by_mode.csv")
+        by_mode = pd.read_csv(bundle / f"tables/counts_{level}_by_mode.csv")
         assert list(by_mode) == ["area", "mode", "count", "lower", "upper"]
         assert by_mode.groupby("area")["count"].sum().to_dict() == table.set_index("area")["count"].to_dict()
     inside = release.counts.groupby(release.counts["area"].map(ZONES.set_index("zone")["region"]))["count"].sum()
@@ -67,7 +69,7 @@ def test_what_is_derived_from_counts_has_one_side(project: Project) -> None:
         page = (found.folder / "report.html").read_text()
         assert "<th>to " not in page
         assert "pairs of zones" not in page
-        table = pd.read_csv(found.folder / "counts_zone.csv").set_index("area")["count"]
+        table = pd.read_csv(found.folder / "tables/counts_zone.csv").set_index("area")["count"]
         assert table.to_dict() == found.flows.counts.set_index("area")["count"].to_dict()
     for level in ("all", "region", "zone"):
         counts = [release.counts_at(level).set_index("area")["count"] for release in (one, other, summed.flows)]

@@ -136,7 +136,7 @@ def test_a_release_runs_in_the_teams_own_deployment(
     team.dg("launch", "--assets", "dashboard", "--partition", month)
     files = [*(team.folder / "stored").iterdir()]
     stored = {path.name: pickle.loads(path.read_bytes()) for path in files}  # noqa: S301  # the team's own files
-    published = pd.read_parquet(var / "releases" / "trips" / month / "r1" / "flows.parquet")
+    published = pd.read_parquet(var / "releases" / "trips" / month / "r1" / "tables/flows.parquet")
     between_zones = (published.origin_level == "zone") & (published.destination_level == "zone")
     assert stored == {"weather": 3, "dashboard": published.trips[between_zones].sum()}  # nothing of a release
 

@@ -20,7 +20,7 @@ from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
-from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, staged_bundle
 from tests.projects import make_dg_project
 
 REGION, ZONE = "[/bold]", ":key:"
@@ -72,7 +72,7 @@ def bundle_of_another_month(folder: Path) -> Path:
     budget = Budget(epsilon=1, delta="1e-8")
     records = trips("2001-02")[["origin", "destination"]]
     release = release_flows(records, geography, unit=PrivacyUnit("trip"), budget=budget, noise="table")
-    facts = certificate(FLOWS, release, key, "trips", CHECKS, record=RECORD)
+    facts = certificate(FLOWS, release, key, "trips", CHECKS, record=RECORD, formats=ALL_FORMATS)
     with staged_bundle(release, facts, folder):
         pass
     return folder
@@ -92,7 +92,7 @@ def test_every_command_prints_names_as_they_are(root: Path, tmp_path: Path) -> N
     changes = said("compare", "trips/2001-01/r1", bundle_of_another_month(root / "bundle"))
     assert f"{REGION} to {REGION}" in changes
     assert "[red]" in changes
-    (root / "var" / "releases" / "trips" / "2001-01" / "r1" / "areas.csv").unlink()
+    (root / "var" / "releases" / "trips" / "2001-01" / "r1" / "tables/areas.csv").unlink()
     assert "NOT VERIFIED" in said("verify", code=1)
     (root / "2001-01.csv").unlink()
     assert "WRONG" in said("doctor", "trips", "--period", "2001-01", code=1)

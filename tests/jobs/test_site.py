@@ -98,7 +98,7 @@ def test_it_is_what_the_command_writes_and_says_what_it_wrote(released: Project)
 
 def test_a_release_stays_published_where_the_site_fails(released: Project) -> None:
     found = definitions(released)
-    with (released.var / "releases" / "trips" / "2001-01" / "r1" / "flows.parquet").open("ab") as file:
+    with (released.var / "releases" / "trips" / "2001-01" / "r1" / "tables/flows.parquet").open("ab") as file:
         file.write(b"x")
     before = public_bytes(released.var)
     result = written(released, found)
@@ -118,7 +118,7 @@ def test_a_release_without_its_bundle_fails_the_site_after_it_is_written(release
     assert not result.success
     assert "OD-BUNDLE-ABSENT" in failure_text(result)
     assert "trips/2001-01/r1" in failure_text(result)
-    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "flows.parquet").is_file()
+    assert (released.var / "site" / "trips" / "2001-02" / "r1" / "tables/flows.parquet").is_file()
     assert released.run().success
     assert written(released, found).success
 

@@ -196,7 +196,7 @@ def test_both_release_and_verify_and_no_asset_has_two_locations(
 
     tables = PublishedTables(folder=str(south.folder / "var" / "releases"))
     published = pd.read_parquet(
-        south.folder / "var" / "releases" / "south_commuting" / "2001-01" / "r1" / "flows.parquet"
+        south.folder / "var" / "releases" / "south_commuting" / "2001-01" / "r1" / "tables/flows.parquet"
     )
     loaded = tables.load(dg.AssetKey(["south", "commuting_flows"]), ["2001-01"])
     assert loaded.trips.tolist() == published.trips.tolist()

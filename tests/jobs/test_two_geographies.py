@@ -116,7 +116,7 @@ def _assert_near_the_truth(release: Release) -> None:
 
 
 def _assert_formats(bundle: Path, release: Release) -> None:
-    areas = pd.read_csv(bundle / "areas.csv", dtype=str, keep_default_na=False)
+    areas = pd.read_csv(bundle / "tables/areas.csv", dtype=str, keep_default_na=False)
     sides = {
         digest: set(zip(rows["level_name"], rows["area"], strict=True)) for digest, rows in areas.groupby("geography")
     }
@@ -127,12 +127,12 @@ def _assert_formats(bundle: Path, release: Release) -> None:
         }
     assert not sides
     listed = pd.read_csv(
-        bundle / "flows_county_2_town.csv", dtype=dict.fromkeys(["origin", "destination"], str), na_filter=False
+        bundle / "tables/flows_county_2_town.csv", dtype=dict.fromkeys(["origin", "destination"], str), na_filter=False
     )
     pairs = listed.set_index(["origin", "destination"])["trips"].to_dict()
     for row in release.flows_at("county_2", "town").itertuples(index=False):
         assert pairs[row.origin, row.destination] == row.trips
-    file = openmatrix.open_file(str(bundle / "flows_zone_block.omx"))
+    file = openmatrix.open_file(str(bundle / "omx/flows_zone_block.omx"))
     matrix, names = (
         file["trips"][:],
         [[code.decode() for code in file.root.lookup[side][:]] for side in ("origin", "destination")],
@@ -146,7 +146,7 @@ def _assert_formats(bundle: Path, release: Release) -> None:
         for d, n in zip(names[1], row, strict=True)
         if n
     } == flows.to_dict()
-    structure = json.loads((bundle / "flows.sdmx.json").read_text(encoding="utf-8"))
+    structure = json.loads((bundle / "sdmx/flows.sdmx.json").read_text(encoding="utf-8"))
     assert {codes["id"] for codes in structure["data"]["codelists"]} == {"CL_ORIGIN_TRIPS", "CL_DESTINATION_TRIPS"}
 
 

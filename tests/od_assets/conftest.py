@@ -32,9 +32,11 @@ from od_assets.cli.diagnosis import Finding, charged, inspected
 from od_assets.components import OdCounts, OdGroupSizes, OdRelease, OdStops
 from od_assets.components import project as components
 from od_assets.components.series import series_definitions
-from od_assets.project import CHECKOUT
 from od_assets.series.series import Series
 from tests.projects import make_dg_project, with_warehouse
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+"""Folder of the tests, where the installed package may be another one."""
 
 ZONES = pd.DataFrame(
     [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(2)], columns=["region", "zone"]

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pyarrow.parquet as pq
 import pytest
 import shapely
+from pydantic import ValidationError
 
 from od_assets.resources.warehouse import verified
+from od_assets.series.section import first_fault
+from od_assets.series.series import Zones
 from od_core import open_release
 
 from .conftest import ZONES, Project, failure_text
@@ -36,7 +40,7 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     result = bounded.run(component)
     assert result.success, failure_text(result)
     bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
-    table = pq.read_table(bundle / "boundaries.parquet")
+    table = pq.read_table(bundle / "tables/boundaries.parquet")
     geo = json.loads(table.schema.metadata[b"geo"])
     assert (geo["primary_column"], geo["columns"]["geometry"]["encoding"]) == ("geometry", "WKB")
     shapes = {row["area"]: shapely.from_wkb(row["geometry"]) for row in table.to_pylist()}
@@ -45,7 +49,7 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     geography = open_release(bundle).plan.tree.origin
     assert geography.boundaries is not None
     assert geography.boundaries[-1] is None
-    assert "boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
+    assert "tables/boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
     (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
     assert [row["faults"] for row in verified("trips")] == [{}]
 
@@ -57,3 +61,36 @@ def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounde
     assert not result.success
     assert "OD-GEOGRAPHY-BOUNDARIES" in failure_text(result)
     assert not (bounded.var / "releases").exists()
+
+
+@pytest.mark.parametrize(
+    ("declared", "read"),
+    [
+        ({"file": "z.json", "code": "id"}, {"zone": ("z.json", "id")}),
+        ({"region": "r.json"}, {"region": ("r.json", "region")}),
+        (
+            {"region": {"file": "r.json", "code": "id"}, "zone": "z.json"},
+            {"region": ("r.json", "id"), "zone": ("z.json", "zone")},
+        ),
+    ],
+)
+def test_boundaries_are_declared_for_zones_or_by_level(declared, read) -> None:
+    zones = Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
+    assert zones.zone_list().boundaries == read
+    assert Zones.model_validate(zones.model_dump()).zone_list().boundaries == read
+
+
+@pytest.mark.parametrize(
+    ("declared", "words"),
+    [
+        ({"file": "z.json"}, "code: Field required"),
+        ({"region": {"file": "r.json"}}, "region.code: Field required"),
+        ({"region": {"file": "r.json", "kode": "id"}}, "region.kode: .*code"),
+        ({"region": 5}, "boundaries.region: "),
+        ("r.json", "boundaries: "),
+    ],
+)
+def test_other_declarations_of_boundaries_are_refused(declared, words) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Zones(file="zones.csv", levels=["region", "zone"], boundaries=declared)
+    assert re.search(words, first_fault(caught.value, Zones))

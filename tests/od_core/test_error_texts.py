@@ -39,6 +39,7 @@ ALLOWED = {
         "Interrupted(number) if number is not None and isinstance(error, Exception) else error",
     ): "made an OdError by _known",
     ("od_assets/cli/app.py", "error.to_error"): "an interrupt of ours",
+    ("od_assets/cli/releases.py", "stopped.exit_code"): "the number of an interrupt of ours",
     ("od_assets/cli/app.py", "error if isinstance(error, OdError) else None"): "only if it is an OdError",
     ("od_assets/failures.py", "error.orig"): "the name of its code in SQLite alone",
     ("od_assets/code_location.py", "why if isinstance(why, str) else f'{type(why).__name__}{_place(why)}'"): "its kind",

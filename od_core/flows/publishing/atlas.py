@@ -26,7 +26,8 @@ from od_core.flows.estimation.least_squares import FittedLevel, up
 from od_core.flows.publishing.changes import cautions
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
 from od_core.flows.release import Release
-from od_core.geography.geography import Geography, dissolved, rings, simplified, square_degrees
+from od_core.geography.codes import Degrees
+from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
 from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, titled
@@ -155,14 +156,22 @@ def _geography(geography: Geography, depth: int, columns: _Columns) -> dict[str,
         "centres": None,
         "shapes": None,
     }
-    if geography.coordinates is not None:
-        places = geography.coordinates if depth == geography.depth else in_degrees(mean_places(geography, depth))
-        centres = [in_degrees(mean_places(geography, level)) for level in range(1, depth)]
-        facts["coordinates"] = columns.add(places.ravel())
-        facts["centres"] = [columns.add(centres_of_level.ravel()) for centres_of_level in centres]
-    if geography.boundaries is not None:
+    if geography.coordinates is not None or geography.level_boundaries:
+        facts["coordinates"] = columns.add(_places(geography, depth).ravel())
+        facts["centres"] = [columns.add(_places(geography, level).ravel()) for level in range(1, depth)]
+    if geography.given_boundaries:
         facts["shapes"] = _shapes(geography, depth, columns)
     return facts
+
+
+def _places(geography: Geography, level: int) -> Degrees:
+    """Return the places of the areas of a level: amid their zones, or elsewhere within the boundary that was given."""
+    if level == geography.depth and geography.coordinates is not None:
+        return geography.coordinates
+    places = in_degrees(mean_places(geography, level))
+    if (given := geography.level_boundaries.get(geography.level_names[level])) is not None:
+        places = points_within(given, places)
+    return places
 
 
 def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, Any]:
@@ -171,7 +180,8 @@ def _shapes(geography: Geography, depth: int, columns: _Columns) -> dict[str, An
     Each point is given as its difference from the point before it, which may be of another ring, area or level.
     """
     levels = dissolved(geography)
-    step = square_degrees(levels[-1]) ** 0.5 / _STEPS
+    finest = next(filter(None, map(square_degrees, reversed(levels))))  # of the levels with boundaries
+    step = finest**0.5 / _STEPS
     per_area: list[int] = []
     per_ring: list[int] = []
     points = [np.zeros((0, 2), dtype=np.int64)]

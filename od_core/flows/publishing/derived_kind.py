@@ -24,7 +24,7 @@ from od_core.flows.derived_flows import (
     not_of_flows,
     sum_releases,
 )
-from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
+from od_core.flows.publishing.flow_files import flow_files, flow_notes
 from od_core.flows.publishing.kind import FLOWS, uncounted_facts
 from od_core.flows.publishing.report import LISTED, estimation_text, flow_facts
 from od_core.flows.release import Release
@@ -34,7 +34,7 @@ from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import Charged, rho_of_year
 from od_core.privacy.posterior import Guarantee
-from od_core.publication.bundle import faulty_files
+from od_core.publication.bundle import BUNDLE_FORMAT, USUAL_FORMATS, faulty_files
 from od_core.publication.certificate import Certificate, certificate_digest, has_intervals
 from od_core.publication.certify import change_of, software_versions
 from od_core.publication.kind import BundleKind
@@ -147,6 +147,7 @@ def derived_certificate(
     certificate = {
         "format": kind.format,
         "bundle_format": BUNDLE_FORMAT,
+        "formats": main.get("formats", sorted(USUAL_FORMATS)),
         "release": str(key),
         "period": key.period,
         "revision": key.revision,

@@ -46,14 +46,6 @@ from od_core.publication.tables import (
 from od_core.publication.templates import filled, filled_data
 from od_core.publication.workbook import Sheet, write_workbook
 
-BUNDLE_FORMAT = 5
-"""Format of the bundles of flows, which states what files they have. Certificates of format 1 do not state it.
-
-A bundle of format 1 has the flows at all pairs of levels in one CSV file; one of format 2 has no indicators, one of
-format 3 has no atlas, and one of format 4 lacks what other tools look for (``FIRST_FOR_TOOLS``). They are verified, and
-written again if they are damaged, with the files of their own format.
-"""
-
 
 def flow_files(release: ReleasedFlows, certificate: Certificate) -> list[BundleFile]:
     """Return the files of the bundle: the flows in every format, the areas and, of a release, the noisy measurements.
@@ -197,7 +189,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
 def _areas(tables: FlowTables) -> list[BundleFile]:
     """Return the files of the areas of both sides, and of their boundaries if they have some."""
     areas = pa.concat_tables(map(areas_table, tables.geographies), promote_options="default")
-    bounded = [side for side in tables.geographies if side.boundaries]
+    bounded = [side for side in tables.geographies if side.given_boundaries]
     if not bounded:
         return areas_files(areas)
 
@@ -264,6 +256,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     notes = filled_data(
         "flow_notes.yaml",
         tables=tables,
+        has=lambda form: form in certificate.get("formats", (form,)),  # early bundles have files of all formats
         bounds=[(*names, release.zero_bound(*names)) for names in unlisted_pairs],
         too_large=[pair.level_names for pair in tables.pairs if pair.cells > MOST_CELLS],
         confidence=f"{100 * CONFIDENCE}",

@@ -21,7 +21,7 @@ from od_core.flows.estimation.levels import Measurement, estimate, root_of
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
-from od_core.flows.publishing.flow_files import BUNDLE_FORMAT, flow_files, flow_notes
+from od_core.flows.publishing.flow_files import flow_files, flow_notes
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
     SEGMENTS_SCHEMA,
@@ -99,7 +99,6 @@ class FlowKind(Kind[Release]):
         plan = release.plan
         sides = {"origin": plan.tree.origin, "destination": plan.tree.destination}
         return {
-            "bundle_format": BUNDLE_FORMAT,
             "contents": {"flows": len(release.leaves), "trips": int(release.leaves.trips.sum())},
             "interval": str(CONFIDENCE) if _has_intervals(release) else None,
             "levels": [_measured_level(plan, measurement) for measurement in release.measured],

@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice, pairwise
@@ -20,6 +21,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import scipy  # its parts load at their first use
 from markupsafe import Markup
 from numpy.typing import NDArray
 
@@ -28,6 +30,7 @@ from od_core.flows.publishing.flow_tables import FlowTables, labelled, labels_at
 from od_core.geography.codes import Degrees
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, dissolved, rings, simplified
+from od_core.geography.places import unit_vectors
 from od_core.publication.certificate import Certificate
 from od_core.publication.tables import write_csv
 from od_core.publication.templates import filled, filled_data, filled_markup
@@ -165,18 +168,30 @@ class DesireLines:
 
 
 _WIDTH, _LEAST_HEIGHT, _MOST_HEIGHT, _MARGIN = 720, 240, 560, 36
-_WIDEST_LINE, _THINNEST_LINE = 7.0, 0.6
+_WIDEST_LINE, _THINNEST_LINE = 5.0, 0.4
 _LABELS, _LONGEST_LABEL = 24, 24
 _MOST_OUTLINES, _TOLERANCE = 150_000, 0.5
 """Largest number of characters of all outlines, and by how many units of the picture they are simplified."""
 
-_LETTER, _LINE_HEIGHT = 10.5, 15
+_LETTER, _LINE_HEIGHT = 8.0, 14
 """Approximate width of a letter and height of a line in a label, in units of the picture."""
+
+_BOX, _BOX_MARGIN = (150, 104), 6
+"""Width and height of a box for places far away, and the space around it and within it, in units of the picture."""
+
+_MOST_BOXES, _SHARE_IN_BOXES, _FAR = 4, 0.2, 0.35
+"""Boxes have at most this share of the trips, and are at least this share of the map's width away from it."""
+
+_KEY = 28
+"""Height of the key below the map."""
+
+_Rectangle = tuple[float, float, float, float]
+"""Left, top, width and height."""
 
 
 @dataclass(frozen=True)
 class _Frame:
-    """An equirectangular projection from degrees to positions on the picture.
+    """An equirectangular projection from degrees to positions on the picture, or in a box on it.
 
     Attributes:
         west, north: longitude and latitude, in degrees, of the upper left corner of the area that the places cover.
@@ -184,6 +199,7 @@ class _Frame:
         shrink: length of a degree of longitude, as a fraction of the length of a degree of latitude.
         scale: length of a degree of latitude, in units of the picture.
         left, top: position of that corner on the picture.
+        box: what is seen of the projection.
     """
 
     west: float
@@ -192,11 +208,11 @@ class _Frame:
     scale: float
     left: float
     top: float
-    height: float
+    box: _Rectangle
 
     @classmethod
-    def around(cls, degrees: Degrees) -> _Frame:
-        """Return the frame that fits the given places.
+    def around(cls, degrees: Degrees, box: _Rectangle | None = None) -> _Frame:
+        """Return the frame that fits the given places into a box, or into a picture as high as they need.
 
         The left and right edges lie in the widest gap between the longitudes of the places. ``degrees`` has the
         latitude and longitude of each place; shape (places, 2).
@@ -208,94 +224,190 @@ class _Frame:
         south, north = float(latitudes.min()), float(latitudes.max())
         shrink = max(math.cos(math.radians((south + north) / 2)), 0.1)
         across, down = max((360 - float(gaps[cut])) * shrink, 1e-6), max(north - south, 1e-6)
-        scale = min((_WIDTH - 2 * _MARGIN) / across, (_MOST_HEIGHT - 2 * _MARGIN) / down)
-        height = max(down * scale + 2 * _MARGIN, _LEAST_HEIGHT)
-        return cls(west, north, shrink, scale, (_WIDTH - across * scale) / 2, (height - down * scale) / 2, height)
+        margin, (left, top, width, height) = (
+            (_MARGIN, (0, 0, _WIDTH, _MOST_HEIGHT)) if box is None else (_BOX_MARGIN, box)
+        )
+        scale = min((width - 2 * margin) / across, (height - 2 * margin) / down)
+        if box is None:
+            height = max(down * scale + 2 * margin, _LEAST_HEIGHT)
+        left_of_places, top_of_places = left + (width - across * scale) / 2, top + (height - down * scale) / 2
+        return cls(west, north, shrink, scale, left_of_places, top_of_places, (left, top, width, height))
 
     def place(self, degrees: Sequence[float]) -> tuple[float, float]:
         """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
         degree = self.shrink * self.scale
         x = self.left + (degrees[1] % 360 - self.west) % 360 * degree
-        if x > (_WIDTH + 360 * degree) / 2:
+        if x > self.box[0] + (self.box[2] + 360 * degree) / 2:
             x -= 360 * degree  # a place west of `west` is drawn to the left of it
         return x, self.top + (self.north - degrees[0]) * self.scale
 
     def shows(self, places: Sequence[tuple[float, float]]) -> bool:
-        """Return whether a ring of positions (x, y) overlaps the picture, and has no side of half a turn or more."""
+        """Return whether a ring of positions (x, y) overlaps the box, and has no side of half a turn or more."""
         (across, down), half_turn = zip(*places, strict=True), 180 * self.shrink * self.scale
         is_whole = all(abs(u - x) < half_turn for x, u in pairwise(across))  # a longer one joins left and right edges
-        return is_whole and max(across) > 0 and min(across) < _WIDTH and max(down) > 0 and min(down) < self.height
+        left, top, width, height = self.box
+        overlaps = max(across) > left and min(across) < left + width and max(down) > top and min(down) < top + height
+        return is_whole and overlaps
+
+
+@dataclass(frozen=True)
+class _Map:
+    """The frames of a map: that of most trips, and boxes for groups of places far away.
+
+    Attributes:
+        frames: the frames, the main one first.
+        ends: unit vectors of the ends of the lines; shape (ends, 3).
+        frame_of_end: number of the frame of each end; shape (ends,).
+    """
+
+    frames: Sequence[_Frame]
+    ends: NDArray[np.float64]
+    frame_of_end: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, degrees: Degrees, trips: NDArray[np.int64], outlines: Sequence[Degrees]) -> _Map:
+        """Return the map of places with their trips. A box shows the whole of the outlines that are nearest to it."""
+        ends = unit_vectors(degrees)
+        chords = np.linalg.norm(ends[:, None] - ends[None, :], axis=2)
+
+        def grouped(link: float) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+            _, group = scipy.sparse.csgraph.connected_components(chords <= link, directed=False)
+            return group, np.bincount(group, trips) / trips.sum()
+
+        links = np.unique(chords)
+        link = links[bisect_left(links, 1 - _SHARE_IN_BOXES, key=lambda one: grouped(one)[1].max())]
+        group, shares = grouped(link)
+        main = group == shares.argmax()
+        group, shares = grouped(max(link, _FAR * chords[np.ix_(main, main)].max()))
+        number, frame_of_end = len(shares), np.argsort(np.argsort(-shares, kind="stable"))[group]
+        if number - 1 > _MOST_BOXES:
+            number, frame_of_end = 1, np.zeros_like(group)
+        made = cls([], ends, frame_of_end)
+        firsts = made.frame(np.array([ring[0] for ring in outlines]).reshape(-1, 2))
+        frames = [_Frame.around(degrees[frame_of_end == 0])]
+        (width, low), space = _BOX, _BOX_MARGIN
+        height = frames[0].box[3] + (0.75 * low if number > 1 else 0)
+        frames[0] = replace(frames[0], box=(0, 0, _WIDTH, height))
+        for k in range(1, number):
+            inside = [degrees[frame_of_end == k], *(ring for ring, at in zip(outlines, firsts, strict=True) if at == k)]
+            box = (space + (k - 1) * (width + space), height - low - space, width, low)
+            frames.append(_Frame.around(np.concatenate(inside), box))
+        return replace(made, frames=frames)
+
+    def frame(self, degrees: Degrees) -> NDArray[np.int64]:
+        """Return the number of the frame of each place: that of the end of a line that is nearest to it."""
+        nearest: NDArray[np.int64] = np.argmax(unit_vectors(degrees) @ self.ends.T, axis=1)
+        return np.take(self.frame_of_end, nearest)
+
+    def place(self, degrees: Sequence[float]) -> tuple[float, float]:
+        """Return the position (x, y) on the picture of a place, given by latitude and longitude."""
+        return self.frames[int(self.frame(np.array([degrees]))[0])].place(degrees)
 
 
 def flow_map(tree: FlowTree, flows: pd.DataFrame, ends: NDArray[np.float64], title: str) -> Markup:
     """Return the map of some flows, largest first, as SVG; ``ends`` are the ends of their :attr:`DesireLines.lines`."""
-    places_of_ends = ends[:, :, ::-1]
-    frame = _Frame.around(places_of_ends.reshape(-1, 2))
     labels, most = labelled(tree, flows).to_dict("records"), int(flows["trips"].max())
     trips: dict[tuple[float, float], int] = {}
     names: dict[tuple[float, float], str] = {}
-    lines = []
-    for flow, (start, end) in zip(labels, places_of_ends.tolist(), strict=True):
+    lines_on_earth = ends[:, :, ::-1].tolist()
+    for flow, (start, end) in zip(labels, lines_on_earth, strict=True):
         for place, name in ((tuple(start), flow["origin"]), (tuple(end), flow["destination"])):
             trips[place] = trips.get(place, 0) + flow["trips"]
             names[place] = name
-        lines.append(flow | _line(frame.place(start), frame.place(end), flow["trips"] / most))
-    busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     sides = list({side.digest: side for side in (tree.origin, tree.destination)}.values())
-    bounded = [side for side in sides if side.boundaries is not None]
+    bounded = [side for side in sides if side.given_boundaries]
+    shapes = [[level for level in reversed(dissolved(side)) if any(level)] for side in bounded]
+    outlines = [ring[:, ::-1] for levels in shapes for shape in levels[0] for ring in rings(shape)]
+    drawn = _Map.of(np.array([*trips]), np.array([*trips.values()]), outlines)
+    height = drawn.frames[0].box[3]
+    busiest = sorted(trips, key=lambda place: (-trips[place], names[place]))
     places = pd.concat([located(side)[["latitude", "longitude"]] for side in sides])
-    others = {frame.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
+    others = {drawn.place(place) for place in {*places.itertuples(index=False, name=None)} - trips.keys()}
+    placed = [
+        (drawn.place(place), names[place], drawn.frames[drawn.frame(np.array([place]))[0]].box) for place in busiest
+    ]
     return filled_markup(
         "flow_map.svg",
         title=title,
         width=_WIDTH,
-        height=f"{frame.height:.1f}",
-        outlines=[path for side in bounded if (path := _outline(frame, side, _MOST_OUTLINES // len(bounded)))],
-        others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= frame.height],
-        lines=lines[::-1],  # the largest flow lies on top
-        busiest=list(map(frame.place, busiest)),
-        labels=list(islice(_labels((frame.place(place), names[place]) for place in busiest), _LABELS)),
+        height=f"{height + _KEY:.1f}",
+        map_height=f"{height:.1f}",
+        frames=[frame.box for frame in drawn.frames],
+        outlines=[_outlines(drawn, levels, _MOST_OUTLINES // len(bounded)) for levels in shapes],
+        others=[(x, y) for x, y in sorted(others) if 0 <= x <= _WIDTH and 0 <= y <= height],
+        lines=[
+            flow | _line(drawn.place(start), drawn.place(end), flow["trips"] / most)
+            for flow, (start, end) in zip(labels, lines_on_earth, strict=True)
+        ][::-1],  # the largest flow lies on top
+        busiest=[position for position, _, _ in placed],
+        labels=list(islice(_labels(placed), _LABELS)),
+        key=[(trips, _WIDEST_LINE * trips / most) for trips in _steps(most)],
     )
 
 
-def _outline(frame: _Frame, geography: Geography, most: int) -> str:
-    """Return the path of the outlines of the finest level of areas that takes at most ``most`` characters, or ""."""
-    for shapes in reversed(dissolved(geography)):
-        parts = []
-        for shape in simplified(shapes, _TOLERANCE / frame.scale):
-            for ring in rings(shape):
-                places = [frame.place((latitude, longitude)) for longitude, latitude in ring.tolist()]
-                if frame.shows(places):
-                    parts.append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
-        path = "".join(parts)
-        if len(path) <= most:
-            return path
-    return ""
+def _outlines(drawn: _Map, levels: Sequence[NDArray[Any]], most: int) -> list[str]:
+    """Return the path of the outlines in each frame, of the finest level that takes at most ``most`` characters."""
+    for shapes in levels:
+        parts: list[list[str]] = [[] for _ in drawn.frames]
+        for ring in (
+            ring[:, ::-1] for shape in simplified(shapes, _TOLERANCE / drawn.frames[0].scale) for ring in rings(shape)
+        ):
+            number = drawn.frame(ring[:1])[0]
+            places = [drawn.frames[number].place(place) for place in ring.tolist()]
+            if drawn.frames[number].shows(places):
+                parts[number].append("M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + "Z")
+        paths = ["".join(of_frame) for of_frame in parts]
+        if sum(map(len, paths)) <= most:
+            return paths
+    return [""] * len(drawn.frames)
 
 
 def _line(start: tuple[float, float], end: tuple[float, float], part: float) -> dict[str, Any]:
-    """Return the path and the width of a line between two positions. It is bent, so that the opposite flow is seen.
+    """Return the path, the arrowhead and the width of a line between two positions.
 
-    ``part`` has the trips of the flow, as a part of those of the largest one.
+    It is bent, so that the opposite flow is seen. ``part`` has the trips of the flow, as a part of those of the largest
+    one; the width is in proportion to them, down to a hairline.
     """
     (x, y), (u, v) = start, end
+    width = max(_THINNEST_LINE, _WIDEST_LINE * part)
     bend_x, bend_y = (x + u) / 2 + (v - y) * 0.16, (y + v) / 2 - (u - x) * 0.16
-    path = f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {u:.1f} {v:.1f}"
-    return {"path": path, "width": _THINNEST_LINE + (_WIDEST_LINE - _THINNEST_LINE) * part}
+    last = max(math.hypot(u - bend_x, v - bend_y), 1e-6)  # the curve ends in this direction, at twice this speed
+    (tip_x, tip_y), (neck_x, neck_y) = (
+        (u - (u - bend_x) * back / last, v - (v - bend_y) * back / last)
+        for back in (3.5, min(3.5 + max(5, 2 * width), last))
+    )
+    half = max(2.5, width)
+    side_x, side_y = (v - bend_y) / last * half, (bend_x - u) / last * half
+    ends = ((tip_x, tip_y), (neck_x + side_x, neck_y + side_y), (neck_x - side_x, neck_y - side_y))
+    return {
+        "path": f"M{x:.1f} {y:.1f}Q{bend_x:.1f} {bend_y:.1f} {neck_x:.1f} {neck_y:.1f}",
+        "head": "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in ends) + "Z",
+        "width": width,
+    }
 
 
-def _labels(places: Iterable[tuple[tuple[float, float], str]]) -> Iterator[tuple[float, float, str]]:
-    """Yield the left end, the height and the text of each label that overlaps no earlier one.
+def _steps(most: int) -> list[int]:
+    """Return round numbers up to the largest, for a key."""
+    unit = 10 ** (len(str(most)) - 1)
+    largest = next(times * unit for times in (5, 2, 1) if times * unit <= most)
+    return [value for value in (largest, largest // 2, largest // 10) if value >= most * _THINNEST_LINE / _WIDEST_LINE]
 
-    ``places`` are positions (x, y) with the names of the places there.
+
+def _labels(places: Iterable[tuple[tuple[float, float], str, _Rectangle]]) -> Iterator[tuple[float, float, str]]:
+    """Yield the left end, the height and the text of each label that overlaps no earlier one and leaves no frame.
+
+    ``places`` are positions (x, y) with the names of the places there, and the frame. A label is right of its place,
+    left, below or above.
     """
     boxes: list[tuple[float, float, float, float]] = []  # left, right, top and bottom of each label
-    for (x, y), name in places:
-        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}\u2026"
-        width = _LETTER * len(text)
-        left = x + 6 if x + 6 + width <= _WIDTH else x - 6 - width
-        right, top, bottom = left + width, y - _LINE_HEIGHT / 2, y + _LINE_HEIGHT / 2
-        across = [(above, below) for begin, end, above, below in boxes if left < end and begin < right]
-        if left >= 0 and not any(top < below and above < bottom for above, below in across):
-            boxes.append((left, right, top, bottom))
-            yield left, y + 5, text
+    for (x, y), name, (first, highest, across, down) in places:
+        text = name if len(name) <= _LONGEST_LABEL else f"{name[: _LONGEST_LABEL - 1]}…"
+        width, half = _LETTER * len(text), _LINE_HEIGHT / 2
+        beside = ((x + 6, y), (x - 6 - width, y), (x - width / 2, y + half + 5), (x - width / 2, y - half - 5))
+        for left, middle in beside:
+            right, top, bottom = left + width, middle - half, middle + half
+            is_inside = left >= first and right <= first + across and top >= highest and bottom <= highest + down
+            if is_inside and not any(left < b and a < right and top < d and c < bottom for a, b, c, d in boxes):
+                boxes.append((left, right, top, bottom))
+                yield left, middle + 4.5, text
+                break

@@ -32,7 +32,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET, table_path
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
@@ -185,7 +185,7 @@ def open_flows(place: Path, request: ReleaseRequest | None = None) -> Release:
 
 def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
     """Return the certificate and the tables of a bundle's folder. Raises OdError if a file is missing or damaged."""
-    if not (folder / PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
+    if not table_path(folder, PARQUET["flows"]).exists() and (folder / CERTIFICATE).exists():
         raise absent(f"{folder.name} is a bundle without flows: it belongs to another kind of release or is incomplete")
     _refuse_missing(folder, [*(PARQUET[name] for name in ("areas", "flows", "measurements")), CERTIFICATE])
     certificate = certificate_of(folder)
@@ -197,11 +197,13 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
     filters = {name: [*at_leaves, ("trips", "!=", 0)] for name in columns}
     try:
         tables = {
-            name: pd.read_parquet(folder / PARQUET[name], columns=columns.get(name), filters=filters.get(name))
+            name: pd.read_parquet(
+                table_path(folder, PARQUET[name]), columns=columns.get(name), filters=filters.get(name)
+            )
             for name in names
         }
-        if (folder / BOUNDARIES).exists():
-            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(folder / BOUNDARIES))
+        if (boundaries := table_path(folder, BOUNDARIES)).exists():
+            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(boundaries))
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
     return certificate, tables
@@ -209,7 +211,7 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
 
 def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
     for name in names:
-        if not (folder / name).exists():
+        if not (folder / name if name == CERTIFICATE else table_path(folder, name)).exists():
             raise incomplete(folder, f"{name} is missing")
 
 

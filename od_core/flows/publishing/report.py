@@ -231,7 +231,7 @@ def _map(release: ReleasedFlows, certificate: Certificate) -> dict[str, Any] | N
     return {
         "title": title,
         "picture": flow_map(release.tree, flows, ends[:_MOST_DRAWN], title),
-        "bounded": any(side.boundaries is not None for side in (release.tree.origin, release.tree.destination)),
+        "bounded": any(side.given_boundaries for side in (release.tree.origin, release.tree.destination)),
         "same": listed[pair].equals(leaf_flows(release, certificate).nlargest(LISTED, "trips")[pair]),
         "flows": labelled(release.tree, listed).to_dict("records"),
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import io
 import json
 import os
 import re
@@ -20,11 +21,12 @@ import yaml
 from typer.testing import CliRunner
 
 from od_assets.cli.app import COMMANDS, STATED, app
-from od_assets.cli.printing import print_frame
+from od_assets.cli.printing import print_frame, print_rows
 from od_assets.components import OdRelease
 from od_assets.project import CHECKOUT, current_project
 from od_assets.runs.period_status import chosen_periods
 from od_assets.series.reading import declaration, read_declaration
+from od_assets.terminal import PlainConsole
 from od_core.errors import OdError
 from tests.od_assets.conftest import ATTRIBUTES, DOMAIN, Project
 from tests.projects import make_dg_project
@@ -132,10 +134,29 @@ def test_a_release_is_named(command: str) -> None:
 
 
 def test_where_nothing_is_waited_for_a_table_has_a_dash(capsys: pytest.CaptureFixture[str]) -> None:
-    print_frame("Releases", pd.DataFrame({"release": ["trips/2001-01/r1"], "waits_for": [None]}))
+    """A column without any value is left out."""
+    names = ["a/2001-01/r1", "a/2001-02/r1"]
+    waits = pd.DataFrame({"release": names, "waits_for": [None, "a file"], "left": [None, None]})
+    print_frame("Releases", waits)
     said = capsys.readouterr().out
-    assert "-" in said.splitlines()[-2].split("│")[2]
+    assert "-" in said.splitlines()[-3].split("│")[2]
     assert "None" not in said
+    assert "left" not in said
+
+
+@pytest.mark.parametrize("width", [25, 40, 60, 120])
+def test_a_narrow_terminal_breaks_no_word(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table that does not fit becomes a line for each row."""
+    names = ("us_flights/2001-05/r1", "us_flights/2001-06/r1")
+    rows = [{"release": name, "measured levels": "8 of 8", "trips": 1234567} for name in names]
+    console = PlainConsole(width=width, file=io.StringIO())
+    monkeypatch.setattr("od_assets.cli.printing.console", console)
+    print_rows("Releases", rows)
+    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+    assert ("┃" in said) == (width >= 60)
+    for word in (*names, "measured", "levels", "1,234,567"):
+        assert word in said, said
+    assert all(len(line) <= width for line in said.splitlines())
 
 
 @pytest.mark.parametrize(

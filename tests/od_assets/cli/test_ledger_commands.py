@@ -119,13 +119,13 @@ def test_verify_names_the_part_that_changed(published: Published) -> None:
     whole = run("verify")
     assert whole.exit_code == 0
     assert "1 of 1 releases verified" in whole.stdout
-    (published.bundle / "flows_all_all.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
+    (published.bundle / "tables/flows_all_all.csv").write_text("origin,destination,trips\r\n", encoding="utf-8")
     for name in ([], ["commuters"], ["commuters/2001-06/r1"]):
         changed = run("verify", *name, "--json")
         assert changed.exit_code == 1
         (row,) = json.loads(changed.stdout)
         assert (row["release"], row["verified"]) == ("commuters/2001-06/r1", False)
-        assert "flows_all_all.csv" in row["faults"]["bundle"]
+        assert "tables/flows_all_all.csv" in row["faults"]["bundle"]
     assert "NOT VERIFIED" in run("verify").stdout
 
 

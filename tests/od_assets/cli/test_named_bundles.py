@@ -58,7 +58,7 @@ def test_without_its_zip_file_the_database_tells(
 def test_every_command_has_the_same_next_step_for_a_damaged_bundle(
     what: str, var: Path, refused: Callable[..., str]
 ) -> None:
-    (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
+    (var / "releases" / NEW / "tables/noisy_measurements.parquet").write_bytes(b"PAR1")
     said = refused(*READING[what])
     assert NEW in said
     assert f"next: {REPAIR}]" in said

@@ -66,7 +66,7 @@ def test_what_has_no_replicates_is_refused_and_nothing_is_written(var: Path, mon
         usage = replicate_files.shutil.disk_usage(var)
         patch.setattr(replicate_files.shutil, "disk_usage", lambda _: usage._replace(free=1000))
         assert refused("us_flights") == "OD-REPLICATES-NUMBER"
-    (var / "releases" / NEW / "noisy_measurements.parquet").write_bytes(b"PAR1")
+    (var / "releases" / NEW / "tables/noisy_measurements.parquet").write_bytes(b"PAR1")
     assert refused(NEW) == "OD-DERIVED-SOURCE"
     assert not (var / "replicates").exists()
 

@@ -94,10 +94,10 @@ def test_what_was_interrupted_is_finished(var: Path) -> None:
     """The checksums of a release are copied last."""
     whole = write_site(var / "releases", var / "site", TRIPS)
     expected = content(var / "site")
-    for name in (f"{NEW}/SHA256SUMS", f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"):
+    for name in (f"{NEW}/SHA256SUMS", f"{NEW}/tables/flows.parquet", f"{OLD}.zip", "catalog.jsonld"):
         (var / "site" / name).unlink()
     changed = write_site(var / "releases", var / "site", TRIPS).changed
-    assert {f"{NEW}/flows.parquet", f"{OLD}.zip", "catalog.jsonld"} <= set(changed) < set(whole.changed)
+    assert {f"{NEW}/tables/flows.parquet", f"{OLD}.zip", "catalog.jsonld"} <= set(changed) < set(whole.changed)
     assert content(var / "site") == expected
 
 
@@ -242,14 +242,14 @@ def test_other_addresses_are_refused(url: str) -> None:
 
 
 def damage(var: Path, key: str) -> None:
-    with (var / "releases" / key / "flows.parquet").open("ab") as file:
+    with (var / "releases" / key / "tables/flows.parquet").open("ab") as file:
         file.write(b"x")
 
 
 def test_a_damaged_release_is_left_out_and_the_others_are_written(var: Path, refused: Callable[..., str]) -> None:
     """Nothing of it is written, no page leads to it, and the exit code is 2, as for one without its bundle."""
     damage(var, NEW)
-    fault = "flows.parquet is missing or does not match its checksum"
+    fault = "tables/flows.parquet is missing or does not match its checksum"
     result = run("--title", "Trips", "--json")
     found = json.loads(result.stdout)
     assert (found["releases"], found["left_out"], found["faults"]) == (1, [NEW], {NEW: fault})
@@ -257,7 +257,7 @@ def test_a_damaged_release_is_left_out_and_the_others_are_written(var: Path, ref
     assert str(result.exception).startswith(said)
     assert REPAIR in str(result.exception)
     site = content(var / "site")
-    assert f"{OLD}/flows.parquet" in site
+    assert f"{OLD}/tables/flows.parquet" in site
     assert not [name for name in site if name.startswith(NEW)]
     assert all(NEW.encode() not in site[name] for name in OWN)
     shutil.move(var / "releases" / OLD, var / "old")
@@ -347,7 +347,7 @@ def test_a_release_without_its_bundle_is_left_out_by_name(
     if known_by == "database":
         shutil.move(var / "old.zip", var / "releases" / f"{OLD}.zip")
     assert run("--title", "Trips").exit_code == 0
-    assert {f"{OLD}/flows.parquet", f"{OLD}.zip"} <= content(var / "site").keys()
+    assert {f"{OLD}/tables/flows.parquet", f"{OLD}.zip"} <= content(var / "site").keys()
 
 
 @pytest.mark.parametrize("title", ["", " ", "two\nlines", "\u202eegap"])

@@ -20,6 +20,7 @@ from od_core.ledger.release_key import ReleaseKey
 from od_core.published.derived import publish_assisted, publish_sum
 from od_core.published.site import SiteDescription, write_site
 from tests.od_assets.cli.test_site import ATOM, URL, content, links, parsed
+from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import Made, flows, publish
 
 LICENCE = "https://creativecommons.org/licenses/by/4.0/"
@@ -146,7 +147,7 @@ def test_croissant_describes_every_file_and_the_records_of_every_table(site: Pat
         assert described.keys() >= required | {"datePublished", "distribution", "recordSet", "version"}
         assert described["conformsTo"] == "http://mlcommons.org/croissant/1.0"
         objects = {one["@id"]: one for one in described["distribution"]}
-        assert objects.keys() == {path.name for path in folder.iterdir()} - {"SHA256SUMS", "datapackage.json"}
+        assert objects.keys() == {*files_of(folder)} - {"SHA256SUMS", "datapackage.json"}
         for one in objects.values():
             found = (file.parent / one["contentUrl"]).read_bytes()
             assert one["sha256"] == hashlib.sha256(found).hexdigest()
@@ -163,4 +164,6 @@ def test_croissant_describes_every_file_and_the_records_of_every_table(site: Pat
             key = [one["@id"].partition("/")[2] for one in records["key"]]
             assert not pd.DataFrame(table.select(key).to_pydict()).duplicated().any()
         assert len(identifiers) == len(set(identifiers))
-        assert {f"{one['@id']}.parquet" for one in described["recordSet"]} == {p.name for p in folder.glob("*.parquet")}
+        assert {f"{one['@id']}.parquet" for one in described["recordSet"]} == {
+            p.name for p in folder.rglob("*.parquet")
+        }

@@ -52,26 +52,29 @@ def test_changed_settings_are_named_and_the_state_stays(project: Project, capsys
     assert release_status(ReleaseKey("gone", "2001-01"), None)["settings_changed"] is None
 
 
-def test_releases_that_are_not_begun_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of one series, and between those that are begun. Of what remains in their periods, the least is printed."""
-    given = [("a", 1, 0.5), ("a", 2, 0.25), ("a", 3, None), ("a", 4, 0.5), ("b", 1, 0.5), ("b", 2, 0.75)]
+def test_releases_in_the_same_state_share_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one series, without others between. Of what remains in their periods, the least is printed."""
+    left_of = [0.5, 0.25, None, 0.5, 0.25]
+    months = [*(("a", month, left) for month, left in enumerate(left_of, 1)), ("b", 1, 0.5), ("b", 2, 0.75)]
     rows = [
         release_status(ReleaseKey(name, f"2001-0{month}"), None) | {"data_set_rho_left": left}
-        for name, month, left in given
+        for name, month, left in months
     ]
-    rows[2]["state"] = "published"
-    said = {}
-    for every in (False, True):
-        print_status(rows, every=every)
-        lines = [line.split("│") for line in capsys.readouterr().out.splitlines() if line.startswith("│")]
-        said[every] = [(line[1].strip(), line[2].strip(), line[7].strip()) for line in lines]
-    assert said[False] == [
-        ("a/2001-01 to 2001-02", "2 not begun", "0.25"),
-        ("a/2001-03/r1", "published", "-"),
-        ("a/2001-04/r1", "not begun", "0.5"),
-        ("b/2001-01 to 2001-02", "2 not begun", "0.5"),
+    for row in rows[2:5]:
+        row |= {"state": "published", "rho_spent": 0.5}
+    rows[4]["rho_spent"] = 0.25  # in another revision, for instance
+    print_status(rows)
+    said = capsys.readouterr().out
+    lines = [line.split("│") for line in said.splitlines() if line.startswith("│")]
+    assert [(line[1].strip(), line[2].strip(), line[5].strip()) for line in lines] == [
+        ("a/2001-03 to 2001-04/r1", "published", "-"),
+        ("a/2001-05/r1", "published", "0.25"),
     ]
-    assert [release for release, _, _ in said[True]] == [row["release"] for row in rows]
+    assert "Not begun: a/2001-01 to 2001-02/r1, b/2001-01 to 2001-02/r1." in said
+    print_status(rows, every=True)
+    assert [line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if line.startswith("│")] == [
+        row["release"] for row in rows
+    ]
 
 
 def test_a_release_on_which_no_run_works_was_interrupted(project: Project) -> None:

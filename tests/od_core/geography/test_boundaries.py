@@ -15,6 +15,13 @@ import shapely
 
 from od_core import Geography, OdError
 from od_core.geography.geography import dissolved, read_boundaries, rings, simplified, square_degrees, with_unknown_area
+from od_core.publication.tables import (
+    areas_table,
+    boundaries_table,
+    bounded_areas,
+    published_geography,
+    with_boundaries,
+)
 from od_core.records.zone_lists import ZoneList
 
 LEVELS = ("region", "zone")
@@ -221,7 +228,7 @@ def test_boundaries_that_are_cut_at_the_date_line_are_read(tmp_path):
 def test_two_boundaries_of_a_zone_are_refused(tmp_path):
     path = geojson(tmp_path, {"a": square(0, 0), "b": square(1, 0)})
     path.write_text(path.read_text(encoding="utf-8").replace('"b"', '"a"'), encoding="utf-8")
-    with pytest.raises(OdError, match="two boundaries of one zone"):
+    with pytest.raises(OdError, match="two boundaries of one area"):
         read_boundaries(path, "code")
 
 
@@ -260,3 +267,116 @@ def test_a_list_of_all_areas_has_no_boundaries():
 def test_an_added_area_for_unknown_places_has_no_boundary(tmp_path, listed):
     geography = with_unknown_area(listed.geography(tmp_path), "?")
     assert [zone for zone, shape in zip(geography.zones, geography.boundaries, strict=True) if shape is None] == ["?"]
+
+
+THREE = ("part", "region", "zone")
+PARTS = pd.DataFrame({"part": ["p", "p", "p", "q"], "region": ["n", "n", "s", "t"], "zone": ["a", "b", "c", "d"]})
+
+
+def of_levels(folder: Path, **shapes: dict[str, shapely.Geometry]) -> Geography:
+    """Four zones in three regions in two parts, with the given boundaries of each level."""
+    PARTS.to_csv(folder / "zones.csv", index=False)
+    files = {level: (geojson(folder, of_level, f"{level}.geojson").name, "code") for level, of_level in shapes.items()}
+    return ZoneList("zones.csv", THREE, boundaries=files).geography(folder)
+
+
+def test_coarser_levels_are_the_union_of_the_finest_given_level_below(tmp_path):
+    """The zones are smaller than their regions: a part is the union of its regions, and not of its zones."""
+    zones = {code: square(*corner).buffer(-0.1) for code, corner in SQUARES.items()}
+    regions = {"n": shapely.box(0, 1, 2, 2), "s": square(0, 0)}
+    geography = of_levels(tmp_path, zone=zones, region=regions)
+    parts, of_regions, of_zones = dissolved(geography)
+    assert [shape.equals(zones[code]) for code, shape in zip(geography.zones, of_zones, strict=True)] == [True] * 4
+    assert of_regions[0].equals(regions["n"])
+    assert of_regions[1].equals(regions["s"])
+    assert of_regions[2].equals(zones["d"])  # is not in the file, so it follows from its zone
+    assert parts[0].equals(regions["n"].union(regions["s"]))
+    assert parts[1].equals(zones["d"])
+    assert bounded_areas(geography) == 4 + 3 + 2
+
+
+def test_boundaries_of_one_coarser_level_alone_are_kept_and_published(tmp_path):
+    geography = of_levels(tmp_path, region={"n": square(0, 1), "s": square(0, 0)})
+    parts, regions, zones = dissolved(geography)
+    assert [*zones, regions[2], parts[1]] == [None] * 6
+    assert parts[0].area == pytest.approx(2)
+    assert (geography.boundaries, geography.coordinates) == (None, None)
+    assert geography.digest == Geography.from_frame(PARTS, THREE).digest
+    geography.to_frame().to_csv(tmp_path / "kept.csv", index=False)
+    listed = ZoneList("zones.csv", THREE, boundaries={"region": ("region.geojson", "code")})
+    assert listed.kept_as("kept.csv").geography(tmp_path).level_boundaries == geography.level_boundaries
+    wider = with_unknown_area(geography, "?")
+    given = dict(zip(wider.codes[2], wider.level_boundaries["region"], strict=True))
+    assert given == {**dict(zip(geography.codes[2], geography.level_boundaries["region"], strict=True)), "?": None}
+    table = boundaries_table(geography, names=True)
+    assert table.select(["area", "given"]).to_pylist() == [
+        {"area": "n", "given": True},
+        {"area": "s", "given": True},
+        {"area": "p", "given": False},
+    ]
+    areas = with_boundaries(areas_table(geography).to_pandas(), table)
+    back = published_geography(areas, geography.digest, None)
+    assert (back.boundaries, back.level_boundaries) == (None, geography.level_boundaries)
+    assert boundaries_table(back, names=True).equals(table)
+
+
+def test_boundaries_of_zones_alone_are_published_as_before(tmp_path, listed):
+    """Without the column that tells which were given: what was published by earlier software stays equal."""
+    table = boundaries_table(listed.geography(tmp_path), names=True)
+    assert table.column_names == ["geography", "level_name", "area", "geometry"]
+    areas = with_boundaries(areas_table(listed.geography(tmp_path)).to_pandas(), table)
+    assert published_geography(areas, listed.geography(tmp_path).digest, None).level_boundaries == {}
+
+
+def test_wrong_boundaries_of_levels_are_refused(tmp_path):
+    with pytest.raises(OdError, match="'regoin' has boundaries, but is not a level"):
+        ZoneList("zones.csv", THREE, boundaries={"regoin": ("s.geojson", "code")})
+    with pytest.raises(OdError, match="no area of level 'region' of the list has a boundary"):
+        of_levels(tmp_path, region={"x": square(0, 0)})
+    two = PARTS.assign(shape=[shapely.to_wkb(square(west, 0)).hex() for west in (0, 1, 2, 3)])
+    with pytest.raises(OdError, match="an area has two boundaries"):
+        Geography.from_frame(two, THREE, boundaries={"region": "shape"})
+    same = PARTS.rename(columns={"zone": "part: boundary"}).assign(shape=two["shape"][0])
+    with pytest.raises(OdError, match="a level is called 'part: boundary'"):
+        Geography.from_frame(same, ("part", "region", "part: boundary"), boundaries={"part": "shape"})
+
+
+def test_the_airports_of_the_shipped_series_lie_in_their_states():
+    """Found by the number of borders that a ray crosses. Those on a border or a coast may be two kilometres beyond."""
+    folder = Path(__file__).parents[3] / "data" / "us_flights"
+    features = json.loads((folder / "states.geojson").read_text(encoding="utf-8"))["features"]
+    airports = pd.read_csv(folder / "airports.csv")
+    assert {(one["properties"]["state"], one["properties"]["name"]) for one in features} == {
+        *airports[["state", "state_name"]].itertuples(index=False, name=None)
+    }
+    rings_of = {one["properties"]["state"]: _rings(one["geometry"]) for one in features}
+    beyond = []
+    for _, airport in airports.iterrows():
+        place = np.array([airport["longitude"], airport["latitude"]])
+        inside = {state for state, lines in rings_of.items() if sum(_crossings(line, place) for line in lines) % 2}
+        if inside != {airport["state"]}:
+            beyond.append(airport["zone"])
+            assert min(_kilometres(line, place) for line in rings_of[airport["state"]]) < 2
+    assert len(beyond) <= 8
+
+
+def _rings(geometry: dict) -> list[np.ndarray]:
+    polygons = geometry["coordinates"] if geometry["type"] == "MultiPolygon" else [geometry["coordinates"]]
+    return [np.array(ring) for polygon in polygons for ring in polygon]
+
+
+def _crossings(ring: np.ndarray, place: np.ndarray) -> int:
+    """Number of sides of a closed ring that lie east of a place and cross its parallel."""
+    (x, y), (u, v) = ring[:-1].T, ring[1:].T
+    crosses = (y > place[1]) != (v > place[1])
+    east = x[crosses] + (place[1] - y[crosses]) / (v[crosses] - y[crosses]) * (u[crosses] - x[crosses]) > place[0]
+    return int(east.sum())
+
+
+def _kilometres(ring: np.ndarray, place: np.ndarray) -> float:
+    """Distance of a place to a ring, on a plane that touches the Earth there."""
+    degree = 111.2 * np.array([np.cos(np.radians(place[1])), 1])
+    start, side = (ring[:-1] - place) * degree, np.diff(ring, axis=0) * degree
+    length = np.maximum((side**2).sum(axis=1), 1e-12)
+    along = np.clip(-(start * side).sum(axis=1) / length, 0, 1)
+    return float(np.hypot(*(start + along[:, None] * side).T).min())

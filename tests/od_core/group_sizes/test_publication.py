@@ -23,7 +23,7 @@ from od_core.publication.bundle import bundle_faults, staged_folder, write_bundl
 from od_core.publication.certificate import CheckResult
 from od_core.publication.certify import certificate
 from tests.od_core.group_sizes.test_release import GEOGRAPHY, TOP_CODE, released
-from tests.od_core.publication.examples import AROUND
+from tests.od_core.publication.examples import AROUND, files_of
 
 KEY = ReleaseKey("departures", "2001-06")
 BOUNDED = PrivacyUnit("trip", "bounded")
@@ -49,7 +49,7 @@ def bundle(release, certificate, folder):
     report = GROUP_SIZES.report(release, certificate, AROUND)
     with staged_folder(lambda place: write_bundle(GROUP_SIZES, release, certificate, report, place), folder):
         pass
-    return {file.name: file.read_bytes() for file in folder.iterdir()}
+    return {name: path.read_bytes() for name, path in files_of(folder).items()}
 
 
 ESTIMATE = TopCodeEstimate(Fraction(1, 2), most=500)
@@ -68,7 +68,7 @@ def test_a_bundle_is_read_back_and_made_anew(tmp_path, mechanism, top_code):
     pd.testing.assert_frame_equal(again.cumulative, release.cumulative)
     pd.testing.assert_frame_equal(again.measurements, release.measurements)
     for name, frame in (("cumulative", release.at_most()), ("members_by_area", release.members)):
-        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r1" / f"{name}.parquet"), frame)
+        pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "r1" / "tables" / f"{name}.parquet"), frame)
     pd.testing.assert_frame_equal(again.at_most(), release.at_most())
     assert again.spent == release.spent
     assert again.plan.digest == release.plan.digest
@@ -118,7 +118,7 @@ def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_s
         "certificate.schema.json",
         "report.html",
     }
-    named = {f"{table}.{ending}" for table in tables for ending in ("csv", "parquet")}
+    named = {f"tables/{table}.{ending}" for table in tables for ending in ("csv", "parquet")}
     assert set(files) == {*named, *words, "datapackage.json", "SHA256SUMS"}
     report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
@@ -129,8 +129,8 @@ def test_a_bundle_with_an_estimated_top_code_is_as_its_data_package_and_schema_s
     assert {resource["path"] for resource in package["resources"]} == named | words
     codebook = files["codebook.md"].decode()
     for table in tables:
-        parquet = pd.read_parquet(tmp_path / "r1" / f"{table}.parquet")
-        text = pd.read_csv(tmp_path / "r1" / f"{table}.csv", dtype=str, keep_default_na=False)
+        parquet = pd.read_parquet(tmp_path / "r1" / "tables" / f"{table}.parquet")
+        text = pd.read_csv(tmp_path / "r1" / "tables" / f"{table}.csv", dtype=str, keep_default_na=False)
         assert text.to_numpy().tolist() == parquet.astype(object).fillna("").astype(str).to_numpy().tolist()
         assert all(f"| `{column}` |" in codebook for column in parquet.columns)
     assert f"The top code is {release.frame.top_code:,}" in codebook
@@ -186,7 +186,7 @@ def test_another_top_code_than_the_published_draw_gives_is_refused(tmp_path):
     release, certificate = published(tmp_path, top_code=ESTIMATE)
     folder = tmp_path / "r1"
     bundle(release, certificate, folder)
-    path = folder / "noisy_measurements.parquet"
+    path = folder / "tables/noisy_measurements.parquet"
     noisy = pd.read_parquet(path)
     for changed in (noisy.assign(noisy=noisy["noisy"].where(noisy["level"] != "all", 300)), noisy.iloc[1:]):
         changed.to_parquet(path, index=False)
@@ -198,7 +198,7 @@ def test_what_was_changed_is_refused(tmp_path):
     release, certificate = published(tmp_path)
     folder = tmp_path / "r1"
     bundle(release, certificate, folder)
-    whole = {file: file.read_bytes() for file in folder.iterdir()}
+    whole = {file: file.read_bytes() for file in folder.rglob("*.*")}
 
     def refused(change, what):
         change()
@@ -208,7 +208,7 @@ def test_what_was_changed_is_refused(tmp_path):
             file.write_bytes(content)
 
     def table(name, **columns):
-        path = folder / f"{name}.parquet"
+        path = folder / "tables" / f"{name}.parquet"
         pd.read_parquet(path).assign(**columns).to_parquet(path, index=False)
 
     refused(lambda: table("histogram", groups=1), "histogram")

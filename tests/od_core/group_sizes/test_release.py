@@ -210,4 +210,4 @@ def test_a_printed_table_says_what_it_is_what_it_promises_and_how_to_read_it(noi
     assert levels == "Levels: region, zone"
     tables = [getattr(release, name) for name in re.findall(r"\.(\w+)", reading)]
     assert all(len(table() if callable(table) else table) for table in tables)
-    assert release._repr_html_().count("<tr>") == 4
+    assert release._repr_html_().count("<tr>") == 5

@@ -116,9 +116,17 @@ RECORD = ReleaseRecord("2001-07-03T09:00:00+00:00", 0, EntryName(7, "5" * 64))
 CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1", "whole numbers", True)]
 
 
+ALL_FORMATS = ("csv", "gis", "omx", "sdmx", "spreadsheet")
+
+
+def files_of(bundle: Path) -> dict[str, Path]:
+    """The files of a bundle by their names below its folder."""
+    return {path.relative_to(bundle).as_posix(): path for path in sorted(bundle.rglob("*")) if path.is_file()}
+
+
 def facts(made: Release, key: ReleaseKey = KEY, **changes: Any) -> dict[str, Any]:
     """Its certificate."""
-    given = {"record": RECORD}
+    given = {"record": RECORD, "formats": ALL_FORMATS}
     return certificate(FLOWS, made, key, "survey", CHECKS, **(given | changes))
 
 
@@ -152,7 +160,7 @@ def staged_bundle(
 
 def checked_again(bundle: Path) -> None:
     """Checksums of files that were changed, as somebody would make them who wants it unseen."""
-    digests = {file.name: file_digest(file) for file in bundle.iterdir() if file.name != CHECKSUMS}
+    digests = {name: file_digest(file) for name, file in files_of(bundle).items() if name != CHECKSUMS}
     (bundle / CHECKSUMS).write_text(checksum_lines(digests), encoding="utf-8")
 
 

@@ -29,6 +29,7 @@ from od_core.stops.publishing import STOPS
 from tests.od_core.doubles import ListedLaplace, SeededNoise
 from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.examples import ALL_FORMATS
 
 CHECKS = [CheckResult("tables", "as_promised", True), CheckResult("figures", "whole_numbers", True)]
 
@@ -44,7 +45,7 @@ def publish(
 ) -> tuple[Published, dict[str, Any]]:
     """Make a measured release public, or make it public again; return where it is, and its certificate."""
     place = locations(root, key)
-    facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key))
+    facts = certificate(kind, release, key, data_set, checks, record=place.ledger.record(key), formats=ALL_FORMATS)
     report = kind.report(release, facts, context_of(kind, place.ledger, key, data_set, place.releases))
     published = place.ledger.publication(key).get("certificate")
     with staged_folder(lambda folder: write_bundle(kind, release, facts, report, folder), place.bundle, published):

@@ -38,6 +38,7 @@ from tests.od_core.publication.examples import (
     checked_again,
     drawn,
     facts,
+    files_of,
     geography,
     sealed_again,
     staged_bundle,
@@ -54,19 +55,24 @@ def release(kind="two levels", seed=4):
 
 FILES = {
     *(
-        "flows.parquet",
-        "flows.xlsx",
-        "flows.sdmx.csv",
-        "flows.sdmx.json",
-        "flows.sdmx.xml",
-        "noisy_measurements.parquet",
+        "tables/flows.parquet",
+        "spreadsheet/flows.xlsx",
+        "sdmx/flows.sdmx.csv",
+        "sdmx/flows.sdmx.json",
+        "sdmx/flows.sdmx.xml",
+        "tables/noisy_measurements.parquet",
     ),
-    *("areas.parquet", "areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
+    *("tables/areas.parquet", "tables/areas.csv", "certificate.json", "certificate.html", "certificate.schema.json"),
     *("codebook.md", "datapackage.json", "README.txt", "report.html", "atlas.html", "SHA256SUMS"),
-    *(f"flows_{o}_{d}.{end}" for o in NAMES for d in NAMES for end in ("csv", "omx")),
+    *(
+        f"{place}/flows_{o}_{d}.{end}"
+        for o in NAMES
+        for d in NAMES
+        for place, end in (("tables", "csv"), ("omx", "omx"))
+    ),
 }
 OF_TWO_LEVELS = {name for name in FILES if "county" not in name}
-INDICATORS = {"indicators.csv", "indicators.parquet"}
+INDICATORS = {"tables/indicators.csv", "tables/indicators.parquet"}
 """Where origins and destinations have the same areas."""
 
 
@@ -89,6 +95,7 @@ def staged_again(target, published=None, seed=4):
 
     def write(folder):
         for name, there in written_files(seed).items():
+            (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_bytes(there)
 
     return staged_folder(write, target, published)
@@ -96,7 +103,7 @@ def staged_again(target, published=None, seed=4):
 
 def content(place):
     """The bytes of every file of a folder, or of one file."""
-    return {path.name: path.read_bytes() for path in (place.iterdir() if place.is_dir() else [place])}
+    return {name: path.read_bytes() for name, path in (files_of(place) if place.is_dir() else {"": place}).items()}
 
 
 @pytest.fixture(scope="module")
@@ -112,11 +119,11 @@ def test_the_files_hold_the_release(bundle_of, kind):
     made = release(kind)
     bundle = bundle_of(kind)
     indicators = set() if "destinations" in KINDS[kind] else INDICATORS
-    assert {path.name for path in bundle.iterdir()} == FILES | indicators
+    assert {*files_of(bundle)} == FILES | indicators
     flows = []
     for origin, destination in itertools.product(NAMES, NAMES):
         frame = made.flows_at(origin, destination, interval=True)
-        content = (bundle / f"flows_{origin}_{destination}.csv").read_bytes().decode("utf-8")
+        content = (bundle / f"tables/flows_{origin}_{destination}.csv").read_bytes().decode("utf-8")
         rows = list(csv.reader(io.StringIO(content, newline="")))
         assert rows[0] == ["origin", "destination", "trips", "lower", "upper"]
         assert rows[1:] == frame.astype(str).to_numpy().tolist()
@@ -124,14 +131,14 @@ def test_the_files_hold_the_release(bundle_of, kind):
     names = ["origin_level", "destination_level", *rows[0]]
     listed = pd.concat(flows, ignore_index=True)[names]
     for name, frame in (("flows", listed), ("noisy_measurements", made.measurements)):
-        table = pq.read_table(bundle / f"{name}.parquet")
+        table = pq.read_table(bundle / f"tables/{name}.parquet")
         assert not table.schema.metadata
         pd.testing.assert_frame_equal(table.to_pandas(), frame, check_dtype=True)
 
-    areas = pd.read_csv(bundle / "areas.csv", dtype=str, keep_default_na=False)
+    areas = pd.read_csv(bundle / "tables/areas.csv", dtype=str, keep_default_na=False)
     zone_lists = [HOMES] + ([WORKS] if "destinations" in KINDS[kind] else [])
     assert len(areas) == sum(1 + sum(zones[level].nunique() for level in zones) for zones in zone_lists)
-    parquet = pq.read_table(bundle / "areas.parquet").to_pandas()
+    parquet = pq.read_table(bundle / "tables/areas.parquet").to_pandas()
     assert parquet.fillna("").astype(str).to_numpy().tolist() == areas.to_numpy().tolist()
     digests = (made.plan.tree.origin.digest, made.plan.tree.destination.digest)
     for digest, zones in zip(dict.fromkeys(digests), zone_lists, strict=True):
@@ -173,20 +180,20 @@ def copied(whole, tmp_path):
 
 
 SOME = (
-    *("flows_zone_zone.csv", "flows.parquet", "flows_zone_all.omx", "flows.sdmx.json"),
+    *("tables/flows_zone_zone.csv", "tables/flows.parquet", "omx/flows_zone_all.omx", "sdmx/flows.sdmx.json"),
     *("certificate.json", "datapackage.json"),
 )
 
 
 @pytest.mark.representatives(
-    "flows.parquet-cut", "certificate.json-a byte", "flows_zone_zone.csv-a byte", "SHA256SUMS-missing"
+    "tables/flows.parquet-cut", "certificate.json-a byte", "tables/flows_zone_zone.csv-a byte", "SHA256SUMS-missing"
 )
 @pytest.mark.parametrize(
     ("file", "how"),
     [
         *((file, "a byte") for file in (*SOME, "codebook.md", "SHA256SUMS")),
         *((file, "cut") for file in SOME),
-        *((file, "missing") for file in ("flows.parquet", "certificate.json", "SHA256SUMS")),
+        *((file, "missing") for file in ("tables/flows.parquet", "certificate.json", "SHA256SUMS")),
     ],
 )
 def test_a_damaged_bundle_is_replaced_by_what_its_measurements_give(whole, copied, tmp_path, file, how):
@@ -219,30 +226,37 @@ def refused(bundle, published=None, seed=4):
 
 
 @pytest.mark.parametrize(
-    "file", ["flows_zone_zone.csv", "flows_region_zone.csv", "flows.parquet", "certificate.json", "codebook.md"]
+    "file",
+    [
+        "tables/flows_zone_zone.csv",
+        "tables/flows_region_zone.csv",
+        "tables/flows.parquet",
+        "certificate.json",
+        "codebook.md",
+    ],
 )
 def test_a_sound_file_that_differs_is_never_replaced(copied, file):
     """Its checksum holds and it can be read, so it is another one; not even beside a file that is damaged."""
-    place = (copied / file).read_bytes().rindex(b"1" if file == "flows_zone_zone.csv" else b"a")
+    place = (copied / file).read_bytes().rindex(b"1" if file == "tables/flows_zone_zone.csv" else b"a")
     there = (copied / file).read_bytes()
-    if file == "flows.parquet":
+    if file == "tables/flows.parquet":
         table = pq.read_table(copied / file)
         pq.write_table(table.slice(1), copied / file)
-    elif file == "flows_region_zone.csv":  # the same rows in another order
+    elif file == "tables/flows_region_zone.csv":  # the same rows in another order
         head, *rows, end = there.split(b"\r\n")
         (copied / file).write_bytes(b"\r\n".join([head, *rows[::-1], end]))
     else:
         (copied / file).write_bytes(there[:place] + b"9" + there[place + 1 :])
     sealed_again(copied)
-    (copied / "areas.csv").unlink()
+    (copied / "tables/areas.csv").unlink()
     published = certificate_digest(facts(release()))
     assert file in refused(copied, published=published)
 
 
 def test_a_damaged_bundle_of_other_measurements_is_kept(copied):
     """What would be put in its place was never published: neither the ledger nor the bundle has its certificate."""
-    (copied / "flows_all_all.csv").unlink()
-    assert "flows_all_all.csv" in refused(copied, seed=5)
+    (copied / "tables/flows_all_all.csv").unlink()
+    assert "tables/flows_all_all.csv" in refused(copied, seed=5)
     (copied / "certificate.json").unlink()
     assert "certificate.json" in refused(copied)
     assert "certificate.json" in refused(copied, published="0" * 64)
@@ -250,7 +264,7 @@ def test_a_damaged_bundle_of_other_measurements_is_kept(copied):
 
 def test_a_file_that_was_damaged_before_its_checksum_was_made_is_replaced(whole, copied):
     """As HDF5 left them where the disk refused a part: checksums, descriptor and zip file are of the damaged file."""
-    name = "flows_zone_zone.omx"
+    name = "omx/flows_zone_zone.omx"
     damaged = (copied / name).read_bytes()[:-2000]
     (copied / name).write_bytes(damaged)
     package = json.loads((copied / "datapackage.json").read_text(encoding="utf-8"))
@@ -272,13 +286,13 @@ def test_a_damaged_bundle_of_an_earlier_version_keeps_its_certificate(copied):
     old["software"]["od-release"], old["known_limitations"] = "0.0.1", ["In the words of then."]
     (copied / "certificate.json").write_text(json.dumps(old), encoding="utf-8")
     sealed_again(copied)
-    (copied / "flows_all_all.csv").unlink()
+    (copied / "tables/flows_all_all.csv").unlink()
     now, published = facts(release()), certificate_digest(old)
     then = as_published(now, copied, published)
     assert (then["known_limitations"], then["software"]) == (old["known_limitations"], now["software"])
     assert as_published(now, copied, "0" * 64) == as_published(now, copied, None) == now
     assert as_published({**now, "revision": 2}, copied, published)["revision"] == 2
-    assert "flows_all_all.csv" in refused(copied, published=published)
+    assert "tables/flows_all_all.csv" in refused(copied, published=published)
     with staged_bundle(release(), then, copied, published=published):
         pass
     assert certificate_digest(json.loads((copied / "certificate.json").read_text(encoding="utf-8"))) == published
@@ -313,24 +327,24 @@ def test_an_upgrade_that_changes_a_bundle_is_named_and_compares_the_files_of_the
 
 def test_a_workbook_is_compared_by_its_parts(whole, copied):
     """Another version of the compressor gives other bytes of the same workbook."""
-    path = copied / "flows.xlsx"
+    path = copied / "spreadsheet/flows.xlsx"
     with zipfile.ZipFile(path) as archive:
         parts = {entry.filename: archive.read(entry) for entry in archive.infolist()}
     last = "xl/worksheets/sheet10.xml"
     changed = parts | {last: parts[last].replace(b"</v>", b"0</v>", 1)}
-    for content, different in ((parts, []), (changed, ["flows.xlsx"])):
+    for content, different in ((parts, []), (changed, ["spreadsheet/flows.xlsx"])):
         with zipfile.ZipFile(path, "w") as archive:
             for name, part in content.items():
                 archive.writestr(name, part, zipfile.ZIP_STORED)
         sealed_again(copied)
-        assert path.read_bytes() != (whole / "flows.xlsx").read_bytes()
+        assert path.read_bytes() != (whole / "spreadsheet/flows.xlsx").read_bytes()
         assert [name for name in differing_files(whole, copied) if name != "datapackage.json"] == different
 
 
 def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
     """Its certificate states no format; it has all pairs of levels in one CSV file, which is made again as it was."""
     now = facts(release())
-    old = {name: fact for name, fact in now.items() if name != "bundle_format"}
+    old = {name: fact for name, fact in now.items() if name not in ("bundle_format", "formats")}
     bundle, published = tmp_path / "r1", certificate_digest(old)
     with staged_bundle(release(), old, bundle):
         pass
@@ -346,13 +360,15 @@ def test_a_bundle_of_format_1_keeps_its_files(tmp_path):
 
 
 @pytest.mark.representatives("2-*")
-@pytest.mark.parametrize(("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"}), (4, set())])
+@pytest.mark.parametrize(
+    ("stated", "absent"), [(2, {*INDICATORS, "atlas.html"}), (3, {"atlas.html"}), (4, set()), (5, set())]
+)
 def test_a_bundle_of_an_earlier_format_has_its_own_files(tmp_path, stated, absent):
     with staged_bundle(release(), facts(release()) | {"bundle_format": stated}, tmp_path / "r1"):
         pass
-    assert {path.name for path in (tmp_path / "r1").iterdir()} == (OF_TWO_LEVELS | INDICATORS) - absent - {
-        "flows.sdmx.xml"
-    }
+    assert open_release(tmp_path / "r1").flows.equals(release().flows)
+    expected = (OF_TWO_LEVELS | INDICATORS) - absent - ({"sdmx/flows.sdmx.xml"} if stated < 5 else set())
+    assert {*files_of(tmp_path / "r1")} == {Path(name).name for name in expected}
     assert ("atlas" in (tmp_path / "r1" / "report.html").read_text(encoding="utf-8")) == ("atlas.html" not in absent)
 
 
@@ -370,10 +386,17 @@ def test_a_certificate_that_did_not_change_stays_as_it_is_made(whole):
 
 
 HALF_WRITTEN = (
-    *("flows_zone_zone.csv", "flows.parquet", "flows_zone_zone.omx", "flows.sdmx.csv", "flows.sdmx.json", "areas.csv"),
     *(
-        "flows.xlsx",
-        "noisy_measurements.parquet",
+        "tables/flows_zone_zone.csv",
+        "tables/flows.parquet",
+        "omx/flows_zone_zone.omx",
+        "sdmx/flows.sdmx.csv",
+        "sdmx/flows.sdmx.json",
+        "tables/areas.csv",
+    ),
+    *(
+        "spreadsheet/flows.xlsx",
+        "tables/noisy_measurements.parquet",
         "report.html",
         "certificate.json",
         "codebook.md",
@@ -390,8 +413,9 @@ def test_a_disk_that_refuses_a_part_of_any_file_publishes_nothing(whole, tmp_pat
     refusing = [""]
 
     def written(path: Path, *rest: Any) -> Any:
-        there = (whole / path.name).read_bytes()
-        if path.name != refusing[0]:
+        name = path.relative_to(tmp_path / refusing[0] / ".r1.staged").as_posix()
+        there = (whole / name).read_bytes()
+        if name != refusing[0]:
             path.write_bytes(there)
             return Written(hashlib.sha256(there).hexdigest(), len(there))
         with room_for(len(there) // 2):
@@ -449,12 +473,18 @@ def test_only_their_owner_may_write_what_is_public(tmp_path, mask):
 WRITER = b"parquet-cpp-arrow version "
 
 
-@pytest.mark.parametrize("file", ["flows.parquet", "noisy_measurements.parquet"])
+def of_another_writer(content: bytes) -> bytes:
+    """Return a Parquet file as another version of Arrow might write it."""
+    digit = pa.__version__[0]
+    return content.replace(WRITER + digit.encode(), WRITER + str((int(digit) + 1) % 10).encode())
+
+
+@pytest.mark.parametrize("file", ["tables/flows.parquet", "tables/noisy_measurements.parquet"])
 def test_a_changed_byte_anywhere_in_a_table_is_found(whole, tmp_path, file):
     """Data, headers and footer, also where the checksums are those of the changed file; beside no other table."""
     made, public = tmp_path / "made", tmp_path / "public"
     for folder in (made, public):
-        folder.mkdir()
+        (folder / "tables").mkdir(parents=True)
         for name in (file, "certificate.json"):
             shutil.copyfile(whole / name, folder / name)
     checked_again(public)
@@ -470,9 +500,9 @@ def test_a_changed_byte_anywhere_in_a_table_is_found(whole, tmp_path, file):
 
 def test_a_table_of_another_writer_is_the_same_table(copied):
     """Its bytes may differ where its rows do not: only then, and it is left as it is."""
-    path = copied / "flows.parquet"
+    path = copied / "tables/flows.parquet"
     whole, other = path.read_bytes(), release().flows.assign(trips=lambda flows: flows["trips"] + 1)
-    path.write_bytes(whole.replace(WRITER + b"2", WRITER + b"1"))
+    path.write_bytes(of_another_writer(whole))
     sealed_again(copied)
     older = path.read_bytes()
     assert older != whole
@@ -480,7 +510,7 @@ def test_a_table_of_another_writer_is_the_same_table(copied):
         pass
     assert path.read_bytes() == older
     pq.write_table(pa.Table.from_pandas(other, preserve_index=False).replace_schema_metadata(None), path)
-    path.write_bytes(path.read_bytes().replace(WRITER + b"2", WRITER + b"1"))
+    path.write_bytes(of_another_writer(path.read_bytes()))
     sealed_again(copied)
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"), staged_again(copied):
         pytest.fail("the body ran")
@@ -504,7 +534,7 @@ def test_words_are_those_of_the_software_that_the_certificate_names(copied):
 
 def test_matrices_that_another_version_wrote_are_held_to_their_numbers(copied):
     """Other bytes of the same numbers are the same; another number is another bundle, sealed again or not."""
-    name = "flows_zone_zone.omx"
+    name = "omx/flows_zone_zone.omx"
     with openmatrix.open_file(str(copied / name), "a") as file:
         file.root._v_attrs["WRITTEN_BY"] = "another version"
     sealed_again(copied)
@@ -559,8 +589,8 @@ def test_a_file_that_does_not_belong_to_a_bundle_is_found(copied):
     """It is nobody's to remove, not even beside a damaged file."""
     (copied / "more.csv").write_text("origin,destination\n")
     assert refused(copied) == ["more.csv"]
-    (copied / "flows_all_all.csv").unlink()
-    assert refused(copied) == ["flows_all_all.csv", "more.csv"]
+    (copied / "tables/flows_all_all.csv").unlink()
+    assert refused(copied) == ["more.csv", "tables/flows_all_all.csv"]
 
 
 def test_an_unchanged_bundle_stays_as_it_is(copied):
@@ -569,21 +599,21 @@ def test_an_unchanged_bundle_stays_as_it_is(copied):
     older["software"]["numpy"] = "1.0"
     (copied / "certificate.json").write_text(json.dumps(older, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     sealed_again(copied)
-    before, times = content(copied), {path.name: path.stat().st_mtime_ns for path in copied.iterdir()}
+    before, times = content(copied), {name: path.stat().st_mtime_ns for name, path in files_of(copied).items()}
     ran = []
     with staged_again(copied):
         ran.append(True)
     assert ran
     assert content(copied) == before
-    assert {path.name: path.stat().st_mtime_ns for path in copied.iterdir()} == times
+    assert {name: path.stat().st_mtime_ns for name, path in files_of(copied).items()} == times
 
 
 def test_other_measurements_are_another_bundle(copied):
     """The same flows released a second time have other noise, and so other files."""
     with pytest.raises(OdError) as error, staged_again(copied, seed=5):
         pytest.fail("the body ran")
-    of_flows = ("flows_zone_all.csv", "flows.parquet", "flows.sdmx.csv", "flows_zone_zone.omx")
-    for name in (*of_flows, "noisy_measurements.parquet"):
+    of_flows = ("tables/flows_zone_all.csv", "tables/flows.parquet", "sdmx/flows.sdmx.csv", "omx/flows_zone_zone.omx")
+    for name in (*of_flows, "tables/noisy_measurements.parquet"):
         assert name in error.value.message
 
 
@@ -613,13 +643,13 @@ def test_what_an_interrupted_run_left_is_cleared_away(tmp_path):
     """A half-made bundle beside the place is not mixed into the new one."""
     (tmp_path / ".r1.staged").mkdir()
     (tmp_path / ".r1.staged" / "left_over.parquet").write_bytes(b"half")
-    assert {path.name for path in bundled(release(), tmp_path / "r1").iterdir()} == OF_TWO_LEVELS | INDICATORS
+    assert {*files_of(bundled(release(), tmp_path / "r1"))} == OF_TWO_LEVELS | INDICATORS
     assert {path.name for path in tmp_path.iterdir()} == {"r1", "r1.zip"}
 
 
 def test_nothing_in_a_bundle_runs_in_a_spreadsheet(whole):
     """Codes that begin with a sign of a formula are refused with the geography, so no file can hold one."""
-    for name in ("flows_zone_zone.csv", "areas.csv"):
+    for name in ("tables/flows_zone_zone.csv", "tables/areas.csv"):
         rows = csv.reader(io.StringIO((whole / name).read_bytes().decode("utf-8"), newline=""))
         assert [cell for row in rows for cell in row if cell[:1] in set("=+-@\t\r")] == []
     with pytest.raises(OdError, match="OD-GEOGRAPHY-FORMULA"):

@@ -239,7 +239,7 @@ def test_the_sentences_are_those_of_the_unit(kind, neighbours):
 
 
 BUDGET = Budget(rho=2, delta="1e-8")
-FILES = [BundleFile("flows.csv", "The flows.", lambda _: None)]
+FILES = [BundleFile("tables/flows.csv", "The flows.", lambda _: None)]
 
 
 def says_that_a_record_may_leave() -> None:

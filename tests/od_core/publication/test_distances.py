@@ -17,11 +17,12 @@ from od_core import Release, open_release
 from od_core.flows.indicators import distance_bands, indicators
 from tests.od_core.geography.test_places import haversine
 from tests.od_core.publication import examples
+from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.test_names import ZONES, released
 from tests.od_core.publication.test_workbook import read_workbook
 
 PLACES = {row.county: (float(row.latitude), float(row.longitude)) for row in ZONES.itertuples()}
-BANDS = {"distance_bands.csv", "distance_bands.parquet"}
+BANDS = {"tables/distance_bands.csv", "tables/distance_bands.parquet"}
 
 
 @pytest.fixture(scope="module")
@@ -38,40 +39,40 @@ def bundle(flows: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_format_has_the_distances_of_the_great_circle(bundle):
-    table = pd.read_csv(bundle / "flows_county_county.csv", dtype={"origin": str, "destination": str})
+    table = pd.read_csv(bundle / "tables/flows_county_county.csv", dtype={"origin": str, "destination": str})
     expected = [haversine(PLACES[o], PLACES[d]) for o, d in zip(table["origin"], table["destination"], strict=True)]
     assert table["distance_km"].to_numpy() == pytest.approx(np.array(expected), abs=0.0006)
     known = dict(zip(zip(table["origin"], table["destination"], strict=True), table["distance_km"], strict=True))
 
-    whole = pq.read_table(bundle / "flows.parquet").to_pandas()
+    whole = pq.read_table(bundle / "tables/flows.parquet").to_pandas()
     counties = whole[(whole["origin_level"] == "county") & (whole["destination_level"] == "county")]
     assert counties["distance_km"].tolist() == table["distance_km"].tolist()
     without = whole[(whole["origin_level"] == "all") | (whole["destination_level"] == "all")]
     assert without["distance_km"].isna().all()
     assert len(without) > 0
 
-    with openmatrix.open_file(bundle / "flows_county_county.omx") as file:
+    with openmatrix.open_file(bundle / "omx/flows_county_county.omx") as file:
         codes = [code.decode() for code in file.root.lookup["origin"][:]]
         assert file["distance_km"][:].tolist() == [[known[o, d] for d in codes] for o in codes]
-    head, *rows = read_workbook(bundle / "flows.xlsx")["county_county"][1:]
+    head, *rows = read_workbook(bundle / "spreadsheet/flows.xlsx")["county_county"][1:]
     place = head.index("distance_km")
     assert {(row[0], row[1]): row[place] for row in rows} == known
-    lines = json.loads((bundle / "desire_lines.geojson").read_bytes())["features"]
+    lines = json.loads((bundle / "gis/desire_lines.geojson").read_bytes())["features"]
     found = [line["properties"] for line in lines]
     assert all(one["distance_km"] == known[one["origin"], one["destination"]] for one in found)
     assert len(found) == len(known) - len(PLACES)
-    with closing(sqlite3.connect(bundle / "desire_lines.gpkg")) as connection:
+    with closing(sqlite3.connect(bundle / "gis/desire_lines.gpkg")) as connection:
         assert set(connection.execute("SELECT typeof(distance_km) FROM desire_lines")) == {("real",)}
 
 
 def test_trips_by_distance_are_those_of_the_library(flows, bundle):
     expected = distance_bands(flows)
-    own = pd.read_csv(bundle / "distance_bands.csv", dtype={"area": str})
+    own = pd.read_csv(bundle / "tables/distance_bands.csv", dtype={"area": str})
     pd.testing.assert_frame_equal(own, expected, check_dtype=False)
-    parquet = pd.read_parquet(bundle / "distance_bands.parquet")
+    parquet = pd.read_parquet(bundle / "tables/distance_bands.parquet")
     pd.testing.assert_frame_equal(parquet, expected, check_dtype=False)
     again = indicators(open_release(bundle))
-    listed = pd.read_csv(bundle / "indicators.csv", dtype={"area": str})
+    listed = pd.read_csv(bundle / "tables/indicators.csv", dtype={"area": str})
     pd.testing.assert_frame_equal(listed, again[list(listed)], check_dtype=False)
     assert {*again} - {*listed} == {"outflow_unbiased", "outflow_likely", "inflow_unbiased", "inflow_likely"}
     assert {"balance", "mean_distance_upper"} <= set(listed)
@@ -90,8 +91,8 @@ def test_the_report_shows_trips_by_distance(flows, bundle):
 def test_a_bundle_of_an_earlier_format_has_no_distances(flows, bundle, tmp_path):
     with examples.staged_bundle(flows, examples.facts(flows) | {"bundle_format": 3}, tmp_path / "r1"):
         pass
-    assert {path.name for path in bundle.iterdir()} - {path.name for path in (tmp_path / "r1").iterdir()} == {
-        *BANDS,
+    assert {Path(name).name for name in files_of(bundle)} - {*files_of(tmp_path / "r1")} == {
+        *(Path(name).name for name in BANDS),
         "atlas.html",
         "flows.sdmx.xml",
     }

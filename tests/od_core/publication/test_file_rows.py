@@ -28,11 +28,11 @@ import shapely
 import tables
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, release_flows
-from od_core.publication.bundle import write_bundle
+from od_core.publication.bundle import bundle_tables, write_bundle
 from od_core.publication.file_formats import faulty_files
 from od_core.publication.tables import BundleFile
 from od_core.published.verification import verify_release
-from tests.od_core.publication.examples import sealed_again
+from tests.od_core.publication.examples import files_of, sealed_again
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
 
 ZONES = pd.DataFrame(
@@ -86,7 +86,7 @@ def copied(published: dict[str, Made], tmp_path: Path) -> Made:
 
 def listed(made: Made) -> list[BundleFile]:
     """The files of the bundle that have rows."""
-    files = made.kind.files(made.release, made.facts)
+    files = bundle_tables(made.kind, made.release, made.facts)
     return [file for file in files if file.rows is not None or file.table is not None]
 
 
@@ -239,7 +239,9 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     files = listed(made)
     assert {Path(file.name).suffix for file in files} <= {*CUTS}
     assert list(faulty_files(bundle, files)) == []
-    finest = [file for file in files if not re.match("flows_.*(all|land)", file.name)]  # the others are made alike
+    finest = [
+        file for file in files if not re.match("(tables|omx)/flows_.*(all|land)", file.name)
+    ]  # the others are made alike
     read = [file for file in finest if not file.name.endswith(".parquet")]  # each of which is compared by itself
     for how in ("row", "column", "level"):
         cut = [file for file in read if CUTS[Path(file.name).suffix](bundle / file.name, how)]
@@ -251,9 +253,9 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
     for file in finest:
         for how in ("row", "column", "level") if file not in read else ():
             if CUTS[".parquet"](bundle / file.name, how):
-                alike = {file.name, f"{Path(file.name).stem}.csv"}
+                alike = {file.name, f"tables/{Path(file.name).stem}.csv"}
                 examined = [one for one in files if one.name in alike]
-                if file.name in ("flows.parquet", "segments.parquet"):
+                if file.name in ("tables/flows.parquet", "tables/segments.parquet"):
                     examined = [one for one in files if one.name.endswith((".parquet", "kreis.csv"))]
                 found = dict(faulty_files(bundle, examined))
                 assert found.keys() & alike, (file.name, how)
@@ -265,14 +267,14 @@ def test_what_any_file_lacks_is_found(all_published, published, tmp_path, name):
 def test_rows_without_a_distance_are_in_every_file(published):
     """A reader that shares no code with any writer: pandas for text, Arrow for Parquet, GDAL for GeoPackages."""
     bundle = published["places"].place.bundle
-    whole = pq.read_table(bundle / "flows.parquet").to_pandas()
+    whole = pq.read_table(bundle / "tables/flows.parquet").to_pandas()
     assert whole["distance_km"].isna().any()
     for (origin, destination), rows in whole.groupby(["origin_level", "destination_level"]):
-        text = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
+        text = pd.read_csv(bundle / f"tables/flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
         assert (len(text), text["trips"].astype(int).sum()) == (len(rows), rows["trips"].sum())
         assert (text["distance_km"] == "").to_numpy().tolist() == rows["distance_km"].isna().tolist()
-    _, table = pyogrio.read_arrow(bundle / "desire_lines.gpkg")
-    lines = json.loads((bundle / "desire_lines.geojson").read_bytes())["features"]
+    _, table = pyogrio.read_arrow(bundle / "gis/desire_lines.gpkg")
+    lines = json.loads((bundle / "gis/desire_lines.geojson").read_bytes())["features"]
     assert table["trips"].to_pylist() == [line["properties"]["trips"] for line in lines]
     assert 0 < len(lines) <= 12
 
@@ -293,7 +295,7 @@ def test_a_bundle_whose_files_lack_rows_is_not_published(published, monkeypatch,
 
         return replace(file, write=write) if file.name in chosen else file
 
-    chosen = {file.name for file in listed(made) if Path(file.name).suffix in suffixes}
+    chosen = {Path(file.name).name for file in listed(made) if Path(file.name).suffix in suffixes}
     monkeypatch.setattr(type(made.kind), "files", lambda *given: [cut(file) for file in files(*given[1:])])
     (folder := tmp_path / "r1").mkdir()
     with pytest.raises(OdError, match="OD-BUNDLE-INCOMPLETE") as error:
@@ -320,17 +322,18 @@ def test_verify_names_every_file_that_lacks_a_row(copied):
 @pytest.mark.slow
 def test_a_bundle_that_was_published_with_holes_is_named_and_made_whole(copied, published):
     """As earlier versions wrote CSV files: without the rows that have no distance. Nothing is drawn again."""
-    for path in copied.place.bundle.glob("flows_*.csv"):
+    for path in copied.place.bundle.rglob("flows_*.csv"):
         with path.open(newline="", encoding="utf-8") as file:
             head, *rows = csv.reader(file)
         with path.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file, lineterminator="\r\n").writerows([head, *(row for row in rows if row[-1])])
     sealed_again(copied.place.bundle)
     (bundle,) = [finding for finding in verify_release(copied.place) if finding.fault]
-    assert "OD-BUNDLE-INCOMPLETE: flows_all_all.csv has 0 rows and 0 trips instead of 1 rows" in bundle.fault
+    assert "OD-BUNDLE-INCOMPLETE: tables/flows_all_all.csv has 0 rows and 0 trips instead of 1 rows" in bundle.fault
     publish(copied.kind, copied.release, copied.example.key, copied.example.series, copied.root)
     assert [finding for finding in verify_release(copied.place) if finding.fault] == []
     there = published["places"].place.bundle
-    assert {path.name: path.read_bytes() for path in copied.place.bundle.iterdir()} == {
-        path.name: path.read_bytes() for path in there.iterdir()
+    made_again, whole = files_of(copied.place.bundle), files_of(there)
+    assert {name: path.read_bytes() for name, path in made_again.items()} == {
+        name: path.read_bytes() for name, path in whole.items()
     }

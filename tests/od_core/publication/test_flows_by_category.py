@@ -81,7 +81,7 @@ def made(published_by_category: Made) -> Made:
 
 def listed(bundle: Path, origin: str, destination: str, breakdown: str) -> pd.DataFrame:
     """A CSV file as the plainest program reads it."""
-    text = (bundle / f"flows_{origin}_{destination}_by_{breakdown}.csv").read_bytes().decode("utf-8")
+    text = (bundle / f"tables/flows_{origin}_{destination}_by_{breakdown}.csv").read_bytes().decode("utf-8")
     head, *rows = csv.reader(io.StringIO(text, newline=""))
     frame = pd.DataFrame(rows, columns=head, dtype=object)
     return frame.astype(dict.fromkeys(("trips", "lower", "upper"), "int64"))
@@ -90,7 +90,7 @@ def listed(bundle: Path, origin: str, destination: str, breakdown: str) -> pd.Da
 def test_the_files_are_the_release_at_every_pair_of_levels(made):
     """CSV and Parquet; the categories of a pair of areas sum to its trips, and every pair is listed in each."""
     bundle, tree = made.place.bundle, made.release.plan.tree
-    whole = pd.read_parquet(bundle / "segments.parquet")
+    whole = pd.read_parquet(bundle / "tables/segments.parquet")
     for (origin, destination), (name, categories) in itertools.product(PAIRS, CATEGORIES.items()):
         file = listed(bundle, origin, destination, name)
         expected = made.release.flows_at(origin, destination, segment=name, interval=True)
@@ -102,7 +102,9 @@ def test_the_files_are_the_release_at_every_pair_of_levels(made):
         assert part.drop(columns=["breakdown", "origin_level", "destination_level"]).to_numpy().tolist() == (
             file.to_numpy().tolist()
         )
-        totals = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str})
+        totals = pd.read_csv(
+            bundle / f"tables/flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str}
+        )
         pairs = tree.origin.size(LEVELS.index(origin)) * tree.destination.size(LEVELS.index(destination))
         assert (len(totals), len(file)) == (pairs, pairs * len(categories))
         sums = file.groupby(["origin", "destination"])["trips"].sum()
@@ -120,7 +122,8 @@ def test_the_certificate_states_every_measured_step(made):
     assert plan.publishes_total
     assert [level["rho_exact"] for level in levels] == made.facts["spent"]["rho_by_level_exact"]
     tables = [
-        pd.read_parquet(made.place.bundle / f"{name}.parquet") for name in ("noisy_measurements", made.example.measured)
+        pd.read_parquet(made.place.bundle / "tables" / f"{name}.parquet")
+        for name in ("noisy_measurements", made.example.measured)
     ]
     assert sum(level["measured_cells"] for level in levels) == sum(map(len, tables))
     dropped = [level for level in levels if level["measured_cells"] < level["public_cells"]]
@@ -157,7 +160,7 @@ def test_the_codebook_says_that_segments_were_moved_to_their_profile(made, tmp_p
 
 def test_openmatrix_has_a_matrix_of_each_category(made):
     file_of = listed(made.place.bundle, "zone", "region", "mode")
-    with openmatrix.open_file(str(made.place.bundle / "flows_zone_region.omx")) as file:
+    with openmatrix.open_file(str(made.place.bundle / "omx/flows_zone_region.omx")) as file:
         names = [f"{name}_{number}" for name in CATEGORIES for number in (1, 2, 3)]
         assert sorted(file.list_matrices()) == sorted([*names, "trips", "lower", "upper"])
         for name in CATEGORIES:
@@ -172,9 +175,9 @@ def test_openmatrix_has_a_matrix_of_each_category(made):
 
 
 def test_pysdmx_reads_a_dimension_for_each_breakdown(made):
-    message = read_sdmx(made.place.bundle / "flows.sdmx.json", validate=True)
+    message = read_sdmx(made.place.bundle / "sdmx/flows.sdmx.json", validate=True)
     names = {code.id: code.name for codes in message.get_codelists() for code in codes.items}
-    (dataset,) = read_sdmx(made.place.bundle / "flows.sdmx.csv", validate=False).data
+    (dataset,) = read_sdmx(made.place.bundle / "sdmx/flows.sdmx.csv", validate=False).data
     frame = dataset.data
     components = message.get_data_structure_definitions()[0].components
     assert [component.id for component in components] == list(frame.columns)
@@ -211,7 +214,7 @@ def test_the_database_has_the_same_numbers(made):
             "SELECT table_name, column_name FROM duckdb_columns() WHERE table_name LIKE 'segment%' AND comment IS NULL"
         ).fetchall()
     assert sums == [(name, *flow) for name in sorted(CATEGORIES) for flow in flows]
-    file = pd.read_parquet(made.place.bundle / "segments.parquet")
+    file = pd.read_parquet(made.place.bundle / "tables/segments.parquet")
     order = [*file.columns[:6]]
     pd.testing.assert_frame_equal(
         intervals.sort_values(order, ignore_index=True), file.sort_values(order, ignore_index=True), check_dtype=False
@@ -262,17 +265,17 @@ def spoilt(table: pd.DataFrame, how: str) -> pd.DataFrame:
 @pytest.mark.parametrize("name", ["segments", "segment_measurements"])
 @pytest.mark.parametrize("how", ["another category", "another breakdown", "another zone", "a row less"])
 def test_tables_that_do_not_fit_are_refused(copied, name, how):
-    path = copied.place.bundle / f"{name}.parquet"
+    path = copied.place.bundle / "tables" / f"{name}.parquet"
     spoilt(pd.read_parquet(path), how).to_parquet(path, index=False)
     with pytest.raises(OdError, match="OD-BUNDLE-CHANGED"):
         copied.kind.open(copied.place.bundle)
 
 
 def test_a_bundle_without_its_tables_is_refused(copied):
-    for name in ("segments.parquet", "segment_measurements.parquet"):
+    for name in ("tables/segments.parquet", "tables/segment_measurements.parquet"):
         path = copied.place.bundle / name
         path.rename(path.with_suffix(".away"))
-        with pytest.raises(OdError, match=f"OD-RELEASE-ABSENT.*{name} is missing"):
+        with pytest.raises(OdError, match=f"OD-RELEASE-ABSENT.*{Path(name).name} is missing"):
             copied.kind.open(copied.place.bundle)
         path.with_suffix(".away").rename(path)
 
@@ -298,7 +301,7 @@ def test_a_changed_database_is_found_and_its_table_named(copied, monkeypatch):
 @pytest.mark.usefixtures("written_once")
 def test_moved_trips_are_found_although_all_sums_agree(copied):
     """From one category to another, at every pair of levels."""
-    path = copied.place.bundle / "segments.parquet"
+    path = copied.place.bundle / "tables/segments.parquet"
     table = pd.read_parquet(path)
     for pair in PAIRS:
         rows = table["breakdown"].eq("mode") & table[["origin_level", "destination_level"]].eq(list(pair)).all(axis=1)
@@ -358,7 +361,7 @@ def test_a_certificate_that_states_another_rule_than_the_measurements_choose_is_
 
 @pytest.mark.usefixtures("written_once")
 def test_a_damaged_table_of_a_pair_of_levels_is_found(copied):
-    path = copied.place.bundle / "flows_region_zone_by_mode.csv"
+    path = copied.place.bundle / "tables/flows_region_zone_by_mode.csv"
     path.write_bytes(path.read_bytes().rsplit(b"\r\n", 2)[0])
     found = faults(copied)
     assert found.keys() == {"files", "bundle"}
@@ -409,7 +412,7 @@ def test_without_intervals_only_categories_with_trips_are_listed(made, tmp_path)
     certified = examples.facts(made.release, intervals=False)
     with examples.staged_bundle(made.release, certified, tmp_path / "r1"):
         pass
-    table = pd.read_parquet(tmp_path / "r1" / "segments.parquet")
+    table = pd.read_parquet(tmp_path / "r1" / "tables/segments.parquet")
     assert list(table.columns)[-2:] == ["category", "trips"]
     assert (table["trips"] > 0).all()
     assert "segment_intervals" not in FLOWS.tables(made.release, certified)

@@ -44,7 +44,7 @@ from od_core.publication.bundle import bundle_faults
 from od_core.publication.certify import certificate
 from od_core.publication.templates import filled_data
 from tests.od_core.publication import examples
-from tests.od_core.publication.examples import CHECKS, RECORD, staged_bundle
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, RECORD, files_of, staged_bundle
 from tests.od_core.publication.test_workbook import read_workbook
 
 KEY = ReleaseKey("us_flights", "2001-06")
@@ -53,7 +53,7 @@ COLUMNS = ["origin_level", "destination_level", "origin", "destination", "trips"
 
 
 def facts(release, **changes):
-    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **changes)
+    return certificate(FLOWS, release, KEY, "us_flights", CHECKS, record=RECORD, **({"formats": ALL_FORMATS} | changes))
 
 
 def bundled(release, place, **changes):
@@ -102,7 +102,7 @@ def listed(bundle):
     """The flows as the plainest program reads them: CSV, all of it text; with the levels that the file is named for."""
     parts = []
     for pair in itertools.product(LEVELS, LEVELS):
-        content = (bundle / f"flows_{pair[0]}_{pair[1]}.csv").read_bytes().decode("utf-8")
+        content = (bundle / f"tables/flows_{pair[0]}_{pair[1]}.csv").read_bytes().decode("utf-8")
         rows = list(csv.reader(io.StringIO(content, newline="")))
         assert rows[0] == COLUMNS[2:]
         parts += [[*pair, *row] for row in rows[1:]]
@@ -125,23 +125,23 @@ def test_the_table_is_the_release_at_every_pair_of_levels(release, listed):
 def test_every_csv_file_of_flows_has_every_trip_once(bundle, release):
     """So that whoever sums a file, without a look at its levels, finds the trips; SDMX has identifiers of its own."""
     others = {"areas.csv", "flows.sdmx.csv", "indicators.csv"}
-    files = [path for path in bundle.glob("*.csv") if path.name not in others]
+    files = [path for path in bundle.rglob("*.csv") if path.name not in others]
     sums = {path.name: pd.read_csv(path)["trips"].sum() for path in files}
     assert sums == {f"flows_{o}_{d}.csv": release.flows["trips"].sum() for o in LEVELS for d in LEVELS}
 
 
 def test_pandas_and_duckdb_read_the_same_table(bundle, listed):
-    parquet = pd.read_parquet(bundle / "flows.parquet")
+    parquet = pd.read_parquet(bundle / "tables/flows.parquet")
     pd.testing.assert_frame_equal(parquet, listed, check_dtype=False)
     assert [str(parquet[name].dtype) for name in COLUMNS[4:]] == ["int64"] * 3
     with duckdb.connect() as connection:
         found = connection.execute(
             "SELECT sum(trips), sum(upper - lower), count(*) FROM read_parquet(?) WHERE origin_level = 'state'",
-            [str(bundle / "flows.parquet")],
+            [str(bundle / "tables/flows.parquet")],
         ).fetchall()
         same = connection.execute(
             "SELECT sum(trips), sum(upper - lower), count(*) FROM read_csv(?, all_varchar = false)",
-            [str(bundle / "flows_state_*.csv")],
+            [str(bundle / "tables/flows_state_*.csv")],
         ).fetchall()
     mine = listed[listed["origin_level"] == "state"]
     assert found == same == [(mine["trips"].sum(), (mine["upper"] - mine["lower"]).sum(), len(mine))]
@@ -158,7 +158,7 @@ def test_the_leaves_are_read_back(bundle, release):
 @pytest.mark.parametrize(("origin", "destination"), [("airport", "airport"), ("state", "airport"), ("all", "region")])
 def test_openmatrix_reads_the_same_numbers(bundle, listed, origin, destination):
     part = listed[(listed["origin_level"] == origin) & (listed["destination_level"] == destination)]
-    with openmatrix.open_file(str(bundle / f"flows_{origin}_{destination}.omx")) as file:
+    with openmatrix.open_file(str(bundle / f"omx/flows_{origin}_{destination}.omx")) as file:
         assert file.version() == b"0.2"
         assert sorted(file.list_matrices()) == ["lower", "trips", "upper"]
         places = {side: file.mapping(side) for side in ("origin", "destination")}
@@ -172,7 +172,7 @@ def test_openmatrix_reads_the_same_numbers(bundle, listed, origin, destination):
 
 
 def test_the_workbook_has_the_largest_flows_of_every_pair_of_levels(bundle, listed):
-    sheets = read_workbook(bundle / "flows.xlsx")
+    sheets = read_workbook(bundle / "spreadsheet/flows.xlsx")
     for (origin, destination), part in listed.groupby(["origin_level", "destination_level"]):
         _, head, *rows = sheets[f"{origin}_{destination}"]
         assert head == COLUMNS[2:]
@@ -181,7 +181,7 @@ def test_the_workbook_has_the_largest_flows_of_every_pair_of_levels(bundle, list
 
 
 def test_every_pair_of_levels_has_its_matrices(bundle):
-    assert {path.name for path in bundle.glob("*.omx")} == {
+    assert {path.name for path in bundle.rglob("*.omx")} == {
         f"flows_{origin}_{destination}.omx" for origin in LEVELS for destination in LEVELS
     }
 
@@ -192,12 +192,17 @@ def test_frictionless_finds_every_row_as_described(bundle, tmp_path, monkeypatch
     report = frictionless.validate(str(bundle / "datapackage.json"))
     assert report.valid, report.flatten(["type", "message"])[:5]
     rows = [task.stats.get("rows") for task in report.tasks if task.name.startswith("flows_")]
-    assert sum(filter(None, rows)) == len(pd.read_csv(bundle / "areas.csv")) ** 2
+    assert sum(filter(None, rows)) == len(pd.read_csv(bundle / "tables/areas.csv")) ** 2
     package = json.loads((bundle / "datapackage.json").read_text(encoding="utf-8"))
-    package["resources"] = [one for one in package["resources"] if one["path"] in ("areas.csv", "flows_region_all.csv")]
+    package["resources"] = [
+        one for one in package["resources"] if one["path"] in ("tables/areas.csv", "tables/flows_region_all.csv")
+    ]
     (tmp_path / "datapackage.json").write_text(json.dumps(package), encoding="utf-8")
-    shutil.copy(bundle / "flows_region_all.csv", tmp_path)
-    (tmp_path / "areas.csv").write_bytes((bundle / "areas.csv").read_bytes().replace(b",Midwest,", b",Midwets,", 1))
+    (tmp_path / "tables").mkdir()
+    shutil.copy(bundle / "tables/flows_region_all.csv", tmp_path / "tables")
+    (tmp_path / "tables/areas.csv").write_bytes(
+        (bundle / "tables/areas.csv").read_bytes().replace(b",Midwest,", b",Midwets,", 1)
+    )
     found = frictionless.validate(str(tmp_path / "datapackage.json"))
     assert {error for _, error in found.flatten(["name", "type"])} >= {"hash-count", "foreign-key"}
 
@@ -217,7 +222,7 @@ def test_the_data_package_of_every_period_has_a_name_that_frictionless_takes(rel
 def test_the_data_package_describes_every_file_and_column(bundle):
     package = json.loads((bundle / "datapackage.json").read_text(encoding="utf-8"))
     described = {resource["path"] for resource in package["resources"]}
-    assert described == {path.name for path in bundle.iterdir()} - {"datapackage.json", "SHA256SUMS"}
+    assert described == {*files_of(bundle)} - {"datapackage.json", "SHA256SUMS"}
     assert package["licenses"]
     assert package["created"] == RECORD.measured_at
     for resource in package["resources"]:
@@ -232,10 +237,10 @@ def test_the_data_package_describes_every_file_and_column(bundle):
 
 def test_pysdmx_reads_structure_and_flows(bundle, listed):
     """The message is as its own schema has it; an area's identifier leads to its code."""
-    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
+    message = read_sdmx(bundle / "sdmx/flows.sdmx.json", validate=True)
     (codes,) = message.get_codelists()
     names = {code.id: code.name for code in codes.items}
-    (dataset,) = read_sdmx(bundle / "flows.sdmx.csv", validate=False).data
+    (dataset,) = read_sdmx(bundle / "sdmx/flows.sdmx.csv", validate=False).data
     assert dataset.short_urn == f"Dataflow={AGENCY}:US_FLIGHTS(1.0.0)"
     assert {flow.short_urn for flow in message.get_dataflows()} == {dataset.short_urn}
     frame = dataset.data
@@ -262,9 +267,9 @@ def test_sdmx_is_what_pysdmx_would_write(example_of, kind):
     made = examples.release(kind)
     tables = FlowTables.of(made, examples.facts(made))
     bundle = example_of(kind)
-    text = (bundle / "flows.sdmx.csv").read_bytes().decode("utf-8")
+    text = (bundle / "sdmx/flows.sdmx.csv").read_bytes().decode("utf-8")
     frame = pd.read_csv(io.StringIO(text), dtype=str).drop(columns=["STRUCTURE", "STRUCTURE_ID", "ACTION"])
-    message = read_sdmx(bundle / "flows.sdmx.json", validate=True)
+    message = read_sdmx(bundle / "sdmx/flows.sdmx.json", validate=True)
     (definition,), (flow,) = message.get_data_structure_definitions(), message.get_dataflows()
     schema = Schema("dataflow", AGENCY, flow.id, definition.components, flow.version, name=flow.name)
     dataset = PandasDataset(structure=schema, data=frame, action=ActionType.Replace)
@@ -284,8 +289,8 @@ def parts(message, *path):
 def test_the_structure_in_xml_is_that_in_json(example_of, kind):
     """Read by Python's own parser. ``pysdmx`` with its schemas and ``sdmx1`` read the message, too."""
     bundle = example_of(kind)
-    stated = json.loads((bundle / "flows.sdmx.json").read_text(encoding="utf-8"))["data"]
-    message = ElementTree.parse(bundle / "flows.sdmx.xml")  # noqa: S314  # our own
+    stated = json.loads((bundle / "sdmx/flows.sdmx.json").read_text(encoding="utf-8"))["data"]
+    message = ElementTree.parse(bundle / "sdmx/flows.sdmx.xml")  # noqa: S314  # our own
     assert message.getroot().tag == "{http://www.sdmx.org/resources/sdmxml/schemas/v2_1/message}Structure"
     named = {
         one.get("id"): [(code.get("id"), code.findtext("{*}Name")) for code in parts(one, "Code")]
@@ -322,7 +327,7 @@ GIVEN = pd.DataFrame(
 )
 
 
-@pytest.mark.parametrize("stated", [4, 5])
+@pytest.mark.parametrize("stated", [4, 6])
 def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, capsys):
     """In OpenMatrix files for transport models, GeoPackages for GDAL, and boundaries; bundles of format 4 stay."""
     geography = Geography.from_frame(
@@ -337,7 +342,7 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
     back = open_release(place).plan.tree.origin
     assert (back.digest, back.names, back.boundaries) == (geography.digest, geography.names, geography.boundaries)
     for level, numbers in (("zone", [7, 10, 100]), ("county", [1, 2]), ("all", None)):
-        with openmatrix.open_file(str(place / f"flows_{level}_{level}.omx")) as file:
+        with openmatrix.open_file(str(place / ("omx" if stated > 5 else "") / f"flows_{level}_{level}.omx")) as file:
             lookups = {node.name: node for node in file.iter_nodes("/lookup")}
             if stated == 4:
                 assert not {"origin_number", "destination_number"} & {*lookups}
@@ -354,13 +359,14 @@ def test_what_other_tools_look_for_is_there_since_format_5(tmp_path, stated, cap
                 assert np.isnan(missing) if matrix.name == "distance_km" else missing not in matrix[:]
             checks = [getattr(validator, f"check{number}")(file)[0] for number in range(1, 12)]
             assert all(checks), capsys.readouterr().out
-    lines, known = place / "desire_lines.gpkg", pyogrio.read_info(place / "desire_lines.gpkg")
-    assert known["capabilities"]["fast_spatial_filter"] == (stated == 5)
+    lines = place / ("gis" if stated > 5 else "") / "desire_lines.gpkg"
+    known = pyogrio.read_info(lines)
+    assert known["capabilities"]["fast_spatial_filter"] == (stated > 4)
     box = (6.9, 50.9, 7.1, 51.1)
     _, _, shapes, _ = pyogrio.raw.read(lines)
     _, _, found, _ = pyogrio.raw.read(lines, bbox=box)
     assert len(found) == shapely.intersects(shapely.from_wkb(shapes), shapely.box(*box)).sum() == 2
-    columns = pq.read_table(place / "boundaries.parquet").to_pydict()
+    columns = pq.read_table(place / ("tables" if stated > 5 else "") / "boundaries.parquet").to_pydict()
     titles = dict(zip(columns["area"], columns.get("name", []), strict=False))
     assert titles == ({} if stated == 4 else {"010": None, "100": "C", "1": None, "2": None})
 
@@ -379,9 +385,9 @@ def test_areas_have_one_identifier_each():
 
 def test_the_codebook_names_every_file_and_column(bundle, release):
     text = (bundle / "codebook.md").read_text(encoding="utf-8")
-    for path in bundle.iterdir():
-        if path.name not in ("codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"):
-            assert f"`{path.name}`" in text
+    for name in files_of(bundle):
+        if name not in ("codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"):
+            assert f"`{name}`" in text
     files = [name for line in re.findall(r"^(`.*`)\. Each row is: ", text, re.MULTILINE) for name in line.split(", ")]
     assert len(files) == len(set(files)) > 5  # each file is of one table
     for name in (*COLUMNS, "noisy", "variance", "geography", "parent"):
@@ -441,15 +447,15 @@ def test_sha256sum_and_unzip_find_the_bundle_whole(bundle):
         assert archive.testzip() is None
         held = {name: archive.read(name) for name in archive.namelist()}
         assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
-    assert held == {f"us_flights_2001-06_r1/{path.name}": path.read_bytes() for path in sorted(bundle.iterdir())}
+    assert held == {f"us_flights_2001-06_r1/{name}": path.read_bytes() for name, path in files_of(bundle).items()}
     assert list(held) == sorted(held)
     assert list(bundle_faults(bundle)) == []
 
 
 HARM = {
-    "flows.parquet": lambda path: path.write_bytes(path.read_bytes()[:-1]),
-    "flows_state_all.csv": lambda path: path.write_bytes(path.read_bytes().replace(b",all,", b",a11,", 1)),
-    "flows_state_state.omx": lambda path: path.unlink(),
+    "tables/flows.parquet": lambda path: path.write_bytes(path.read_bytes()[:-1]),
+    "tables/flows_state_all.csv": lambda path: path.write_bytes(path.read_bytes().replace(b",all,", b",a11,", 1)),
+    "omx/flows_state_state.omx": lambda path: path.unlink(),
     "SHA256SUMS": lambda path: path.unlink(),
     "certificate.json": lambda path: path.write_bytes(b"{"),
     "more.csv": lambda path: path.write_bytes(b"a,b\r\n"),
@@ -501,14 +507,14 @@ def test_without_intervals_only_flows_are_listed(tmp_path):
     place = tmp_path / "r1"
     with examples.staged_bundle(made, certified, place):
         pass
-    frame = pd.read_parquet(place / "flows.parquet")
+    frame = pd.read_parquet(place / "tables/flows.parquet")
     assert list(frame.columns) == COLUMNS[:5]
     assert (frame["trips"] > 0).all()
     pd.testing.assert_frame_equal(open_release(place).flows, made.flows)
-    with openmatrix.open_file(str(place / "flows_zone_zone.omx")) as file:
+    with openmatrix.open_file(str(place / "omx/flows_zone_zone.omx")) as file:
         assert file.list_matrices() == ["trips"]
         assert file["trips"][:].sum() == made.flows["trips"].sum()
-    assert read_sdmx(place / "flows.sdmx.json", validate=True).get_data_structure_definitions()
+    assert read_sdmx(place / "sdmx/flows.sdmx.json", validate=True).get_data_structure_definitions()
     report = frictionless.validate(str(place / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
     assert "lower" not in (place / "codebook.md").read_text(encoding="utf-8")
@@ -533,7 +539,7 @@ def test_a_mechanism_that_releases_numbers_below_0_is_described_as_such(tmp_path
     )
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
-    assert pd.read_parquet(tmp_path / "r1" / "flows.parquet")["trips"].min() < 0
+    assert pd.read_parquet(tmp_path / "r1" / "tables/flows.parquet")["trips"].min() < 0
     report = frictionless.validate(str(tmp_path / "r1" / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
 
@@ -547,8 +553,8 @@ def test_a_matrix_that_is_too_large_is_refused_and_left_out(tmp_path, monkeypatc
         omx.write_matrices(pairs[-1], io.BytesIO())
     with examples.staged_bundle(made, examples.facts(made), tmp_path / "r1"):
         pass
-    assert not (tmp_path / "r1" / "flows_zone_zone.omx").exists()
-    assert (tmp_path / "r1" / "flows_zone_county.omx").exists()
+    assert not (tmp_path / "r1" / "omx/flows_zone_zone.omx").exists()
+    assert (tmp_path / "r1" / "omx/flows_zone_county.omx").exists()
     codebook = (tmp_path / "r1" / "codebook.md").read_text(encoding="utf-8")
     assert "more than 48 cells are left out: zone by zone" in codebook
 

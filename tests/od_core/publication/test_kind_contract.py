@@ -34,7 +34,7 @@ from od_core.publication.read_back import REPAIR
 from od_core.published import verification
 from od_core.published.opening import KINDS
 from od_core.published.verification import Published, verify_release
-from tests.od_core.publication.examples import RECORD
+from tests.od_core.publication.examples import ALL_FORMATS, RECORD, files_of
 from tests.od_core.publication.published_kinds import EXAMPLES, Made, locations, publish, publish_examples
 
 Damage = Callable[[Made], Any]
@@ -149,7 +149,7 @@ def test_recomputing_from_the_measurements_gives_the_release(made):
 def test_every_file_and_column_is_described(made):
     """In the codebook and the data package, which another program finds true; the certificate by its schema."""
     folder = made.place.bundle
-    files = {path.name for path in folder.iterdir()}
+    files = {*files_of(folder)}
     package = json.loads((folder / "datapackage.json").read_text(encoding="utf-8"))
     described = {resource["path"]: resource for resource in package["resources"]}
     assert described.keys() == files - {"datapackage.json", "SHA256SUMS"}
@@ -162,12 +162,12 @@ def test_every_file_and_column_is_described(made):
     codebook = (folder / "codebook.md").read_text(encoding="utf-8")
     for name in files - {"codebook.md", "README.txt", "datapackage.json", "SHA256SUMS"}:
         assert f"| `{name}` |" in codebook, name
-    tables = list(folder.glob("*.parquet"))
+    tables = list(folder.rglob("*.parquet"))
     assert {path.name for path in tables} >= {f"{made.example.figures[0]}.parquet", f"{made.example.measured}.parquet"}
     for path in tables:
         table = pq.read_table(path)
         assert all(f"| `{column}` |" in codebook for column in table.column_names), path.name
-        assert [field["name"] for field in described[path.name]["schema"]["fields"]] == table.column_names
+        assert [field["name"] for field in described[f"tables/{path.name}"]["schema"]["fields"]] == table.column_names
         assert not table.schema.metadata
         if path.with_suffix(".csv").exists():
             text = pd.read_csv(path.with_suffix(".csv"), dtype=str, keep_default_na=False)
@@ -179,13 +179,13 @@ def test_a_file_that_is_cut_or_missing_is_named(copied):
     """Every file of the bundle, one after the other."""
     bundle = copied.place.bundle
     assert list(bundle_faults(bundle)) == []
-    for path in sorted(bundle.iterdir()):
+    for name, path in files_of(bundle).items():
         whole = path.read_bytes()
         for damage in (lambda path: path.write_bytes(path.read_bytes()[:-3]), Path.unlink):
             damage(path)
             faults = [fault for fault in bundle_faults(bundle) if not fault.startswith("r1.zip")]
-            named = [fault for fault in faults if fault.startswith(f"{path.name} ")]
-            assert named or (path.name == "SHA256SUMS" and faults), path.name
+            named = [fault for fault in faults if fault.startswith(f"{name} ")]
+            assert named or (name == "SHA256SUMS" and faults), name
             path.write_bytes(whole)
 
 
@@ -233,7 +233,7 @@ REFUSED = {"OD-BUNDLE-CHANGED", "OD-RELEASE-ABSENT"}
 
 
 def test_noisy_values_that_do_not_fit_are_refused(copied):
-    path = copied.place.bundle / f"{copied.example.measured}.parquet"
+    path = copied.place.bundle / "tables" / f"{copied.example.measured}.parquet"
     whole, noisy = path.read_bytes(), pd.read_parquet(path)
     for less in (noisy.iloc[1:], noisy.iloc[:-1]):
         less.to_parquet(path, index=False)
@@ -494,8 +494,8 @@ def executed(statement: str) -> Damage:
 
 def figures_file(made: Made, ending: str) -> Path:
     """The file of the figures; the first of several, such as those of the pairs of levels."""
-    name = made.example.figures[0]
-    return min([*made.place.bundle.glob(f"{name}_*.{ending}"), made.place.bundle / f"{name}.{ending}"], key=is_absent)
+    name, folder = made.example.figures[0], made.place.bundle / "tables"
+    return min([*folder.glob(f"{name}_*.{ending}"), folder / f"{name}.{ending}"], key=is_absent)
 
 
 def is_absent(path: Path) -> tuple[bool, Path]:
@@ -609,7 +609,7 @@ def test_an_edited_ledger_is_found(copied):
 
 @pytest.mark.representatives("flows")
 def test_a_changed_noisy_value_is_found(copied):
-    last_row(copied.place.bundle / f"{copied.example.measured}.parquet", "noisy")
+    last_row(copied.place.bundle / "tables" / f"{copied.example.measured}.parquet", "noisy")
     assert copied.example.parts <= set(faults(copied.place))
 
 
@@ -645,9 +645,9 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
         )
         old = publish_examples(tmp_path, {name: example})[name]
     assert "interval" not in old.facts
-    before = {path.name: path.read_bytes() for path in old.place.bundle.iterdir()}
-    assert not {path.split(".")[0] for path in before} & files
-    assert b"count_lower" not in before.get("boxes.csv", b"")
+    before = {name: path.read_bytes() for name, path in files_of(old.place.bundle).items()}
+    assert not {Path(name).name.split(".")[0] for name in before} & files
+    assert b"count_lower" not in before.get("tables/boxes.csv", b"")
     assert "90 %" not in before["report.html"].decode()
     with duckdb.connect(str(old.place.database), read_only=True) as connection:
         present = "count_lower IS NOT NULL" if name == "boxes" else "true"
@@ -662,14 +662,16 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
         lambda folder: write_bundle(example.kind, release, facts, report, folder), old.place.bundle, published
     ):
         example.kind.store(old.place.database, release, example.key, facts)
-    assert {path.name: path.read_bytes() for path in old.place.bundle.iterdir()} == before
+    assert {name: path.read_bytes() for name, path in files_of(old.place.bundle).items()} == before
 
 
 def certified(made: Made, release: Any) -> dict[str, Any]:
     """The certificate that the software would write today."""
     checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in made.facts["checks"]]
     record = made.place.ledger.record(made.example.key)
-    return certificate(made.kind, release, made.example.key, made.example.series, checks, record=record)
+    return certificate(
+        made.kind, release, made.example.key, made.example.series, checks, record=record, formats=ALL_FORMATS
+    )
 
 
 def context_for(made: Made) -> Any:

@@ -90,7 +90,7 @@ def test_names_that_are_html_are_text_on_every_page_of_a_bundle(tmp_path, monkey
     with staged_bundle(made, facts(made), tmp_path / "r1"):
         pass
     files = {
-        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "r1").iterdir() if path.suffix in SHOWN
+        path.name: path.read_text(encoding="utf-8") for path in (tmp_path / "r1").rglob("*.*") if path.suffix in SHOWN
     }
     pages = {name: text for name, text in files.items() if name.endswith(".html")}
     pages["codebook.md"] = MarkdownIt("gfm-like", {"linkify": False}).render(files["codebook.md"])

@@ -62,7 +62,7 @@ def bundle(named: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_bundle_lists_the_names_and_is_read_back_with_them(named, bundle):
-    areas = pd.read_csv(bundle / "areas.csv", dtype=str, keep_default_na=False).set_index("area")["name"]
+    areas = pd.read_csv(bundle / "tables/areas.csv", dtype=str, keep_default_na=False).set_index("area")["name"]
     assert areas[list(NAME_OF)].to_dict() == NAME_OF
     assert set(areas[["all", "IL", "NY"]]) == {""}
     assert "| `name` |" in (bundle / "codebook.md").read_text(encoding="utf-8")
@@ -70,37 +70,37 @@ def test_a_bundle_lists_the_names_and_is_read_back_with_them(named, bundle):
 
 
 def test_openmatrix_has_names_beside_the_codes(bundle):
-    with openmatrix.open_file(bundle / "flows_county_county.omx") as file:
+    with openmatrix.open_file(bundle / "omx/flows_county_county.omx") as file:
         for dimension, side in enumerate(("origin", "destination")):
             codes, names = (file.root.lookup[name] for name in (side, f"{side}_name"))
             found = {code.decode(): name.decode() for code, name in zip(codes[:], names[:], strict=True)}
             assert found == NAME_OF
             assert names.attrs["dim"] == dimension
-    with openmatrix.open_file(bundle / "flows_state_state.omx") as file:  # a level without names
+    with openmatrix.open_file(bundle / "omx/flows_state_state.omx") as file:  # a level without names
         assert "origin_name" not in file.root.lookup
 
 
 def test_code_lists_of_sdmx_have_names_and_codes(bundle):
-    message = json.loads((bundle / "flows.sdmx.json").read_text(encoding="utf-8"))
+    message = json.loads((bundle / "sdmx/flows.sdmx.json").read_text(encoding="utf-8"))
     codes = {code["id"]: code for code in message["data"]["codelists"][0]["codes"]}
     assert (codes["L2_17031"]["name"], codes["L2_17031"]["description"]) == (HOSTILE, "17031")
     assert (codes["L2_36005"]["name"], codes["L1_NY"]["name"]) == ("36005", "NY")
 
 
 def test_map_files_have_names_beside_the_codes(bundle):
-    lines = json.loads((bundle / "desire_lines.geojson").read_text(encoding="utf-8"))["features"]
+    lines = json.loads((bundle / "gis/desire_lines.geojson").read_text(encoding="utf-8"))["features"]
     for line in lines:
         for side in ("origin", "destination"):
             assert line["properties"][f"{side}_name"] == NAME_OF[line["properties"][side]]
-    with closing(sqlite3.connect(bundle / "desire_lines.gpkg")) as connection:
+    with closing(sqlite3.connect(bundle / "gis/desire_lines.gpkg")) as connection:
         rows = connection.execute("SELECT origin, origin_name, typeof(trips) FROM desire_lines").fetchall()
     assert set(rows) == {(code, name, "integer") for code, name in NAME_OF.items()}
-    places = pd.read_csv(bundle / "flowmap_locations.csv", dtype=str)
+    places = pd.read_csv(bundle / "gis/flowmap_locations.csv", dtype=str)
     assert dict(zip(places["id"], places["name"], strict=True)) == {**NAME_OF, "36005": "36005"}
 
 
 def test_the_workbook_has_names_beside_the_codes(bundle):
-    sheet = read_workbook(bundle / "flows.xlsx")["county_county"]
+    sheet = read_workbook(bundle / "spreadsheet/flows.xlsx")["county_county"]
     head, *rows = sheet[next(k for k, row in enumerate(sheet) if "trips" in row) :]
     first = [head.index(name) for name in ("origin", "origin name")]
     assert {tuple(row[k] if k < len(row) else "" for k in first) for row in rows} == set(NAME_OF.items())

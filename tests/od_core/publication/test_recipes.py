@@ -65,7 +65,7 @@ def test_flows_at_an_end_of_their_interval_are_counted_as_in_the_report(var):
     bundle, release = var / "releases" / NEW, open_release(var / "release.duckdb", NEW)
     (query,) = BLOCK.findall((ROOT / "docs" / "explanation" / "uncertainty.md").read_text(encoding="utf-8"))
     with duckdb.connect() as connection:
-        found = connection.execute(query.replace("flows.parquet", str(bundle / "flows.parquet"))).df()
+        found = connection.execute(query.replace("tables/flows.parquet", str(bundle / "tables/flows.parquet"))).df()
     found = found.set_index(["origin_level", "destination_level"])
     at_end, flows = (int(found.loc[("airport", "airport"), name]) for name in ("at_an_end", "flows"))
     assert 0 < at_end < flows == len(release.flows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import math
 import re
 from dataclasses import replace
 from fractions import Fraction
@@ -375,9 +376,9 @@ def test_a_release_of_one_zone_has_a_whole_bundle(tmp_path):
     assert "2001-06 has exactly 500 trips." in built.text
     (tmp_path / "bundle").mkdir()
     write_bundle(FLOWS, release, example.certificate, example.text, tmp_path / "bundle")
-    listed = pd.read_csv(tmp_path / "bundle" / "indicators.csv")
+    listed = pd.read_csv(tmp_path / "bundle" / "tables/indicators.csv")
     assert listed[["outflow", "inflow", "within", "self_containment"]].to_numpy().tolist() == [[0, 0, 500, 1]]
-    assert (tmp_path / "bundle" / "boundaries.parquet").is_file()
+    assert (tmp_path / "bundle" / "tables/boundaries.parquet").is_file()
 
 
 def test_every_header_of_a_table_has_words():
@@ -575,7 +576,7 @@ def test_circumstances_are_those_of_the_day_whenever_they_are_asked_for(tmp_path
     for key, release, report in zip(keys, made, (first, second, third), strict=True):
         assert (around(key).cap, around(key).left, around(key).others) == (9, 7, 0)
         assert _reported(tmp_path, ledger, key, release)[1] == report
-    (tmp_path / "releases" / keys[0].folder / "flows.parquet").unlink()
+    (tmp_path / "releases" / keys[0].folder / "tables/flows.parquet").unlink()
     with pytest.raises(OdError, match=r"OD-PREVIOUS-ABSENT.*small/2001-04/r1"):
         around(keys[1])
     assert around(keys[0]).previous is None
@@ -642,3 +643,86 @@ def test_a_map_between_two_geographies_goes_from_the_places_of_one_to_those_of_t
     ends = [(float(x), float(u)) for x, u in re.findall(r'd="M([0-9.]+) [0-9.]+Q[^ ]+ [^ ]+ ([0-9.]+) ', picture)]
     assert len(ends) == 2
     assert all(x < 100 < 600 < u for x, u in ends)
+
+
+FAR = {"a": (40, -100), "b": (38, -90), "c": (34, -95), "d": (21, -157), "e": (20, -155), "f": (61, -150)}
+"""Latitude and longitude of six zones: three together, two of them far in the west, and one far in the north."""
+
+
+def far_map(pairs: list[tuple[str, str, int]]) -> str:
+    zones = pd.DataFrame([(zone, *place) for zone, place in FAR.items()], columns=["zone", "north", "east"])
+    side = Geography.from_frame(zones, ["zone"], coordinates=("north", "east"))
+    return map_of(FlowTree(side, side), pairs)
+
+
+def drawn_lines(picture: str) -> dict[str, dict[str, list[float]]]:
+    """The curve, the arrowhead and the width of each line, by its title."""
+    title, curve = r"<title>(\w) to (\w): [^<]*</title>", r'<path d="([^"]*)" fill="none" stroke-width="([^"]*)"/>'
+    pattern = title + r"\s*" + curve + r'\s*<path d="([^"]*)"'
+    return {
+        f"{start}{end}": {"curve": _numbers(curve), "head": _numbers(head), "width": [float(width)]}
+        for start, end, curve, width, head in re.findall(pattern, picture)
+    }
+
+
+def _numbers(path: str) -> list[float]:
+    return [float(number) for number in re.findall(r"-?[0-9.]+", path)]
+
+
+def test_widths_are_in_proportion_and_arrowheads_at_destinations():
+    lines = drawn_lines(
+        far_map([("a", "b", 4000), ("b", "a", 1000), ("b", "c", 2000), ("d", "e", 100), ("f", "a", 90)])
+    )
+    assert lines["ab"]["width"][0] / lines["bc"]["width"][0] == pytest.approx(2, rel=0.01)
+    assert lines["ab"]["width"][0] / lines["ba"]["width"][0] == pytest.approx(4, rel=0.01)
+    for line, opposite in (("ab", "ba"), ("ba", "ab")):
+        tip, end = lines[line]["head"][:2], lines[opposite]["curve"][:2]
+        assert math.dist(tip, end) < 5  # beside the dot of the destination
+        assert math.dist(tip, lines[line]["curve"][:2]) > 30
+    picture = far_map([("a", "b", 4000), ("b", "c", 2000)])
+    key = [float(width) for width in re.findall(r'h28" stroke="[^"]*" stroke-width="([^"]*)"', picture)]
+    widest = drawn_lines(picture)["ab"]["width"][0]
+    # 200 trips would be thinner than the thinnest line
+    assert key == pytest.approx([widest * trips / 4000 for trips in (2000, 1000)], abs=0.01)
+
+
+def test_groups_of_places_far_away_are_in_boxes_unless_they_have_many_trips():
+    """No end of a line leaves its frame, and the map of most trips is as large as without the others."""
+    near = [("a", "b", 4000), ("b", "c", 2000), ("c", "a", 2000)]
+    picture = far_map([*near, ("d", "e", 100), ("f", "a", 90)])
+    boxes = [
+        [float(number) for number in box]
+        for box in re.findall(r'<rect x="([^"]*)" y="([^"]*)" width="([^"]*)" height="([^"]*)"', picture)
+    ]
+    assert len(boxes) == 2
+    lines, alone = drawn_lines(picture), drawn_lines(far_map(near))
+
+    def box_of(x: float, y: float) -> list[int]:
+        return [
+            k
+            for k, (left, top, width, height) in enumerate(boxes)
+            if left < x < left + width and top < y < top + height
+        ]
+
+    (first,), (second,) = box_of(*lines["de"]["curve"][:2]), box_of(*lines["fa"]["curve"][:2])
+    assert {first, second} == {0, 1}
+    assert box_of(*lines["de"]["curve"][-2:]) == [first]
+    for line in ("ab", "bc", "ca"):
+        assert box_of(*lines[line]["curve"][:2]) == []
+        assert lines[line]["curve"] == alone[line]["curve"]
+    assert (
+        len(re.findall("<svg ", far_map([*near, ("d", "e", 9000), ("f", "a", 90)]))) == 2
+    )  # one frame, in the picture
+
+
+def test_labels_of_a_map_do_not_overlap_and_leave_no_frame():
+    picture = far_map([(start, end, 100) for start in FAR for end in FAR if start != end])
+    labels = [
+        (float(x), float(y), text)
+        for x, y, text in re.findall(r'<text x="([^"]*)" y="([^"]*)" font-size="12"[^>]*>([^<]*)</text>', picture)
+    ]
+    assert {text for _, _, text in labels} == {*FAR}
+    for x, y, text in labels:
+        assert x >= 0
+        assert x + 8 * len(text) <= 720
+        assert not any(abs(x - u) < 8 and abs(y - v) < 14 for u, v, other in labels if other != text)

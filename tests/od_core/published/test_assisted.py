@@ -54,12 +54,12 @@ def test_the_bundle_has_the_estimates_with_the_intervals_of_the_release(whole: P
     opened = open_release(bundle)
     assert isinstance(opened, AssistedFlows)
     assert opened.flows.equals(expected.flows)
-    table = pd.read_parquet(bundle / "flows.parquet")
+    table = pd.read_parquet(bundle / "tables/flows.parquet")
     for origin in expected.tree.origin.level_names:
         mine = table[(table["origin_level"] == origin) & (table["destination_level"] == "all")]
         listed = expected.flows_at(origin, "all", interval=True)
         assert mine[list(listed)].to_numpy().tolist() == listed.to_numpy().tolist()
-    assert not {"noisy_measurements.parquet", "segments.parquet"} & {file.name for file in bundle.iterdir()}
+    assert not {"noisy_measurements.parquet", "segments.parquet"} & {file.name for file in bundle.rglob("*")}
     assert faults(whole) == {}
 
 
@@ -108,7 +108,7 @@ def test_only_public_bundles_are_read_and_a_second_call_repairs_what_was_damaged
     assert (found.key, found.is_new) == (ASSISTED, True)
     assert digests(found.folder) == digests(whole / "releases" / ASSISTED.folder)
     assert [path.name for path in tmp_path.iterdir()] == ["releases"]
-    (found.folder / "flows.parquet").write_bytes(b"PAR1")
+    (found.folder / "tables/flows.parquet").write_bytes(b"PAR1")
     zip_beside(found.folder).unlink()
     again = publish_assisted(tmp_path / "releases", KEYS[2])
     assert (again.key, again.is_new) == (ASSISTED, False)
@@ -154,7 +154,7 @@ def test_releases_with_breakdowns_are_estimated_without_them(tmp_path: Path) -> 
     for key in KEYS[:2]:
         release(tmp_path, key, **BY_CATEGORY)
     found = publish_assisted(tmp_path / "releases", KEYS[1])
-    assert not (found.folder / "segments.parquet").exists()
+    assert not (found.folder / "tables/segments.parquet").exists()
     assert faults(tmp_path, found.key) == {}
 
 

@@ -46,7 +46,7 @@ def test_a_contract_meets_the_standard_and_names_each_column_of_each_file(bundle
     contract = data_contract(bundles[kind])
     jsonschema.Draft201909Validator(SCHEMA).validate(contract)
     tables = {table["name"]: columns(table) for table in contract["schema"]}
-    files = [*bundles[kind].glob("*.csv"), *bundles[kind].glob("*.parquet")]
+    files = [*bundles[kind].rglob("*.csv"), *bundles[kind].rglob("*.parquet")]
     written = {file.stem: list((pd.read_csv if file.suffix == ".csv" else pd.read_parquet)(file)) for file in files}
     written.pop("flows.sdmx", None)  # its columns are those of its own structure
     assert tables == written
@@ -63,14 +63,14 @@ def test_a_contract_says_what_the_release_is(bundles: dict[str, Path]) -> None:
     said = {each["property"]: each["value"] for each in contract["customProperties"]}
     assert {f"guarantee_{name}": words for name, words in certificate["guarantee"].items()}.items() <= said.items()
     flows = next(table for table in contract["schema"] if table["name"] == "flows")
-    assert flows["physicalName"] == "flows.parquet"
+    assert flows["physicalName"] == "tables/flows.parquet"
     trips = next(column for column in flows["properties"] if column["name"] == "trips")
     assert (trips["logicalType"], trips["required"], trips["logicalTypeOptions"]) == ("integer", True, {"minimum": 0})
     key = [column["primaryKeyPosition"] for column in flows["properties"] if column.get("primaryKey")]
     assert key == [1, 2, 3, 4]
     assert flows["relationships"][0]["to"] == ["areas.level_name", "areas.area"]
     zones = next(table for table in contract["schema"] if table["name"] == "flows_zone_zone")
-    assert zones["physicalName"] == "flows_zone_zone.csv"
+    assert zones["physicalName"] == "tables/flows_zone_zone.csv"
     assert [key["to"] for key in zones["relationships"]] == [["areas.area"]] * 2
     assert data_contract(zip_beside(bundles["flows"])) == contract
 

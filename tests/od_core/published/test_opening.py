@@ -26,7 +26,7 @@ from tests.od_core.group_sizes.test_publication import KEY as GROUPS_KEY
 from tests.od_core.group_sizes.test_publication import bundle as group_bundle
 from tests.od_core.group_sizes.test_publication import published as group_sizes
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import KEY, facts, release, staged_bundle
+from tests.od_core.publication.examples import KEY, facts, files_of, release, staged_bundle
 from tests.od_core.stops.test_publication import published as stops
 
 
@@ -70,8 +70,8 @@ def test_the_zip_file_beside_a_bundle_is_the_bundle(all_published):
 
 def zipped(bundle: Path, target: Path, prefix: str = "") -> Path:
     with zipfile.ZipFile(target, "w") as packed:
-        for file in sorted(bundle.iterdir()):
-            packed.write(file, prefix + file.name)
+        for name, file in files_of(bundle).items():
+            packed.write(file, prefix + name)
     return target
 
 
@@ -134,7 +134,7 @@ def one_byte(path: Path) -> None:
 
 def without_a_certificate(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as packed:
-        packed.writestr("flows.csv", "origin,destination,trips\r\n")
+        packed.writestr("tables/flows.csv", "origin,destination,trips\r\n")
 
 
 @pytest.mark.parametrize("damage", [no_zip, cut_short, one_byte, without_a_certificate])
@@ -179,7 +179,7 @@ def test_a_certificate_of_a_later_version_is_refused_with_its_format(shelf, tmp_
 
 
 def without_noisy_counts(bundle: Path) -> None:
-    path = bundle / "noisy_measurements.parquet"
+    path = bundle / "tables/noisy_measurements.parquet"
     pd.read_parquet(path).drop(columns="noisy").to_parquet(path)
 
 

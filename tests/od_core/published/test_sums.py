@@ -38,7 +38,7 @@ from od_core.publication.certify import certificate
 from od_core.published.derived import newest_releases, publish_assisted, publish_sum
 from od_core.published.verification import verify_release
 from tests.od_core.ledger import ledger_rows
-from tests.od_core.publication.examples import CHECKS, sealed_again, staged_bundle
+from tests.od_core.publication.examples import ALL_FORMATS, CHECKS, sealed_again, staged_bundle
 from tests.od_core.publication.published_kinds import Made, locations
 from tests.od_core.published.test_verify_spending import found as found_by_arithmetic
 
@@ -63,7 +63,7 @@ def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -
     """Publish a release as the pipeline does, but for the database: what is derived is of bundles alone."""
     place = locations(root, key)
     record = place.ledger.record(key)
-    facts = certificate(FLOWS, made, key, key.release, CHECKS, record=record, intervals=intervals)
+    facts = certificate(FLOWS, made, key, key.release, CHECKS, record=record, intervals=intervals, formats=ALL_FORMATS)
     with staged_bundle(made, facts, place.bundle):
         pass
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])
@@ -97,7 +97,7 @@ def root(whole: Path, tmp_path: Path) -> Path:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    return {file.name: file_digest(file) for file in sorted(folder.iterdir())} | {
+    return {file.name: file_digest(file) for file in sorted(folder.rglob("*.*"))} | {
         "zip": file_digest(zip_beside(folder))
     }
 
@@ -113,17 +113,19 @@ def certificate_of(root: Path, key: ReleaseKey) -> dict[str, Any]:
 def test_the_bundle_has_the_sums_and_their_intervals_in_every_table(whole: Path) -> None:
     bundle = whole / "releases" / SUM.folder
     total = sum_releases([open_release(whole / "releases" / key.folder) for key in KEYS])  # type: ignore[misc]
-    table = pd.read_parquet(bundle / "flows.parquet")
+    table = pd.read_parquet(bundle / "tables/flows.parquet")
     pairs = [(o, d) for o in total.tree.origin.level_names for d in total.tree.destination.level_names]
     for origin, destination in pairs:
         expected = total.flows_at(origin, destination, interval=True)
         mine = table[(table["origin_level"] == origin) & (table["destination_level"] == destination)]
         assert mine[list(expected)].to_numpy().tolist() == expected.to_numpy().tolist()
-        each = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str})
+        each = pd.read_csv(
+            bundle / f"tables/flows_{origin}_{destination}.csv", dtype={"origin": str, "destination": str}
+        )
         assert each.to_numpy().tolist() == expected.to_numpy().tolist()
     parts = [open_release(whole / "releases" / key.folder).flows for key in KEYS]  # type: ignore[union-attr]
     assert total.flows["trips"].sum() == sum(part["trips"].sum() for part in parts)
-    assert not {"noisy_measurements.parquet"} & {file.name for file in bundle.iterdir()}
+    assert not {"noisy_measurements.parquet"} & {file.name for file in bundle.rglob("*")}
     opened = open_release(bundle)
     assert isinstance(opened, FlowSum)
     assert opened.flows.equals(total.flows)
@@ -238,7 +240,7 @@ def test_a_second_call_changes_nothing_and_repairs_what_was_damaged(root: Path) 
     before = digests(root / "releases" / SUM.folder)
     found = publish_sum(root / "releases", KEYS[::-1])
     assert (found.key, found.is_new) == (SUM, False)
-    (found.folder / "flows.parquet").write_bytes(b"PAR1")
+    (found.folder / "tables/flows.parquet").write_bytes(b"PAR1")
     zip_beside(found.folder).unlink()
     publish_sum(root / "releases", KEYS)
     assert digests(found.folder) == before
@@ -277,8 +279,10 @@ def test_categories_are_summed_and_published_too(tmp_path: Path) -> None:
     for key in KEYS[:2]:
         release(tmp_path, key, **BY_CATEGORY)
     found = publish_sum(tmp_path / "releases", KEYS[:2])
-    table = pd.read_parquet(found.folder / "segments.parquet")
-    parts = pd.concat(pd.read_parquet(tmp_path / "releases" / key.folder / "segments.parquet") for key in KEYS[:2])
+    table = pd.read_parquet(found.folder / "tables/segments.parquet")
+    parts = pd.concat(
+        pd.read_parquet(tmp_path / "releases" / key.folder / "tables/segments.parquet") for key in KEYS[:2]
+    )
     cell = ["breakdown", "origin_level", "destination_level", "origin", "destination", "category"]
     expected = parts.groupby(cell)["trips"].sum()
     assert table.set_index(cell)["trips"].sort_index().equals(expected.sort_index())
@@ -304,7 +308,7 @@ def test_a_sum_without_intervals_where_a_release_has_none(root: Path) -> None:
     release(root, key, intervals=False)
     found = publish_sum(root / "releases", [KEYS[2], key])
     assert found.certificate["interval"] is None
-    assert "lower" not in pd.read_parquet(found.folder / "flows.parquet")
+    assert "lower" not in pd.read_parquet(found.folder / "tables/flows.parquet")
     assert not any(finding.fault for finding in verify_release(locations(root, found.key)))
 
 
@@ -393,9 +397,9 @@ def test_sums_of_sums_and_a_series_with_the_name_of_the_sums_are_refused(root: P
 
 
 def test_a_damaged_release_is_not_summed(root: Path) -> None:
-    (root / "releases" / KEYS[1].folder / "flows.parquet").write_bytes(b"PAR1")
+    (root / "releases" / KEYS[1].folder / "tables/flows.parquet").write_bytes(b"PAR1")
     said = refused("OD-DERIVED-SOURCE", root, KEYS)
-    assert "the bundle of commuters/2001-02/r1 is damaged: flows.parquet does not match its checksum" in said
+    assert "the bundle of commuters/2001-02/r1 is damaged: tables/flows.parquet does not match its checksum" in said
 
 
 # -- verification ----------------------------------------------------------------------------------------------------
@@ -407,13 +411,13 @@ def faults(root: Path, key: ReleaseKey = SUM) -> dict[str, str]:
 
 def moved(folder: Path) -> None:
     """Move a trip from one pair of zones to another in the leaf flows, at every pair of levels of the Parquet file."""
-    table = pd.read_parquet(folder / "flows.parquet")
+    table = pd.read_parquet(folder / "tables/flows.parquet")
     leaves = table[table["origin_level"] == table["origin_level"].iloc[-1]]
     leaves = leaves[leaves["destination_level"] == table["destination_level"].iloc[-1]]
     rows = leaves.index[leaves["trips"] > 1][:2]
     table.loc[rows[0], "trips"] += 1
     table.loc[rows[1], "trips"] -= 1
-    table.to_parquet(folder / "flows.parquet", index=False)
+    table.to_parquet(folder / "tables/flows.parquet", index=False)
 
 
 def test_a_sum_is_verified_from_the_bundles_of_its_releases(root: Path) -> None:

@@ -18,7 +18,6 @@ from od_core import Budget, Geography, OdError, PrivacyUnit, open_release, relea
 from od_core.flows.estimation import families
 from od_core.flows.mechanisms import InfTDARefined, Mechanism
 from od_core.flows.publishing.kind import FLOWS as FLOW_KIND
-from od_core.flows.publishing.kind import FlowKind
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
@@ -27,6 +26,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.publication.bundle import ledger_entries
 from od_core.published.verification import Published, verify_release
 from tests.od_core.ledger.ledger_rows import FLOWS, GEOGRAPHY, ONE_LEVEL
+from tests.od_core.publication import published_kinds
 from tests.od_core.publication.examples import sealed_again
 from tests.od_core.publication.published_kinds import locations, publish
 
@@ -110,10 +110,12 @@ def test_shrunk_estimates_verify(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_bundle_of_format_1_verifies_and_opens(tmp_path, monkeypatch):
     """Its certificate states no format, and it has one CSV file for all pairs of levels."""
-    stated = FlowKind.facts
+    stated, since = published_kinds.certificate, ("bundle_format", "formats")
     with monkeypatch.context() as earlier:
         earlier.setattr(
-            FlowKind, "facts", lambda *given: {k: v for k, v in stated(*given).items() if k != "bundle_format"}
+            published_kinds,
+            "certificate",
+            lambda *given, **more: {k: v for k, v in stated(*given, **more).items() if k not in since},
         )
         release = small(tmp_path)
     assert {path.name for path in release.bundle.glob("flows*.csv")} == {"flows.csv", "flows.sdmx.csv"}
@@ -172,15 +174,15 @@ def flip_a_byte(path: Path) -> None:
 
 DAMAGE: dict[str, tuple[Any, set[str]]] = {
     "a trip moved": (
-        lambda r: rewrite(r.bundle / "flows.parquet", swap),
+        lambda r: rewrite(r.bundle / "tables/flows.parquet", swap),
         {"flows", "invariants", "bundle", "database"},
     ),
     "a trip more of a zone": (
-        lambda r: rewrite(r.bundle / "flows.parquet", one_more_above),
+        lambda r: rewrite(r.bundle / "tables/flows.parquet", one_more_above),
         {"files", "bundle"},
     ),
-    "a wider interval": (lambda r: rewrite(r.bundle / "flows.parquet", one_more("upper")), {"files", "bundle"}),
-    "a matrix cut": (lambda r: cut(r.bundle / "flows_zone_zone.omx"), {"files", "bundle"}),
+    "a wider interval": (lambda r: rewrite(r.bundle / "tables/flows.parquet", one_more("upper")), {"files", "bundle"}),
+    "a matrix cut": (lambda r: cut(r.bundle / "omx/flows_zone_zone.omx"), {"files", "bundle"}),
     "an interval of the database narrowed": (
         in_database(
             "UPDATE flow_intervals SET upper = upper - 1"
@@ -241,7 +243,7 @@ def test_area_totals_are_published_and_verified(of_areas):
     codebook, report = ((of_areas.bundle / name).read_text(encoding="utf-8") for name in ("codebook.md", "report.html"))
     assert "or an area total, which is the trips from a zone to the whole space" in codebook
     assert "The last rows are area totals" in report
-    rows = pd.read_parquet(of_areas.bundle / "noisy_measurements.parquet").query("level > 4")
+    rows = pd.read_parquet(of_areas.bundle / "tables/noisy_measurements.parquet").query("level > 4")
     zones = list(GEOGRAPHY.zones)
     assert rows["origin"].tolist() == [*zones, *["all"] * 5]
     assert rows["destination"].tolist() == [*["all"] * 5, *zones]
@@ -284,11 +286,11 @@ def test_a_release_with_a_pair_cap_is_published_read_back_and_verified(tmp_path,
 
 
 def in_measurements(change: Any) -> Any:
-    return lambda r: rewrite(r.bundle / "noisy_measurements.parquet", change)
+    return lambda r: rewrite(r.bundle / "tables/noisy_measurements.parquet", change)
 
 
 def without_the_last_row(release: Published) -> None:
-    path = release.bundle / "noisy_measurements.parquet"
+    path = release.bundle / "tables/noisy_measurements.parquet"
     pd.read_parquet(path)[:-1].to_parquet(path, index=False)
 
 

@@ -22,6 +22,7 @@ from od_core.publication.bundle import bundle_faults
 from od_core.published.verification import Published, verify_release
 from od_core.stops.mechanisms import MECHANISMS
 from od_core.stops.publishing import STOPS, open_stops
+from tests.od_core.publication.examples import files_of
 from tests.od_core.publication.published_kinds import locations, publish
 
 KEY = ReleaseKey("journeys", "2001-06")
@@ -55,7 +56,7 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
     place, mapped = made("privtree", (4, 4, 4, 4)), made("privtree", MAP).bundle
     folder = place.bundle
     assert faults(place) == {}
-    assert not (folder / "boxes.geojson").exists()
+    assert not (folder / "gis/boxes.geojson").exists()
     words = {
         "README.txt",
         "codebook.md",
@@ -64,17 +65,17 @@ def test_a_bundle_without_a_map_is_as_its_data_package_and_schema_say(made):
         "certificate.schema.json",
         "report.html",
     }
-    named = {"boxes.csv", "boxes.parquet", *words, "datapackage.json", "SHA256SUMS"}
-    assert {file.name for file in folder.iterdir()} == named
-    assert {file.name for file in mapped.iterdir()} == {*named, "boxes.geojson"}
+    named = {"tables/boxes.csv", "tables/boxes.parquet", *words, "datapackage.json", "SHA256SUMS"}
+    assert {*files_of(folder)} == named
+    assert {*files_of(mapped)} == {*named, "gis/boxes.geojson"}
     report = frictionless.validate(str(folder / "datapackage.json"))
     assert report.valid, report.flatten(["name", "type", "message"])[:5]
     content = {
         name: json.loads((folder / name).read_text()) for name in ("certificate.json", "certificate.schema.json")
     }
     jsonschema.Draft202012Validator(content["certificate.schema.json"]).validate(content["certificate.json"])
-    boxes, codebook = pd.read_parquet(folder / "boxes.parquet"), (folder / "codebook.md").read_text()
-    pd.testing.assert_frame_equal(pd.read_csv(folder / "boxes.csv"), boxes, check_dtype=False)
+    boxes, codebook = pd.read_parquet(folder / "tables/boxes.parquet"), (folder / "codebook.md").read_text()
+    pd.testing.assert_frame_equal(pd.read_csv(folder / "tables/boxes.csv"), boxes, check_dtype=False)
     assert all(f"| `{column}` |" in codebook for column in boxes.columns)
     axis = "along the latitude of place 'destination'"
     assert axis not in codebook
@@ -90,13 +91,13 @@ def test_a_release_is_read_back_and_verified(made, mechanism):
     release = open_stops(place.bundle)
     assert release.plan.map == MAP
     assert release.spent.epsilon == 2
-    boxes = pd.read_csv(place.bundle / "boxes.csv")
+    boxes = pd.read_csv(place.bundle / "tables/boxes.csv")
     pd.testing.assert_frame_equal(boxes, release.boxes, check_dtype=False)
 
 
 def test_every_box_is_a_feature_with_a_polygon_for_each_place(made):
     place = made("privtree", MAP)
-    features = json.loads((place.bundle / "boxes.geojson").read_text(encoding="utf-8"))["features"]
+    features = json.loads((place.bundle / "gis/boxes.geojson").read_text(encoding="utf-8"))["features"]
     boxes = open_stops(place.bundle).boxes
     assert [feature["properties"]["count"] for feature in features] == boxes["count"].tolist()
     for box, feature in zip(boxes.itertuples(), features, strict=True):
@@ -112,7 +113,7 @@ def test_every_box_is_a_feature_with_a_polygon_for_each_place(made):
 def test_a_box_that_is_moved_is_found(made, tmp_path):
     shutil.copytree(made("privtree", MAP).database.parent, tmp_path, dirs_exist_ok=True)
     place = locations(tmp_path, KEY)
-    file = place.bundle / "boxes.parquet"
+    file = place.bundle / "tables/boxes.parquet"
     boxes = pd.read_parquet(file)
     moved = boxes.assign(lower_1=[*boxes["lower_1"][:-1], 0], upper_1=[*boxes["upper_1"][:-1], 3])
     moved.to_parquet(file, index=False)

@@ -229,4 +229,4 @@ def test_printed_boxes_say_what_they_are_what_they_promise_and_how_to_read_them(
     asked = {"ranges": [[0, 7], [0, 3], [0, 7]], "origin": [(0, 7)], "destination": [(0, 7)]}
     for call in re.findall(r"\.(\w+.*?)(?:;|$)", reading):
         assert eval(f"release.{call}", {"release": release}, asked) is not None  # noqa: S307  # our own text
-    assert release._repr_html_().count("<tr>") == 4
+    assert release._repr_html_().count("<tr>") == 5

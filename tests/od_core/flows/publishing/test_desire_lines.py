@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import sqlite3
 import struct
 from contextlib import closing
@@ -69,7 +70,7 @@ def bundle(release: Release, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def expected(bundle: Path) -> pd.DataFrame:
     """The flows between zones with coordinates, of the Parquet file, largest first."""
-    flows = pd.read_parquet(bundle / "flows.parquet")
+    flows = pd.read_parquet(bundle / "tables/flows.parquet")
     flows = flows[(flows["origin_level"] == "zone") & (flows["destination_level"] == "zone") & (flows["trips"] > 0)]
     known = flows[flows["origin"].isin(list(PLACES)) & flows["destination"].isin(list(PLACES))]
     return known.sort_values("trips", ascending=False, kind="stable").iloc[:, 2:].reset_index(drop=True)
@@ -82,7 +83,7 @@ def apart(flows: pd.DataFrame) -> pd.DataFrame:
 
 
 def test_geojson_has_a_line_for_each_flow_between_two_places(bundle: Path, expected: pd.DataFrame) -> None:
-    found = json.loads((bundle / "desire_lines.geojson").read_text(encoding="utf-8"))
+    found = json.loads((bundle / "gis/desire_lines.geojson").read_text(encoding="utf-8"))
     assert found["type"] == "FeatureCollection"
     assert "10,000 largest flows" in found["description"]
     rows = pd.DataFrame([feature["properties"] for feature in found["features"]])
@@ -99,7 +100,7 @@ def table(path: Path, query: str) -> pd.DataFrame:
 
 
 def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame) -> None:
-    path = bundle / "desire_lines.gpkg"
+    path = bundle / "gis/desire_lines.gpkg"
     assert path.read_bytes()[68:72] == b"GPKG"  # the application id in the header of SQLite
     rows = table(path, "SELECT * FROM desire_lines ORDER BY fid")
     pd.testing.assert_frame_equal(rows.iloc[:, 2:], apart(expected), check_dtype=False)
@@ -121,10 +122,10 @@ def test_the_geopackage_has_the_same_lines(bundle: Path, expected: pd.DataFrame)
 
 def test_the_tables_for_flowmap_have_the_columns_that_it_reads(bundle: Path, expected: pd.DataFrame) -> None:
     text: dict[Any, Any] = dict.fromkeys(("id", "name", "origin", "dest"), str)
-    places = pd.read_csv(bundle / "flowmap_locations.csv", dtype=text)
+    places = pd.read_csv(bundle / "gis/flowmap_locations.csv", dtype=text)
     assert list(places.columns) == ["id", "name", "lat", "lon"]
     assert {row.id: [row.lon, row.lat] for row in places.itertuples()} == PLACES
-    flows = pd.read_csv(bundle / "flowmap_flows.csv", dtype=text)
+    flows = pd.read_csv(bundle / "gis/flowmap_flows.csv", dtype=text)
     assert list(flows.columns) == ["origin", "dest", "count"]
     assert flows.to_numpy().tolist() == expected[["origin", "destination", "trips"]].to_numpy().tolist()
 
@@ -170,16 +171,14 @@ def test_a_release_without_trips_has_empty_maps(tmp_path: Path) -> None:
     )
     with staged_bundle(none, facts(none, intervals=False), place):
         pass
-    assert json.loads((place / "desire_lines.geojson").read_bytes())["features"] == []
-    assert len(table(place / "desire_lines.gpkg", "SELECT * FROM desire_lines")) == 0
+    assert json.loads((place / "gis/desire_lines.geojson").read_bytes())["features"] == []
+    assert len(table(place / "gis/desire_lines.gpkg", "SELECT * FROM desire_lines")) == 0
 
 
 def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: Path, tmp_path: Path) -> None:
     copy = tmp_path / "r1"
-    copy.mkdir()
-    for file in bundle.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    path = copy / "desire_lines.gpkg"
+    shutil.copytree(bundle, copy)
+    path = copy / "gis/desire_lines.gpkg"
     content = bytearray(path.read_bytes())
     content[96:100] = struct.pack(">I", 3_060_000)  # the version of SQLite that wrote the file
     path.write_bytes(content)
@@ -192,6 +191,6 @@ def test_a_damaged_geopackage_is_found_and_another_sqlite_is_not_damage(bundle: 
         connection.execute("UPDATE desire_lines SET trips = trips + 1 WHERE fid = 1")
         connection.commit()
     sealed_again(copy)
-    assert differing_files(bundle, copy) == ["desire_lines.gpkg"]
+    assert differing_files(bundle, copy) == ["gis/desire_lines.gpkg"]
     path.write_bytes(content[: len(content) // 2])
     assert not opens(path)

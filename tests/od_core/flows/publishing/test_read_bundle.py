@@ -179,15 +179,15 @@ def _largest(table):
 
 
 SPOILED = {
-    "a file missing": ("flows.parquet", None),
-    "an unlisted zone": ("flows.parquet", lambda table: table.assign(origin="nowhere")),
-    "a flow missing": ("flows.parquet", lambda table: table.drop(index=_largest(table))),
-    "a flow twice": ("flows.parquet", lambda table: pd.concat([table, table.loc[[_largest(table)]]])),
-    "a flow changed": ("flows.parquet", lambda table: table.assign(trips=table["trips"] + 1)),
-    "a level missing": ("noisy_measurements.parquet", _without("level", 3)),
-    "a measured cell missing": ("noisy_measurements.parquet", lambda table: table[:-1]),
-    "an unlisted area": ("noisy_measurements.parquet", lambda table: table.assign(destination="nowhere")),
-    "an area missing": ("areas.parquet", lambda table: table[:-1]),
+    "a file missing": ("tables/flows.parquet", None),
+    "an unlisted zone": ("tables/flows.parquet", lambda table: table.assign(origin="nowhere")),
+    "a flow missing": ("tables/flows.parquet", lambda table: table.drop(index=_largest(table))),
+    "a flow twice": ("tables/flows.parquet", lambda table: pd.concat([table, table.loc[[_largest(table)]]])),
+    "a flow changed": ("tables/flows.parquet", lambda table: table.assign(trips=table["trips"] + 1)),
+    "a level missing": ("tables/noisy_measurements.parquet", _without("level", 3)),
+    "a measured cell missing": ("tables/noisy_measurements.parquet", lambda table: table[:-1]),
+    "an unlisted area": ("tables/noisy_measurements.parquet", lambda table: table.assign(destination="nowhere")),
+    "an area missing": ("tables/areas.parquet", lambda table: table[:-1]),
 }
 
 

@@ -23,7 +23,10 @@ from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import CHECKS, RECORD, checked_again
 from tests.od_core.publication.published_kinds import POINTS, flows_by_category
 
-FILES = [{"path": "flows.parquet", "hash": f"sha256:{'ab' * 32}"}, {"path": "areas.csv", "hash": f"sha256:{'0c' * 32}"}]
+FILES = [
+    {"path": "tables/flows.parquet", "hash": f"sha256:{'ab' * 32}"},
+    {"path": "tables/areas.csv", "hash": f"sha256:{'0c' * 32}"},
+]
 TRIP = PrivacyUnit("trip")
 
 

@@ -1,0 +1,183 @@
+"""Write the decision page of a series: what would be published, how well it would be known, at what risk and cost.
+
+It is for people who must agree to a publication and do not plan it. All of it follows from public facts: the declared
+plan, other plans from the same facts, a public or synthetic table of flows, and what the ledger has left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from od_core.errors import OdError
+from od_core.evaluation.forecast import ALL_SIZES, CLASS_NAMES, TOO_WIDE, TOTALS, forecast, on_plan
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.evaluation.metrics import leaves_of, sums_by_level
+from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, StabilityHistogram, VanillaGauss
+from od_core.flows.plan import ReleasePlan
+from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.periods import Period
+from od_core.privacy.accounting import exact_fraction, text_above
+from od_core.privacy.domain import PrivacyDomain
+from od_core.privacy.plan import Plan
+from od_core.privacy.posterior import Guarantee
+from od_core.privacy.stability import laplace_reach
+from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON
+from od_core.publication.templates import filled
+from od_core.published.documents import of_100
+from od_core.published.explanation import Noise, choices, planned
+
+_COMPARED = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2(), VanillaGauss(), StabilityHistogram())
+"""Mechanisms for flows that the page compares. TDA with a general solver has the errors of InfTDA, and takes longer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """The decision, which is the first option of its page, or a choice that it refuses.
+
+    Attributes:
+        choice, note: the choice in words, and what else to know.
+        plan: its plan; None if the library has no such release.
+        errors: mean absolute error of the simulated flows that have trips, at the first and at the last of
+            :func:`compared_levels`; empty if none was simulated.
+    """
+
+    choice: str
+    plan: Plan | None
+    note: str = ""
+    errors: tuple[float, ...] = ()
+
+    @cached_property
+    def within(self) -> tuple[float, ...]:
+        """Half widths of the 90 % intervals of the flows of ``errors``; empty without intervals.
+
+        For other kinds, the number that the noise of one measured number exceeds at most 1 time in 10.
+        """
+        if not isinstance(self.plan, ReleasePlan):
+            return () if self.plan is None else (float(laplace_reach(Noise.of(self.plan).scale)),)
+        levels = compared_levels(self.plan.tree)
+        return () if self.plan.has_threshold else tuple(self.plan.half_widths[levels[k]] for k in (0, -1))
+
+    @cached_property
+    def guess(self) -> int:
+        """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
+        return 100 if self.plan is None else of_100(Guarantee.of(self.plan.spent).best_guess())
+
+    def simulated(self, table: KnownFlows, runs: int) -> Option:
+        """Return the option with the errors of simulated flows, unless the noise is too wide to be drawn.
+
+        Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.
+        """
+        if not isinstance(self.plan, ReleasePlan):
+            return self
+        try:
+            found = forecast(self.plan, table, runs)
+        except OdError as error:
+            if error.code == TOO_WIDE:
+                return self
+            raise
+        found = found[
+            ~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]]) & (found.get("breakdown", TOTALS) == TOTALS)
+        ]
+        rows = [found[found["level"] == compared_levels(self.plan.tree)[k]] for k in (0, -1)]
+        return replace(self, errors=tuple(float(np.average(of["mean_abs_error"], weights=of["cells"])) for of in rows))
+
+
+def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
+    """Yield a plan as the decision, and then other choices with the same public facts. Nothing is simulated.
+
+    By default, half and twice the epsilon of the plan are compared. Raises OdError if an epsilon is no number above 0.
+    """
+    yield Option("the decision", plan)
+    cases: list[tuple[str, tuple[Any, ...], str]] = []
+    for decision, choice, unit, budget, note in choices(plan):
+        if decision == "epsilon" and not epsilons:
+            cases.insert(0, (f"epsilon {choice}", (unit, budget), note))
+        elif decision in ("unit", "m") and isinstance(plan, ReleasePlan):
+            cases.append((choice, (unit, budget), note))
+    for epsilon in reversed([exact_fraction("epsilon", each) for each in epsilons]):
+        stated = replace(plan.budget, rho=None, epsilon=epsilon)
+        cases.insert(0, (f"epsilon {text_above(epsilon)}", (plan.unit, stated), ""))
+    for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():
+        if (mechanism.name, mechanism.options) != (plan.mechanism.name, plan.mechanism.options):
+            name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
+            note = "" if mechanism.measures == "every_level" else "its numbers do not add up over the levels"
+            cases.append((f"mechanism {name}", (plan.unit, plan.budget, mechanism), note))
+    for choice, changed, note in cases:
+        try:
+            other = planned(plan, *changed)
+            yield Option(choice, other, "; ".join(filter(None, (note, Noise.of(other).note))))
+        except OdError as error:  # the library has no such release
+            yield Option(choice, None, f"not defined: {error.message}")
+
+
+def compared_levels(tree: FlowTree) -> list[int]:
+    """Return up to three levels of a flow tree: coarse, middle and most detailed.
+
+    At each, origins and destinations are at the same level of their geographies, if both have levels.
+    """
+    square = [level for level in range(1, tree.depth + 1) if tree.has_one_side or len({*tree.level_pair(level)}) == 1]
+    return sorted({square[0], square[len(square) // 2], tree.depth})
+
+
+def named_flows(plan: ReleasePlan, table: KnownFlows) -> Iterator[dict[str, Any]]:
+    """Yield three flows of a public table at each of :func:`compared_levels`: the largest, the median, and one between.
+
+    They are between different areas where there are such flows. Each has the names of the ``levels`` and ``areas`` of
+    its ends, its ``trips`` in the table, and ``within``: half its 90 % interval at most, in trips; None without one.
+    Raises OdError if the table has other areas.
+    """
+    tree = plan.tree
+    sums = [*sums_by_level(tree, leaves_of(tree, on_plan(table, plan)))]
+    for level in compared_levels(tree):
+        first, trips = tree.pairs_at(sums[level][0]), sums[level][1]
+        nodes = tree.ancestors_of(Nodes(tree.depth, first.origin, first.destination, trips), level)
+        order = np.argsort(-trips, kind="stable")
+        is_between = tree.same_geography & (nodes.origin != nodes.destination)
+        order = order[is_between[order]] if is_between.any() else order
+        sides = [*zip(tree.listed_sides, tree.level_pair(level), (nodes.origin, nodes.destination), strict=False)]
+        width = None if plan.has_threshold else plan.half_widths[level]
+        for place in dict.fromkeys(order[[0, len(order) // 10, len(order) // 2]].tolist() if len(order) else []):
+            areas = [side.labels[at][areas[place]] for side, at, areas in sides]
+            levels = " to ".join(dict.fromkeys(side.level_names[at] for side, at, _ in sides))
+            yield {"levels": levels, "areas": areas, "trips": int(trips[place]), "within": width}
+
+
+def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
+    """Return in how many of 100 cases the best guess between two equally likely cases is right at most.
+
+    By name: ``release``, about one privacy unit, from one release; ``cap``, from everything that the cap allows; and
+    about a ``person`` with many trips, or a user in all ``periods`` of a year, or in a ``year`` with its own bound.
+    """
+    spent, kind = plan.spent, plan.unit.kind
+    one = Guarantee.of(spent)
+    found: dict[str, Guarantee | None] = {"release": one}
+    if kind == "trip":
+        found["person"] = one.of_units(TRIPS_OF_A_PERSON)
+    elif kind == "user_period":
+        found["periods"] = one.in_periods(PERIODS_OF_A_YEAR)
+    elif kind == "user_year":
+        found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
+    found["cap"] = Guarantee.of_cap(domain.cap, spent.delta)
+    return {name: 100 if each is None else of_100(each.best_guess()) for name, each in found.items()}
+
+
+def decision_page(series: Any, compared: Sequence[Option], periods: Sequence[Period], **facts: Any) -> str:
+    """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
+
+    Args:
+        series: the declared series; the template ``decision.html`` lists what it takes from it, and further ``facts``.
+        compared: the decision, and then the options that it refuses.
+        periods: the declared periods.
+    """
+    plan, domain = compared[0].plan, series.domain
+    assert plan is not None  # noqa: S101  # the decision
+    levels = [plan.tree.level_names[k][0] for k in compared_levels(plan.tree)] if isinstance(plan, ReleasePlan) else []
+    values = {"cap": domain.cap.allowed_rho(), "levels": levels, "risks": risks(plan, domain, periods[0])}
+    values |= {"many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR}, "domain": domain, "series": series}
+    values["guarantee"] = series.kind.guarantee(plan, plan.spent)
+    return filled("decision.html", plan=plan, options=compared, periods=periods, **values, **facts)

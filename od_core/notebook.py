@@ -1,0 +1,41 @@
+"""Show objects in notebooks, as small tables of HTML by one template that escapes every text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Template
+
+
+class Shown:
+    """An object that a notebook shows as a table of names and texts: by default, of its fields that are not None."""
+
+    def _shown(self) -> Mapping[str, Any]:
+        """Return the texts to show, by name. All of them are public."""
+        return {name.replace("_", " "): value for name, value in vars(self).items() if value is not None}
+
+    def _picture(self) -> str:
+        """Return markup to show below the table; empty without a picture."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        """Return HTML, which notebooks show."""
+        rows = {name: _as_text(value) for name, value in self._shown().items()}
+        return _template().render(what=type(self).__name__, rows=rows, picture=self._picture())
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as text; a fraction as a decimal if that is exact."""
+    decimal = f"{float(value):.12g}" if isinstance(value, Fraction) else ""
+    return decimal if decimal and Fraction(decimal) == value else str(value)
+
+
+@cache
+def _template() -> Template:
+    from jinja2 import Environment, PackageLoader  # a notebook alone needs it
+
+    return Environment(autoescape=True, loader=PackageLoader("od_core.publication")).get_template("notebook.html")

@@ -1,0 +1,54 @@
+"""What can be found by subtraction in a suppressed table is what enumeration of all possible tables shows."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.suppression import by_subtraction, errors, summed
+from od_core import Geography
+
+LEAST = 4
+"""A number is suppressed if it is 1, 2 or 3, so that all tables can be enumerated."""
+
+
+@given(st.lists(st.sampled_from([0, 1, 2, 3, 3, 4, 9]), min_size=6, max_size=6))
+def test_bounds_hold_for_every_table_with_the_same_margins(cells: list[int]) -> None:
+    true = np.array(cells).reshape(2, 3)
+    hidden = (true > 0) & (true < LEAST)
+    possible = []
+    for values in product(range(1, LEAST), repeat=int(hidden.sum())):
+        table = true.copy()
+        table[hidden] = values
+        if (table.sum(0) == true.sum(0)).all() and (table.sum(1) == true.sum(1)).all():
+            possible.append(table)
+    low, high = by_subtraction(true, LEAST)
+    assert (low <= np.min(possible, axis=0)).all()
+    assert (np.max(possible, axis=0) <= high).all()
+    if hidden.sum() == 1:
+        assert (low == high).all()
+
+
+def test_a_single_suppressed_number_and_all_that_are_least_are_found() -> None:
+    low, high = by_subtraction(np.array([[20, 3], [30, 40]]))
+    assert (low == high).all()
+    low, high = by_subtraction(np.array([[1, 1], [1, 1]]))
+    assert (low == high).all()
+    low, high = by_subtraction(np.array([[2, 3], [3, 2]]))
+    assert (low < high).all()
+
+
+def test_errors_are_of_small_numbers_rows_and_larger_areas() -> None:
+    zones = pd.DataFrame({"state": ["A", "A", "B"], "airport": ["A1", "A2", "B1"]})
+    geography = Geography.from_frame(zones, levels=["state", "airport"])
+    true = np.array([[0, 10, 20], [5, 0, 0], [100, 0, 0]])
+    found = errors("empty", np.where(true < 15, 0, true), true, geography)
+    assert (found["error_of_small"], found["error_of_outflow"]) == (7.5, 5)
+    assert found["airports_off_by_a_tenth"] == 2  # 10 of 30, and 5 of 5
+    assert found["error_of_states"] == (15 + 0 + 0) / 3
+    assert found["missing_percent"] == 100 * (1 - 120 / 135)
+    assert summed(true, geography.ancestors(1), 2).tolist() == [[15, 20], [100, 0]]

@@ -1,0 +1,132 @@
+"""``od-release decide``: a page for every kind of series, from public facts alone, before and after a release."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from od_assets.cli.app import app
+from tests.od_assets.conftest import (
+    ATTRIBUTES,
+    COUNT_ATTRIBUTES,
+    GROUP_ATTRIBUTES,
+    SEGMENTS,
+    STOPS_ATTRIBUTES,
+    ZONES,
+    Project,
+    states,
+)
+
+USER = {"unit": "user", "column": "person"}
+SINGLE = {"periods": {"first": "2001-01--2001-03", "every": "single"}}
+TITLE = "<b>Trips</b> & {# a 'note' #}"
+
+
+def declared(project: Project, kind: str, attributes: dict[str, Any], **domain: Any) -> str:
+    """Declare a series, and return its name."""
+    project.component(**{f"domain__{name}": value for name, value in domain.items()})
+    name = str(attributes["name"])
+    (project.defs / name).mkdir()
+    text = yaml.dump({"type": f"od_assets.components.{kind}", "attributes": attributes})
+    (project.defs / name / "defs.yaml").write_text(text, encoding="utf-8")
+    return name
+
+
+def page(name: str, *more: str) -> str:
+    """Write the page, in text without tags and with single spaces."""
+    place = Path("page.html").resolve()
+    result = CliRunner().invoke(app, ["decide", name, "--runs", "1", "--to", str(place), *more])
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"Decision page: {place}\nNo record was read, and no budget was spent.\n"
+    return " ".join(
+        re.sub(r"<[^>]*>", " ", place.read_text(encoding="utf-8").partition("</style>\n</head>")[2]).split()
+    )
+
+
+@pytest.fixture(autouse=True)
+def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "page").mkdir()
+    monkeypatch.chdir(tmp_path / "page")
+
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = {
+    "flows": ("OdRelease", ATTRIBUTES, {}, ("every month from 2001-01 to 2001-02 (2 releases)", "mechanism tda_l2")),
+    "titled": (
+        "OdRelease",
+        ATTRIBUTES | {"about": {"title": TITLE}},
+        {},
+        ("&lt;b&gt;Trips&lt;/b&gt; &amp; {# a &#39;note&#39; #}",),
+    ),
+    "segments": (
+        "OdRelease",
+        ATTRIBUTES | {"segments": SEGMENTS},
+        {},
+        ("region x region by mode", "Not defined: mechanism"),
+    ),
+    "user, single": (
+        "OdRelease",
+        ATTRIBUTES | SINGLE | {"max_trips": 3},
+        USER,
+        ("once, for", "all trips of one user, of which at most 3 are counted", "one trip, bounded"),
+    ),
+    "counts": ("OdCounts", COUNT_ATTRIBUTES, {}, ("known to within: region / zone",)),
+    "group sizes": ("OdGroupSizes", GROUP_ATTRIBUTES, {}, ("Other mechanisms are not compared", "3 region, 6 zone")),
+    "stops": ("OdStops", STOPS_ATTRIBUTES, {}, ("noise of one number, 9 times in 10", "leaves: the noise")),
+}
+
+
+@pytest.mark.representatives("flows", "user, single", "group sizes", "stops")
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_series_has_a_page_before_anything_is_published(project: Project, case: str) -> None:
+    """No record is there, and nothing is written but the page."""
+    kind, attributes, domain, said = CASES[case]
+    ZONES.assign(longitude=range(6), latitude=range(6)).to_csv(project.root / "zones.csv", index=False)
+    (project.root / "2001-01.csv").unlink()
+    found = page(declared(project, kind, copy.deepcopy(attributes), **domain))
+    for text in said:
+        assert text in found
+    for heading in ("What a person risks", "What it costs, and what is left", "for the board"):
+        assert heading in found
+    assert "pays for all of the" in found
+    assert not project.var.exists()
+
+
+def test_a_published_release_is_the_public_table_and_is_not_paid_again(released: Project) -> None:
+    name = declared(released, "OdRelease", ATTRIBUTES)
+    before = states(released.var)
+    found = page(name)
+    assert "The published flows of trips/2001-01/r1 serve as the true flows." in found
+    assert "Published so far: 1 of them." in found
+    assert "It pays for all of the 1 release to come." in found
+    assert states(released.var) == before
+    synthetic = page(name, "--table", "synthetic", "--target", "region x region: flows >= 100 within 20 % in 90 %")
+    assert "a synthetic table serves as the true flows" in synthetic
+    assert "the least budget for region x region: flows &gt;= 100 within 20 % in 90 %" in synthetic
+
+
+def test_a_cap_that_does_not_pay_for_all_is_marked(project: Project) -> None:
+    """Under a user unit, the charges of all periods add up: one release of rho 0.06 fits, and two do not."""
+    attributes = ATTRIBUTES | {"max_trips": 1, "privacy": {"rho": "0.06", "delta": "1e-8"}}
+    found = page(declared(project, "OdRelease", attributes, **USER), "--epsilon", "9")
+    assert "It pays for 1 of the 2 releases to come. Not every release can be paid." in found
+    assert "epsilon 9" in found
+    assert "the cap does not allow it" in found
+    assert "epsilon 0.5" not in found
+
+
+def test_what_has_no_such_page_is_refused(project: Project, refused: Callable[..., str]) -> None:
+    name = declared(project, "OdGroupSizes", GROUP_ATTRIBUTES)
+    assert "OD-FORECAST-KIND" in refused("decide", name, "--table", "synthetic")
+    assert "OD-FORECAST-KIND" in refused("decide", name, "--target", "region: flows >= 1 within 5 % in 90 %")
+    flows = declared(project, "OdRelease", ATTRIBUTES)
+    assert "OD-TABLE-CONFIDENTIAL" in refused("decide", flows, "--table", str(project.root / "2001-01.csv"))
+    assert "OD-FORECAST-RUNS" in refused("decide", flows, "--runs", "0")
+    (project.root / "file").touch()
+    assert "OD-FORECAST-PAGE" in refused("decide", name, "--to", str(project.root / "file" / "page.html"))

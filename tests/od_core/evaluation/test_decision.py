@@ -1,0 +1,137 @@
+"""The decision page: what it compares, and that its numbers follow from the plan and a public table."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from od_core import Budget, Cap, Geography, Plan, PrivacyDomain, PrivacyUnit, plan_group_sizes, plan_release
+from od_core.evaluation.decision import Option, compared_levels, named_flows, options, risks
+from od_core.evaluation.forecast import SIZE_CLASSES
+from od_core.evaluation.known_flows import KnownFlows
+from od_core.periods import Period
+from od_core.published.documents import of_100
+
+ZONES = pd.DataFrame(
+    [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(4)], columns=["region", "zone"]
+)
+GEOGRAPHY = Geography.from_frame(ZONES, levels=["region", "zone"])
+TRIP = PrivacyUnit("trip")
+BUDGET = Budget("1", "1e-8")
+
+
+def flows(number: int = 40) -> pd.DataFrame:
+    generator = np.random.default_rng(1)
+    cells = generator.choice(12 * 12, number, replace=False)
+    zones = ZONES["zone"].to_numpy()
+    return pd.DataFrame(
+        {"origin": zones[cells // 12], "destination": zones[cells % 12], "trips": generator.integers(1, 900, number)}
+    )
+
+
+@pytest.mark.parametrize("tree", ["origin", "destination"])
+def test_named_flows_are_those_of_the_table_with_the_interval_of_the_plan(tree: str) -> None:
+    """The oracle sums the table by group, and reads the half width of the level from the plan's own words."""
+    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, tree=tree)  # type: ignore[arg-type]
+    table = KnownFlows.from_frame("table", "public", flows(), GEOGRAPHY)
+    found = [*named_flows(plan, table)]
+    region = dict(zip(ZONES["zone"], ZONES["region"], strict=True))
+    assert [flow["levels"] for flow in found] == ["region"] * 2 + ["zone"] * 3
+    for level, own in (("region", found[:2]), ("zone", found[2:])):
+        ends = flows().replace(region) if level == "region" else flows()
+        sums = ends.groupby(["origin", "destination"])["trips"].sum()
+        between = sums[[origin != destination for origin, destination in sums.index]]
+        for flow in own:
+            assert between[tuple(flow["areas"])] == flow["trips"]
+            assert flow["within"] == plan.known_to_within[f"{level} x {level}"]
+        assert own[0]["trips"] == between.max()
+        assert own[-1]["trips"] == between.sort_values(ascending=False).iloc[len(between) // 2]
+
+
+def test_one_hierarchy_and_a_threshold_have_named_flows_too() -> None:
+    counts = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, destination_geography=Geography.whole())
+    assert compared_levels(counts.tree) == [1, 2]
+    kept = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, mechanism="stability_histogram")
+    table = KnownFlows.from_frame("table", "public", flows(), GEOGRAPHY)
+    assert {flow["within"] for flow in named_flows(kept, table)} == {None}
+    assert Option("", kept).within == ()
+
+
+def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> None:
+    plan = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
+    found = {option.choice: option for option in options(plan)}
+    assert next(iter(found)) == "the decision"
+    assert {"epsilon 2", "epsilon 0.5", "mechanism tda_l2", "a user, at most 2 trips, bounded"} < {*found}
+    assert "mechanism inftda_refined" not in found  # it is the decision
+    for option in found.values():
+        assert option.plan is not None
+        facts = option.plan.facts()
+        assert (facts["origin_geography"], facts["delta"]) == (GEOGRAPHY.digest, str(Fraction(1, 10**8)))
+    assert found["epsilon 0.5"].guess < found["the decision"].guess < found["epsilon 2"].guess
+    own = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("3", "1e-8"))
+    (_, given, *others) = options(plan, ["3"])
+    assert given.plan is not None
+    assert given.plan.facts() == own.facts()
+    assert not [option for option in others if option.choice.startswith("epsilon")]
+    shares = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("1", "1e-8", shares=("1/2", *["1/8"] * 4)))
+    assert all(option.plan is not None for option in options(shares))
+
+
+def test_simulated_errors_are_of_flows_with_trips() -> None:
+    """With noise that is nearly always 0 there is no error; a dropped flow is off by its size."""
+    table = KnownFlows.from_frame("table", "public", flows().assign(trips=5), GEOGRAPHY)
+    exact = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho=1000, delta="1e-8"))
+    assert Option("", exact).simulated(table, 1).errors == (0.0, 0.0)
+    hidden = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("0.5", "1e-8"), mechanism="stability_histogram")
+    assert hidden.steps[-1].noise_facts["threshold"] > 30
+    errors = Option("", hidden).simulated(table, 1).errors
+    assert errors[1] == 5
+    assert SIZE_CLASSES[:3] == (0, 1, 10)
+    wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
+    assert Option("", wide).simulated(table, 1).errors == ()
+
+
+def domain(unit: PrivacyUnit, rho: str = "0.1") -> PrivacyDomain:
+    return PrivacyDomain("trips", unit, Cap(rho), "a reason")
+
+
+def test_the_risk_of_a_pure_epsilon_is_that_of_randomized_response() -> None:
+    """No epsilon-private release lets a guess at even odds be right with more than e^eps / (1 + e^eps)."""
+    epsilon, groups = 0.3, np.full(12, 5)
+    plan: Plan = plan_group_sizes(GEOGRAPHY, groups, unit=TRIP, budget=Budget("0.3"), top_code=9)
+    found = risks(plan, domain(TRIP), Period("2001-01"))
+    assert found["release"] == math.ceil(100 * math.exp(epsilon) / (1 + math.exp(epsilon)))
+    assert found["person"] == math.ceil(100 * math.exp(40 * epsilon) / (1 + math.exp(40 * epsilon)))
+    assert found["release"] < found["cap"] < found["person"]
+
+
+@pytest.mark.parametrize(
+    ("unit", "names"),
+    [
+        (PrivacyUnit("user", "unbounded", "who", 3), ["release", "cap"]),
+        (PrivacyUnit("user_period", "unbounded", "who", 3), ["release", "periods", "cap"]),
+        (
+            PrivacyUnit("user_year", "unbounded", "who", 3, max_trips_year=9, id_pattern=".+"),
+            ["release", "year", "cap"],
+        ),
+    ],
+    ids=lambda each: each.kind if isinstance(each, PrivacyUnit) else "",
+)
+def test_what_a_unit_leaves_open_costs_a_person_more_than_one_release(unit: PrivacyUnit, names: list[str]) -> None:
+    plan = plan_release(GEOGRAPHY, unit=unit, budget=Budget(rho="0.01", delta="1e-8"))
+    found = risks(plan, domain(unit), Period("2001-01"))
+    assert [*found] == names
+    # At least as a Gaussian with this rho in all [dong2022gaussian]; at most by Pinsker's inequality.
+    times = {"release": 1, "periods": 12, "year": 3, "cap": 10}
+    for name, number in found.items():
+        mu = math.sqrt(2 * 0.01 * times[name])
+        at_least = 100 * 0.5 * (1 + math.erf(mu / 2 / math.sqrt(2)))
+        assert (
+            at_least - 0.1
+            <= number
+            <= of_100(Fraction(min(0.5 * (1 + math.sqrt(0.01 * times[name] / 2)), 1)) + Fraction(1, 10**6))
+        )
