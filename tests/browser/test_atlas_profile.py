@@ -173,7 +173,7 @@ def test_a_reader_chooses_a_category(opened, tmp_path):
     page.wait_for_selector("text=All areas, only day weekend")
     assert page.url.endswith("only=day:weekend")
     page.select_option("#category", label="all trips")
-    page.wait_for_selector("#panel h2:text-is('All areas')")
+    page.wait_for_selector("#panel h2 bdi:text-is('All areas')")
     assert seen.errors == []
 
 
