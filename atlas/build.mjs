@@ -1,4 +1,5 @@
-/** Write the pages with their programs and their styles: atlas.html and planning.html in ../od_core/publication/html. */
+/** Write the pages with their programs and their styles, atlas.html and planning.html in ../od_core/publication/html, and
+ * the program of a page of sites, over_time.js in ../od_core/publication/templates/site. */
 
 import { createHash } from "node:crypto";
 import { readFile, writeFile } from "node:fs/promises";
@@ -18,6 +19,11 @@ async function bundled(entry, packages, define = {}) {
   return result.outputFiles[0].text.trim();
 }
 
+/** A program as the text of an element of a page. */
+async function script(entry, packages, define) {
+  return (await bundled(entry, packages, define)).replaceAll("</script", "<\\/script");
+}
+
 /** The licences of the packages in the page, which ask to be kept with it; packages with the same text share it. */
 async function licences(packages) {
   const texts = new Map();
@@ -32,7 +38,7 @@ async function licences(packages) {
 async function write(name, { template, program: entry, style: styles, worker }) {
   const packages = new Set();
   const define = worker ? { WORKER: JSON.stringify(await bundled(worker, packages)) } : {};
-  const program = (await bundled(entry, packages, define)).replaceAll("</script", "<\\/script");
+  const program = await script(entry, packages, define);
   const style = await bundled(styles, packages);
   const hash = createHash("sha256").update(program).digest("base64");
   const parts = { program, style, hash, licences: await licences(packages) };
@@ -43,3 +49,4 @@ async function write(name, { template, program: entry, style: styles, worker }) 
 await write("atlas.html", { template: "page.html", program: "main.ts", style: "style.css", worker: "worker.ts" });
 const planning = { template: "planning/page.html", program: "planning/main.ts", style: "planning/planning.css" };
 await write("planning.html", planning);
+await writeFile(new URL("../templates/site/over_time.js", TO), await script("over_time.ts", new Set()));

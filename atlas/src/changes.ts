@@ -38,6 +38,11 @@ export class Comparison {
     private readonly after: Flows,
   ) {}
 
+  between(origins: Areas, destinations: Areas): Trips & { change: Change } {
+    const [then, now] = [this.before, this.after].map((flows) => flows.between(origins, destinations));
+    return { ...now, change: changeBetween(then, now) };
+  }
+
   totals(selected: Areas): Totals {
     const [before, after] = [this.before.totals(selected), this.after.totals(selected)];
     const changed = (name: "outflow" | "inflow" | "within"): Trips => ({
@@ -77,10 +82,7 @@ export class Comparison {
     }
     const size = (pair: { before: number; after: number }): number => Math.abs(pair.after - pair.before);
     const largest = [...both.values()].sort((one, two) => size(two) - size(one)).slice(0, most);
-    const compared = largest.map(({ flow }) => {
-      const [then, now] = [this.before, this.after].map((flows) => flows.between(...ends(flow)));
-      return { ...flow, ...now, change: changeBetween(then, now) };
-    });
+    const compared = largest.map(({ flow }) => ({ ...flow, ...this.between(...ends(flow)) }));
     return compared.sort((one, two) => Number(two.change.certain) - Number(one.change.certain));
   }
 }

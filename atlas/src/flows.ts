@@ -7,7 +7,7 @@ import { Distances, type Band } from "./distances";
 import { FittedTree, FlowTree } from "./fitted_tree";
 import { Geography } from "./geography";
 import { Pairs } from "./pairs";
-import { Segments } from "./segments";
+import { Segments, type Category, type Part } from "./segments";
 
 /** Trips, and the ends of their 90 % interval if the release has intervals. */
 export interface Trips {
@@ -67,6 +67,8 @@ export class Flows {
   private readonly leaves: Pairs;
   private readonly distances: Distances | null;
   private readonly segments: Segments | null;
+  /** The category whose trips alone are shown; null for all trips. */
+  private category: Category | null = null;
 
   constructor(readonly data: Data) {
     const { header } = data;
@@ -78,6 +80,12 @@ export class Flows {
     this.leaves = new Pairs(data, header.leaves);
     this.distances = header.distances && new Distances(data, header.distances);
     this.segments = header.segments && new Segments(data, this.fits, header.segments, this.leaves);
+  }
+
+  /** Show the trips of one category alone, or of all. Throws an error if this page has no such category. */
+  choose(part: Part | null): void {
+    this.category = part && (this.segments?.category(part) ?? null);
+    if (part && !this.category) throw new Error("The other page does not have this category.");
   }
 
   /** Trips from some areas to others; see `ReleasedFlows.trips_between`. */
@@ -96,10 +104,10 @@ export class Flows {
     const inflow = this.marked(1, this.sum(outside, inside), this.estimate(elsewhere, here));
     const within = this.withInterval(this.sum(inside, inside), staying);
     const begun = within.trips + outflow.trips;
-    const share = begun > 0 ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
+    const share = begun > 0 && !this.category ? Math.round(1e6 * Math.min(Math.max(within.trips / begun, 0), 1)) / 1e6 : null;
     const whole = this.estimate(here, all);
     const rest = { outflow, inflow, within, meanDistance: this.meanDistance(inside, here, all) };
-    if (!leaving || !staying || !whole) return { ...rest, selfContainment: { share, interval: null } };
+    if (!leaving || !staying || !whole || this.category) return { ...rest, selfContainment: { share, interval: null } };
     const nothingDropped = this.fits.every((fit) => fit.nothingDropped);
     const [lower, upper] = shareBounds(staying, whole, leaving, nothingDropped);
     const interval: [number, number] = [Math.min(lower, share ?? 1), Math.max(upper, share ?? 0)];
@@ -109,7 +117,7 @@ export class Flows {
   /** Mean distance of the trips from some zones; `here` and `all` are how much of each area is selected, and all of it. */
   private meanDistance(inside: Uint8Array, here: Uint8Array[], all: Uint8Array[]): Mean | null {
     const { distances } = this;
-    if (!distances || distances.farthest === null) return null;
+    if (!distances || distances.farthest === null || this.category) return null;
     let [trips, metres] = [0, 0];
     this.leaves.each(inside, null, (origin, destination, leaf) => {
       const distance = distances.kilometres(origin, destination);
@@ -173,13 +181,6 @@ export class Flows {
     });
   }
 
-  /** All flows between some origins and some destinations of one level, by rows. */
-  matrix(level: number, origins: number[], destinations: number[]): Trips[][] {
-    return origins.map((o) =>
-      destinations.map((d) => this.between({ level, areas: [o] }, { level, areas: [d] })),
-    );
-  }
-
   /** The same by category; null if the page does not have the categories of these areas. */
   categories(origins: Areas, destinations: Areas): Categories[] | null {
     const from = this.tree.origin.parts(this.originZones(origins));
@@ -228,8 +229,13 @@ export class Flows {
     return areas(this.tree) === areas(other.tree);
   }
 
+  /** Visit the trips between zones that are shown; those of a category begin and end in the first zone of an area. */
   private each(visit: (origin: number, destination: number, trips: number) => void): void {
-    this.leaves.each(null, null, (origin, destination, leaf) => visit(origin, destination, this.leaves.trips[leaf]));
+    const { leaves, category } = this;
+    if (!category) return leaves.each(null, null, (origin, destination, leaf) => visit(origin, destination, leaves.trips[leaf]));
+    const { depth, pairs, trips } = category;
+    const [from, to] = [this.tree.origin, this.tree.destination].map((side) => firstZones(side.zoneAreas(depth)));
+    pairs.each(null, null, (origin, destination, pair) => visit(from[origin], to[destination], trips[pair]));
   }
 
   private areasOf(zones: Uint8Array, level: number): number[] {
@@ -253,7 +259,8 @@ export class Flows {
   /** Released trips from some zones to others. */
   private sum(origins: Uint8Array, destinations: Uint8Array): number {
     let trips = 0;
-    this.leaves.each(origins, destinations, (_, __, leaf) => (trips += this.leaves.trips[leaf]));
+    if (this.category) this.each((from, to, count) => (trips += origins[from] && destinations[to] ? count : 0));
+    else this.leaves.each(origins, destinations, (_, __, leaf) => (trips += this.leaves.trips[leaf]));
     return trips;
   }
 
@@ -266,13 +273,21 @@ export class Flows {
 
   /** The total of one side (0 for origins) with its interval and, if such totals were not measured, its likely side. */
   private marked(side: 0 | 1, trips: number, estimate: Estimate | null): Trips {
-    const isMarked = estimate && !this.data.header.measured?.[side];
+    const isMarked = !this.category && estimate && !this.data.header.measured?.[side];
     return { ...this.withInterval(trips, estimate), likely: isMarked ? likely(trips, estimate) : null };
   }
 
   /** The estimate of the trips between zones, given how much of each area is selected; null without intervals. */
   private estimate(from: Uint8Array[], to: Uint8Array[]): Estimate | null {
+    if (this.category) return this.category.estimate(from, to);
     if (!this.fits.length) return null;
     return this.fits.map((fit) => fit.sumBetween(from, to)).reduce(added);
   }
+}
+
+/** The first zone of each area, given the area of each zone. */
+function firstZones(areas: ArrayLike<number>): number[] {
+  const first: number[] = [];
+  for (let zone = areas.length - 1; zone >= 0; zone--) first[areas[zone]] = zone;
+  return first;
 }

@@ -4,7 +4,7 @@ import type { Client } from "./client";
 import { byId, isolated, make, number } from "./dom";
 import type { Areas, Trips } from "./flows";
 import type { Side } from "./messages";
-import { interval } from "./panel";
+import { changeText, interval } from "./panel";
 import { folded } from "./search";
 
 /** Number of areas that are listed at first, and that a click adds. */
@@ -63,7 +63,8 @@ export class AreaList {
     if (asked !== this.latest) return;
     const intervals = trips.flat().some((one) => one.interval);
     const cell = (of: Trips): HTMLElement =>
-      make("td", { class: "number" }, number(of.trips), " ", ...(of.interval ? [make("small", {}, interval(of))] : []));
+      make("td", { class: of.change && !of.change.certain ? "number faint" : "number" }, number(of.trips), " ", ...small(of));
+    const small = (of: Trips): HTMLElement[] => (of.change || of.interval ? [make("small", {}, of.change ? changeText(of) : interval(of))] : []);
     const rows = areas.map((area, k) => {
       const box = make("input", {
         type: "checkbox",
@@ -81,7 +82,8 @@ export class AreaList {
       );
     });
     const heads = [isolated(side.levels[level]), ...columns.map(({ measure }) => measure)];
-    const note = intervals ? " Beside each number is its 90 % interval." : "";
+    const changes = trips.flat().some((one) => one.change);
+    const note = changes ? " Beside each number is its change with the 90 % interval; pale ones may not have changed." : intervals ? " Beside each number is its 90 % interval." : "";
     const focused = document.activeElement instanceof HTMLInputElement ? document.activeElement.value : "";
     const table = byId("areas");
     const held = table.contains(document.activeElement);

@@ -50,6 +50,7 @@ class Atlas {
     lasso.onclick = () => this.drawAround(lasso.getAttribute("aria-pressed") !== "true");
     byId("clear").onclick = () => this.change({ areas: [] });
     byId("download").onclick = () => void this.download();
+    this.prepareCategories();
     this.prepareComparison();
     byId<HTMLFormElement>("controls").onsubmit = (event) => event.preventDefault();
     const fold = byId<HTMLButtonElement>("fold");
@@ -122,12 +123,53 @@ class Atlas {
   private prepareComparison(): void {
     const [button, file] = [byId<HTMLButtonElement>("compare"), byId<HTMLInputElement>("other")];
     button.hidden = !this.opened.header.comparable;
+    if (!button.hidden) this.offerPeriods().catch(() => undefined);
     button.onclick = () => (this.comparing ? void this.compare(null) : file.click());
     file.onchange = async () => {
       const page = file.files?.[0];
       file.value = "";
       if (page) void this.compare(await page.text());
     };
+  }
+
+  /** On a web site, offer the other periods of the series, which the site lists; elsewhere, files alone. */
+  private async offerPeriods(): Promise<void> {
+    if (!location.protocol.startsWith("http")) return;
+    const select = byId<HTMLSelectElement>("period");
+    const listed = await fetched("../../periods.json").then((text) => JSON.parse(text) as { release: string; period: string }[]);
+    const others = listed.filter(({ release }) => release !== this.opened.header.release);
+    if (!others.length) return;
+    const none = make("option", { value: "" }, "Compare with another period");
+    const file = make("option", { value: "file" }, "that of a file");
+    select.replaceChildren(none, ...others.map(({ release, period }) => make("option", { value: release }, period)), file);
+    select.onchange = async () => {
+      if (select.value === "file") byId("other").click();
+      else if (!select.value) void this.compare(null);
+      else void this.compare(await fetched(`../../../${select.value}/atlas.html`).catch(() => ""));
+    };
+    select.hidden = false;
+    byId("compare").hidden = true;
+  }
+
+  /** Show the trips of one category alone, if the release has categories. */
+  private prepareCategories(): void {
+    const { segments } = this.opened;
+    if (!segments) return;
+    const select = byId<HTMLSelectElement>("category");
+    const parts = segments.names.flatMap((breakdown, k) => segments.categories[k].map((category) => ({ breakdown, category })));
+    const options = parts.map(({ breakdown, category }, k) => make("option", { value: k }, `${breakdown}: ${category}`));
+    select.append(make("option", { value: "" }, "all trips"), ...options);
+    select.onchange = () => {
+      const part = select.value === "" ? null : parts[Number(select.value)];
+      this.change({ part, level: part ? Math.min(this.state.level, segments.level) : this.state.level });
+    };
+    byId("only").hidden = false;
+  }
+
+  /** The name of the category that alone is shown, after a comma. */
+  private get only(): string {
+    const { part } = this.state;
+    return part ? `, only ${isolated(part.breakdown)} ${isolated(part.category)}` : "";
   }
 
   private async compare(page: string | null): Promise<void> {
@@ -137,12 +179,13 @@ class Atlas {
       if (data === undefined) throw new Error("This file is not an atlas.");
       const compared = await this.client.ask("compare", { data });
       this.comparing = compared !== null;
-      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; the matrix, the list, categories and distances have this page's release alone.${compared.caution}` : "";
+      status.textContent = compared ? `Changes from ${compared.before} to ${compared.after}. Trips are those of ${compared.after}; tables of categories and distances have this page's release alone.${compared.caution}` : "";
     } catch (error) {
       this.comparing = false;
       status.textContent = `Nothing is compared. ${(error as Error).message}`;
     }
     status.hidden = !status.textContent;
+    if (!this.comparing) byId<HTMLSelectElement>("period").value = "";
     byId("compare").textContent = this.comparing ? "Stop comparing" : "Compare with another period";
     this.show();
   }
@@ -165,9 +208,15 @@ class Atlas {
   }
 
   private show(): void {
-    const { level, direction, view } = this.state;
+    const { level, direction, view, part } = this.state;
     const select = byId<HTMLSelectElement>("level");
-    for (const option of select.options) option.textContent = this.side.levels[Number(option.value)];
+    for (const option of select.options) {
+      option.textContent = this.side.levels[Number(option.value)];
+      option.disabled = part !== null && Number(option.value) > (this.opened.segments?.level ?? 0);
+    }
+    for (const option of byId<HTMLSelectElement>("category").options) {
+      option.selected = option.value !== "" ? option.textContent === `${part?.breakdown}: ${part?.category}` : !part;
+    }
     select.value = String(level);
     for (const input of document.querySelectorAll<HTMLInputElement>("#controls input[type=radio]")) {
       input.checked = input.value === direction || input.value === view;
@@ -182,12 +231,13 @@ class Atlas {
   }
 
   private async answer(view: number): Promise<void> {
-    const { level, areas, direction } = this.state;
+    const { level, areas, direction, part } = this.state;
     const selected = { level, areas };
     const latest = (): boolean => view === this.view;
     const panel = byId("panel");
     panel.setAttribute("aria-busy", "true");
     try {
+      await this.client.ask("choose", { part });
       if (areas.length) {
         const totals = this.opened.sameAreas ? await this.client.ask("totals", { selected }) : null;
         const most = this.comparing ? COMPARED : Infinity;
@@ -225,6 +275,7 @@ class Atlas {
     const notes = [];
     if (areas.length && (profile.categories || profile.distances)) notes.push("Trips within the selected areas are included.");
     if (profile.distances) notes.push("Distances are those between the places of two zones, and 0 within a zone.");
+    if (this.state.part) notes.push("These tables have the trips of all categories.");
     if (segments && !profile.categories) {
       const names = segments.names.map(isolated).join(" and ");
       notes.push(`Trips by ${names} are known for areas down to ${isolated(this.side.levels[segments.level])}.`);
@@ -263,7 +314,7 @@ class Atlas {
       areas.map((area) => labels[area]),
       (place) => this.change({ areas: areas.filter((_, other) => other !== place) }),
     );
-    fill(heading, [chosen, ...(totals ? [tiles(totals)] : []), table]);
+    fill(`${heading}${this.only}`, [chosen, ...(totals ? [tiles(totals)] : []), table]);
     this.draw(sceneOfSelection(this.opened, this.state, flows), !this.opened.sameAreas);
     if (this.found && this.map && this.other.places && this.opened.sameAreas) {
       const near = flows.slice(0, NEAR).map((flow) => partner(flow, direction));
@@ -282,7 +333,7 @@ class Atlas {
       texts: [origin.labels[level][flow.origin], destination.labels[level][flow.destination]],
       choose: () => this.change({ areas: [flow.origin], direction: "from" }),
     }));
-    fill("All areas", [make("p", {}, "Choose areas on the map, in the list, by name, or in the table to see their trips."), table]);
+    fill(`All areas${this.only}`, [make("p", {}, "Choose areas on the map, in the list, by name, or in the table to see their trips."), table]);
     this.draw(sceneOfAll(this.opened, this.state, flows.slice(0, LARGEST)), false);
     this.describe(`All areas by the trips that ${this.state.direction === "from" ? "begin" : "end"} there.`);
   }
@@ -307,8 +358,9 @@ class Atlas {
     const few = areas.length > MATRIX ? `the first ${MATRIX} of ${number(areas.length)} selected areas` : "";
     const which = few || `${areas.length ? "the selected areas and those" : "the areas"} with the most trips`;
     const names = (side: Side, of: number[]): string[] => of.map((area) => side.labels[level][area]);
-    const title = `Trips from rows to columns: ${which}`;
-    byId("matrix").replaceChildren(matrixTable(title, names(origin, origins), names(destination, destinations), cells));
+    const title = `Trips from rows to columns${this.only}: ${which}`;
+    const chosen = sameAreas || direction === "from" ? Math.min(areas.length, MATRIX) : 0;
+    byId("matrix").replaceChildren(matrixTable(title, names(origin, origins), names(destination, destinations), cells, sameAreas, chosen));
   }
 
   private describe(shown: string): void {
@@ -349,7 +401,7 @@ class Atlas {
       rows.push(...parts.map(({ name, of }) => partRow(`${own} by ${by}`, name, of)));
     }
     const since = this.comparing ? ` ${byId("compared").textContent}` : "";
-    const selection = whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ");
+    const selection = `${whole ? "all" : areas.map((area) => this.side.codes[level][area]).join(" ")}${this.only}`;
     const text = csv(rows, selection, header.release, `${header.notes[0]}${since}`);
     save(text, `${header.release.replaceAll("/", "_")}_selection.csv`);
   }
@@ -363,6 +415,13 @@ function fill(heading: string, content: Node[]): void {
   panel.replaceChildren(title, ...content, make("div", { id: "profile", "aria-busy": "true" }));
   if (focused) title.focus();
   byId("said").textContent = heading;
+}
+
+/** The text of a file of the same site. */
+async function fetched(address: string): Promise<string> {
+  const answer = await fetch(address);
+  if (!answer.ok) throw new Error(`${address}: ${answer.status}`);
+  return answer.text();
 }
 
 function citation({ header }: Opened): HTMLElement {

@@ -3,6 +3,7 @@
 import type { Header } from "./columns";
 import type { Band } from "./distances";
 import type { Areas, Categories, Direction, Flow, Totals, Trips } from "./flows";
+import type { Part } from "./segments";
 
 /** The areas of one side, as the page needs them. */
 export interface Side {
@@ -25,7 +26,7 @@ export interface Opened {
   destination: Side;
   sameAreas: boolean;
   /** Names of the breakdowns, and the finest level whose areas have categories; null if there are none. */
-  segments: { names: string[]; level: number } | null;
+  segments: { names: string[]; categories: string[][]; level: number } | null;
   hasIntervals: boolean;
 }
 
@@ -33,6 +34,8 @@ export interface Questions {
   open: { ask: { data: string }; answer: Opened };
   /** Compare with the release of another page, or with none if `data` is null. The answer names both by time. */
   compare: { ask: { data: string | null }; answer: { before: string; after: string; caution: string } | null };
+  /** Answer the questions that follow for the trips of one category alone, but for `categories` and `distances`. */
+  choose: { ask: { part: Part | null }; answer: null };
   totals: { ask: { selected: Areas }; answer: Totals };
   partners: { ask: { selected: Areas; direction: Direction; level: number; most: number }; answer: Flow[] };
   largest: { ask: { level: number; most: number }; answer: Flow[] };

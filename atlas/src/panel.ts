@@ -23,7 +23,7 @@ export function mayBeZero(of: Trips): boolean {
 
 /** The selected areas, each with a button that removes it. */
 export function chips(labels: string[], remove: (place: number) => void): HTMLElement {
-  const shown = labels.slice(0, CHIPS).map((label, place) =>
+  const all = labels.map((label, place) =>
     make(
       "li",
       {},
@@ -31,8 +31,17 @@ export function chips(labels: string[], remove: (place: number) => void): HTMLEl
       make("button", { type: "button", "aria-label": `Remove ${isolated(label)}`, click: () => remove(place) }, "×"),
     ),
   );
-  const more = labels.length > CHIPS ? [make("li", {}, `and ${number(labels.length - CHIPS)} more`)] : [];
-  return make("ul", { class: "chips" }, ...shown, ...more);
+  const list = make("ul", { class: "chips" }, ...all.slice(0, CHIPS));
+  const rest = all.slice(CHIPS);
+  if (rest.length) {
+    const open = (): void => {
+      more.replaceWith(...rest);
+      rest[0].querySelector("button")?.focus();
+    };
+    const more = make("li", {}, make("button", { type: "button", class: "more", click: open }, `and ${number(rest.length)} more`));
+    list.append(more);
+  }
+  return list;
 }
 
 /** Totals of the selection, taken as one area. */
@@ -173,18 +182,25 @@ function mark(name: string, from: number, to: number): HTMLElement {
   return part;
 }
 
-/** A matrix of flows between areas. */
-export function matrixTable(title: string, origins: string[], destinations: string[], cells: Trips[][]): HTMLElement {
-  const most = Math.max(1, ...cells.flat().map(({ trips }) => trips));
+/** A matrix of flows, or of their changes, between areas: the first `chosen` rows stay in sight.
+ *
+ * If rows and columns are the same areas, trips within them are often many more: the scale is that of the others.
+ */
+export function matrixTable(title: string, origins: string[], destinations: string[], cells: Trips[][], same: boolean, chosen: number): HTMLElement {
+  const size = ({ trips, change }: Trips): number => (change ? Math.abs(change.change) : Math.max(0, trips));
+  const pale = (cell: Trips): boolean => (cell.change ? !cell.change.certain : mayBeZero(cell));
+  const most = Math.max(1, ...cells.flatMap((row, o) => row.filter((_, d) => !same || o !== d).map(size)));
   const body = cells.map((row, o) =>
     make(
       "tr",
-      {},
+      { class: o < chosen ? "chosen" : "" },
       make("th", { scope: "row" }, make("bdi", {}, origins[o])),
       ...row.map((cell) => {
-        const shown = make("td", { class: mayBeZero(cell) ? "number faint" : "number" }, number(cell.trips));
-        if (cell.interval) shown.append(make("small", {}, interval(cell)));
-        shown.style.setProperty("--share", String(Math.sqrt(Math.max(0, cell.trips) / most)));
+        const shown = make("td", { class: pale(cell) ? "number faint" : "number" }, number(cell.trips));
+        if (cell.change) shown.append(make("small", {}, changeText(cell)));
+        else if (cell.interval) shown.append(make("small", {}, interval(cell)));
+        if ((cell.change?.change ?? 0) < 0) shown.classList.add("less");
+        shown.style.setProperty("--share", String(Math.sqrt(Math.min(1, size(cell) / most))));
         return shown;
       }),
     ),
@@ -192,7 +208,7 @@ export function matrixTable(title: string, origins: string[], destinations: stri
   return make(
     "table",
     { class: "matrix" },
-    make("caption", {}, make("span", {}, cells.flat().some(mayBeZero) ? `${title}. Pale numbers may be 0.` : title)),
+    make("caption", {}, make("span", {}, `${title}.${cells.flat().some(pale) ? ` Pale numbers may ${cells[0][0].change ? "not have changed" : "be 0"}.` : ""}`)),
     make("thead", {}, make("tr", {}, make("td"), ...destinations.map((name) => make("th", { scope: "col" }, make("bdi", {}, name))))),
     make("tbody", {}, ...body),
   );

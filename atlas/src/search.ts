@@ -27,17 +27,14 @@ export class Search {
   }
 
   private find(): void {
-    const text = folded(this.input.value.trim());
+    const text = this.input.value.trim();
     const { side, level: first } = this.searched();
     const ranked: (Found & { rank: number })[] = [];
     side.labels.forEach((labels, level) => {
       if (!level || !text) return;
       labels.forEach((label, area) => {
-        const [name, code] = [folded(label), folded(side.codes[level][area])];
-        const exact = code === text || name === text;
-        const begins = name.startsWith(text) || code.startsWith(text);
-        if (!begins && !name.includes(text)) return;
-        ranked.push({ level, area, rank: (exact ? 0 : begins ? 1 : 2) + (level === first ? 0 : 0.5) });
+        const rank = rankOf(text, [label, side.codes[level][area]], this.above(level, area));
+        if (rank < Infinity) ranked.push({ level, area, rank: rank + (level === first ? 0 : 0.5) });
       });
     });
     ranked.sort((one, two) => one.rank - two.rank || one.level - two.level || one.area - two.area);
@@ -55,7 +52,19 @@ export class Search {
     const { side } = this.searched();
     const [label, code] = [side.labels[level][area], side.codes[level][area]];
     const name = label.includes(code) ? label : `${label} (${code})`;
-    return [make("bdi", {}, name), new Text(`, ${isolated(side.levels[level])}`)];
+    const within = this.above(level, area).slice(0, 1).map((above) => ` in ${isolated(above)}`);
+    return [make("bdi", {}, name), new Text(`, ${isolated(side.levels[level])}${within.join("")}`)];
+  }
+
+  /** Names of the areas that contain an area, from that of the level above. */
+  private above(level: number, area: number): string[] {
+    const { side } = this.searched();
+    const names: string[] = [];
+    for (let above = level, place = area; above > 1; above--) {
+      place = side.parents[above][place];
+      names.push(side.labels[above - 1][place]);
+    }
+    return names;
   }
 
   private key(event: KeyboardEvent): void {
@@ -97,6 +106,17 @@ export class Search {
     if (this.active >= 0) this.input.setAttribute("aria-activedescendant", `found-${this.active}`);
     else this.input.removeAttribute("aria-activedescendant");
   }
+}
+
+/** How well a text names an area, by its name and code (0 exactly, 1 their begin, 2 in the name), or (3, 4) by those
+ * that contain it; the smaller, the better, and Infinity if it does not. */
+export function rankOf(text: string, names: string[], above: string[]): number {
+  const [sought, own, around] = [folded(text), names.map(folded), above.map(folded)];
+  if (own.includes(sought)) return 0;
+  if (own.some((name) => name.startsWith(sought))) return 1;
+  if (own[0].includes(sought)) return 2;
+  if (around.includes(sought)) return 3;
+  return around.some((name) => name.startsWith(sought)) ? 4 : Infinity;
 }
 
 /** A text without case and accents. */

@@ -3,7 +3,7 @@
 import type { BreakdownData, Data, SegmentData, SegmentLevelData } from "./columns";
 import { added, upperBound, type Estimate } from "./confidence";
 import { estimatesOf, spreadsOf, type FittedTree, type Nodes, type Spread } from "./fitted_tree";
-import { Part } from "./geography";
+import { Part as Share } from "./geography";
 import { Pairs } from "./pairs";
 
 /** Trips between selected zones in each category of a breakdown; the estimates are null without intervals. */
@@ -12,6 +12,20 @@ export interface Breakdown {
   categories: string[];
   trips: number[];
   estimates: Estimate[] | null;
+}
+
+/** A category of a breakdown, by their names. */
+export interface Part {
+  breakdown: string;
+  category: string;
+}
+
+/** The trips of a category between areas of the level `depth`, and what is known of their sums. */
+export interface Category {
+  depth: number;
+  pairs: Pairs;
+  trips: Float64Array;
+  estimate(from: Uint8Array[], to: Uint8Array[]): Estimate | null;
 }
 
 export class Segments {
@@ -33,7 +47,7 @@ export class Segments {
   /** Trips from some zones to others; null if the zones are only a part of an area whose categories the page has. */
   between(origins: Uint8Array[], destinations: Uint8Array[]): Breakdown[] | null {
     const { depth, breakdowns } = this.given;
-    if (origins[depth].includes(Part.Some) || destinations[depth].includes(Part.Some)) return null;
+    if (origins[depth].includes(Share.Some) || destinations[depth].includes(Share.Some)) return null;
     this.fits ??= breakdowns.map((one) => this.fitted(one));
     const fits = this.fits;
     return breakdowns.map(({ name, categories }, k) => {
@@ -45,6 +59,18 @@ export class Segments {
       const sums = each.length ? categories.map((_, c) => each.map((estimates) => estimates[c]).reduce(added)) : null;
       return { name, categories, trips, estimates: sums };
     });
+  }
+
+  /** One category; null if there is none of this name. */
+  category({ breakdown, category }: Part): Category | null {
+    const { depth, breakdowns } = this.given;
+    const k = breakdowns.findIndex(({ name }) => name === breakdown);
+    const c = k < 0 ? -1 : breakdowns[k].categories.indexOf(category);
+    if (c < 0) return null;
+    const fits = (this.fits ??= breakdowns.map((one) => this.fitted(one)))[k];
+    const estimate = (from: Uint8Array[], to: Uint8Array[]): Estimate | null =>
+      fits.length ? fits.map((fit) => fit.sumBetween(from, to)[c]).reduce(added) : null;
+    return { depth, pairs: this.pairs, trips: this.trips[k][c], estimate };
   }
 
   private fitted({ fits }: BreakdownData): SegmentFit[] {
@@ -110,10 +136,10 @@ class SegmentFit {
     const total = this.totals.sumBetween(origins, destinations);
     const sums = this.nodes.map(() => new CategorySums(this.categories));
     const [sum, parts] = [sums[0], [origins[0][0], destinations[0][0]]];
-    if (parts.every((part) => part === Part.All)) {
+    if (parts.every((part) => part === Share.All)) {
       sum.factor = 1;
       this.estimates.forEach((levels, category) => (sum.estimate[category] = levels[0][0]));
-    } else if (!parts.includes(Part.None)) {
+    } else if (!parts.includes(Share.None)) {
       this.sumBelow(0, 0, origins, destinations, sums);
     }
     const own = sum.residual + sum.factor * sum.factor * this.spreads[0].variance[0];
@@ -138,9 +164,9 @@ class SegmentFit {
       const [from, to] = [origins[level.pair[0]], destinations[level.pair[1]]];
       for (let child = level.offsets[parent]; child < level.offsets[parent + 1]; child++) {
         const [origin, destination] = [from[level.origin[child]], to[level.destination[child]]];
-        if (origin === Part.None || destination === Part.None) continue;
+        if (origin === Share.None || destination === Share.None) continue;
         const own = spread.own[child];
-        if (origin === Part.All && destination === Part.All) {
+        if (origin === Share.All && destination === Share.All) {
           sum.factor += own;
           sum.residual += own;
           for (let c = 0; c < this.categories; c++) sum.estimate[c] += this.estimates[c][k + 1][child];

@@ -2,6 +2,7 @@
 
 import type { Direction } from "./flows";
 import type { Opened, Side } from "./messages";
+import type { Part } from "./segments";
 
 export const VIEWS = ["map", "matrix", "list"] as const;
 /** Most areas of the level that is shown at first. */
@@ -14,6 +15,8 @@ export interface State {
   areas: number[];
   direction: Direction;
   view: View;
+  /** The category whose trips alone are shown; null for all trips. */
+  part: Part | null;
 }
 
 export function selectedSide(opened: Opened, direction: Direction): Side {
@@ -27,8 +30,9 @@ export function otherSide(opened: Opened, direction: Direction): Side {
 export function fragment(state: State, opened: Opened): string {
   const { levels, codes } = selectedSide(opened, state.direction);
   const areas = state.areas.map((area) => encodeURIComponent(codes[state.level][area])).join(",");
+  const only = state.part && [state.part.breakdown, state.part.category].map(encodeURIComponent).join(":");
   const stated = [`level=${encodeURIComponent(levels[state.level])}`, `trips=${state.direction}`, `view=${state.view}`];
-  return `#${[...stated, ...(areas ? [`areas=${areas}`] : [])].join("&")}`;
+  return `#${[...stated, ...(areas ? [`areas=${areas}`] : []), ...(only ? [`only=${only}`] : [])].join("&")}`;
 }
 
 /** Read the state from the address. What it does not state, or states wrongly, has its default. */
@@ -42,11 +46,19 @@ export function stated(address: string, opened: Opened): State {
     areas: [],
     direction,
     view: VIEWS.find((view) => view === given.get("view")) ?? "map",
+    part: statedPart(given.get("only") ?? "", opened),
   };
+  if (state.part && opened.segments) state.level = Math.min(state.level, opened.segments.level);
   const numbers = new Map(codes[state.level].map((code, area) => [code, area]));
   const named = (given.get("areas") ?? "").split(",").map((code) => numbers.get(decoded(code)));
   state.areas = [...new Set(named.filter((area) => area !== undefined))];
   return state;
+}
+
+function statedPart(text: string, { segments }: Opened): Part | null {
+  const [breakdown, category] = text.split(":").map(decoded);
+  const known = segments?.categories[segments.names.indexOf(breakdown)]?.includes(category);
+  return known ? { breakdown, category } : null;
 }
 
 /** The areas of another level that contain, or lie in, some areas. */

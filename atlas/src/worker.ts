@@ -1,13 +1,17 @@
 /** Decode the data and answer questions, so that the page itself never waits. */
 
 import { Comparison } from "./changes";
-import { Data } from "./columns";
+import { Data, type SegmentData } from "./columns";
 import { Flows } from "./flows";
 import type { Geography } from "./geography";
 import type { Answer, Opened, Question, Questions, Name, Side } from "./messages";
+import type { Part } from "./segments";
 
 let flows: Flows;
 let comparison: Comparison | null = null;
+/** The releases that are shown or compared, and the category whose trips alone are asked for. */
+let shown: Flows[] = [];
+let part: Part | null = null;
 
 function side(geography: Geography, size: (level: number) => Float64Array): Side {
   const { levels, codes, labels, parents, places, shapes } = geography;
@@ -17,6 +21,7 @@ function side(geography: Geography, size: (level: number) => Float64Array): Side
 async function open(base64: string): Promise<Opened> {
   const data = await Data.decoded(base64);
   flows = new Flows(data);
+  shown = [flows];
   const { origin, destination } = flows.tree;
   const sizes = origin.levels.map((_, level) => flows.sizes(level));
   const { title, release, notes, comparable, segments } = data.header;
@@ -25,9 +30,13 @@ async function open(base64: string): Promise<Opened> {
     origin: side(origin, (level) => sizes[level].begun),
     destination: side(destination, (level) => sizes[level].ended),
     sameAreas: flows.sameAreas,
-    segments: segments && { names: segments.breakdowns.map((one) => one.name), level: segments.depth },
+    segments: segments && { ...namesOf(segments), level: segments.depth },
     hasIntervals: data.header.fits.length > 0,
   };
+}
+
+function namesOf({ breakdowns }: SegmentData): { names: string[]; categories: string[][] } {
+  return { names: breakdowns.map(({ name }) => name), categories: breakdowns.map(({ categories }) => categories) };
 }
 
 /** Compare with another release, in the order of their periods. Throws an error if that is not possible. */
@@ -36,6 +45,8 @@ async function compare(base64: string): Promise<Questions["compare"]["answer"]> 
   if (other.data.header.release === flows.data.header.release) throw new Error("This is the same release.");
   if (!other.data.header.comparable) throw new Error("Only releases with intervals and noise of their own are compared.");
   if (!flows.hasAreasOf(other)) throw new Error("The other page has different areas.");
+  other.choose(part);
+  shown = [flows, other];
   const key = ({ data: { header } }: Flows): string => `${header.period} ${header.release}`;
   const [before, after] = key(other) < key(flows) ? [other, flows] : [flows, other];
   comparison = new Comparison(before, after);
@@ -48,8 +59,12 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
     case "open":
       return open(question.ask.data);
     case "compare":
-      comparison = null;
+      [comparison, shown] = [null, [flows]];
       return question.ask.data === null ? null : compare(question.ask.data);
+    case "choose":
+      for (const each of shown) each.choose(question.ask.part);
+      part = question.ask.part;
+      return null;
     case "totals":
       return (comparison ?? flows).totals(question.ask.selected);
     case "partners": {
@@ -58,8 +73,11 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
     }
     case "largest":
       return (comparison ?? flows).largest(question.ask.level, question.ask.most);
-    case "matrix":
-      return flows.matrix(question.ask.level, question.ask.origins, question.ask.destinations);
+    case "matrix": {
+      const { level, origins, destinations } = question.ask;
+      const flow = (o: number, d: number) => (comparison ?? flows).between({ level, areas: [o] }, { level, areas: [d] });
+      return origins.map((o) => destinations.map((d) => flow(o, d)));
+    }
     case "between":
       return flows.between(question.ask.origins, question.ask.destinations);
     case "categories":
@@ -67,7 +85,7 @@ async function answer(question: Question): Promise<Questions[Name]["answer"]> {
     case "distances":
       return flows.byDistance(question.ask.origins, question.ask.destinations);
     case "several":
-      return question.ask.ends.map(({ origins, destinations }) => flows.between(origins, destinations));
+      return question.ask.ends.map(({ origins, destinations }) => (comparison ?? flows).between(origins, destinations));
   }
 }
 

@@ -5,13 +5,18 @@ Only files that a bundle lists in its checksums reach the site. The same bundles
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -28,25 +33,33 @@ from od_core.files.durable import (
     write_durably,
     write_if_other,
 )
-from od_core.geography.codes import COORDINATES
+from od_core.flows.publishing.kind import FLOWS
+from od_core.geography.codes import COORDINATES, WHOLE_SPACE
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.publication.bundle import (
+    ATLAS,
     CERTIFICATE,
     CHECKSUMS,
     PACKAGE,
     PARQUET,
+    REPORT,
     faulty_files,
     stated_digests,
     table_path,
     zip_beside,
     zip_faults,
 )
-from od_core.publication.certificate import Certificate, titled
+from od_core.publication.certificate import Certificate, has_intervals, titled
 from od_core.publication.certify import promise
 from od_core.publication.read_back import REPAIR, certificate_of
 from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
+from od_core.published.over_time import MOST_NUMBERS, OverTime
+
+_PICTURE = re.compile(r'<svg (?=[^>]*role="img").*?</svg>', re.DOTALL)
+_NAMES = re.compile(r'(\bid="|url\(#|href="#)')
+"""A picture in a page, and the beginnings of the names of its parts, which must be unique in a page."""
 
 _MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
 
@@ -157,6 +170,30 @@ class SiteRelease:
         return f"{kind.contents} ({kind.what} releases)" if kind.what else kind.contents
 
     @property
+    def derived(self) -> str | None:
+        """Which flows they are if they follow from releases, ``sum`` or ``assisted``; otherwise None."""
+        return getattr(bundle_kind_of(self.certificate), "name", None)
+
+    def table(self, name: str) -> Path:
+        """Return the path of a Parquet table of the bundle, by its name in ``PARQUET``."""
+        return table_path(self.place, PARQUET[name])
+
+    @cached_property
+    def total(self) -> dict[str, int] | None:
+        """The number of all trips of flows, ``trips``, and the ends of its interval if there is one; otherwise None."""
+        if not self.table("flows").is_file():
+            return None
+        whole = [(f"{side}_level", "==", WHOLE_SPACE) for side in ("origin", "destination")]
+        rows = pq.read_table(self.table("flows"), filters=whole).to_pylist()
+        return {name: row[name] for row in rows for name in ("trips", "lower", "upper") if name in row} or None
+
+    @property
+    def picture(self) -> Markup | None:
+        """The first picture of the report; None if it has none."""
+        found = _PICTURE.search((self.place / REPORT).read_text(encoding="utf-8"))
+        return found and Markup(_NAMES.sub(rf"\g<1>{self.key.release}-", found[0]))  # noqa: S704 - from a report
+
+    @property
     def promise(self) -> str:
         """The guarantee in sentences."""
         return promise(self.certificate["guarantee"])
@@ -167,6 +204,11 @@ class SiteRelease:
         return f"{whose}{site.title}: {filled('citation.txt', certificate=self.certificate)}"
 
     @property
+    def period_in_words(self) -> str:
+        """The period as people write it, such as ``June 2001``."""
+        return Period(self.key.period).in_words
+
+    @property
     def days(self) -> tuple[str, str]:
         """First and last day of the period."""
         period = Period(self.key.period)
@@ -175,7 +217,7 @@ class SiteRelease:
     @property
     def extent(self) -> tuple[float, float, float, float] | None:
         """West, south, east and north ends of the coordinates of the zones, in degrees; None if they have none."""
-        areas = table_path(self.place, PARQUET["areas"])
+        areas = self.table("areas")
         if not areas.is_file() or not {*COORDINATES} <= {*pq.read_schema(areas).names}:
             return None
         degrees = np.stack([pq.read_table(areas)[name].to_numpy() for name in COORDINATES[::-1]])
@@ -199,8 +241,9 @@ def newest_revisions(releases: Sequence[SiteRelease]) -> list[SiteRelease]:
 _MOST_ENTRIES = 100
 """Largest number of releases in the feed."""
 
-HOME, CATALOGUE = "index.html", "catalog.jsonld"
-"""Files of a site: its first page, and the catalogue of all releases."""
+HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time.html", "periods.json"
+"""Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the
+places of the atlases of its periods, which they compare with each other."""
 
 _BLOCK = 1 << 20
 
@@ -270,11 +313,18 @@ def write_site(releases: Path, folder: Path, site: SiteDescription, database: Pa
 def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tuple[str, str]]:
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
-    series = [(name, newest_revisions(of_series)) for name, of_series in by_series.items()]
-    yield HOME, filled("site/home.html", site=site, series=series, releases=found)
+    series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
+    compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
+    over_time = {name: OverTime.of(some) for name, some in compared.items()}
+    yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)
+    yield "404.html", filled("site/404.html", site=site, series=series)
     yield CATALOGUE, catalogue(site, found)
     for name, of_series in by_series.items():
-        yield f"{name}/index.html", series_page(site, name, of_series)
+        yield f"{name}/index.html", series_page(site, name, of_series, series)
+    for name, some in compared.items():
+        yield f"{name}/{OVER_TIME}", over_time_page(site, some[0], over_time[name])
+        with_atlas = [one for one in some if any(file["path"] == ATLAS for file in one.files)]
+        yield f"{name}/{PERIODS}", _json([{"release": one.folder, "period": one.key.period} for one in with_atlas])
     for release in found:
         yield release.croissant, croissant(site, release)
     if site.base is not None:
@@ -288,12 +338,38 @@ def _by_series(releases: Sequence[SiteRelease]) -> dict[str, list[SiteRelease]]:
     return {name: [*of_series] for name, of_series in groupby(releases, key=lambda release: release.key.release)}
 
 
-def series_page(site: SiteDescription, name: str, releases: Sequence[SiteRelease]) -> str:
-    """Return the HTML text of the page of a series, from its releases."""
+def series_page(
+    site: SiteDescription,
+    name: str,
+    releases: Sequence[SiteRelease],
+    series: Mapping[str, Sequence[SiteRelease]] = MappingProxyType({}),
+) -> str:
+    """Return the HTML text of the page of a series, from its releases; ``series`` has the newest ones of all series."""
     newest = newest_revisions(releases)
     ordered = sorted(releases, key=lambda release: release.key, reverse=True)
     described = dataset_markup(site, name, newest)
-    return filled("site/series.html", site=site, name=name, releases=ordered, newest=newest, described=described)
+    values = {"site": site, "name": name, "releases": ordered, "newest": newest, "series": series}
+    return filled("site/series.html", described=described, over_time=bool(compared_releases(newest)), **values)
+
+
+def compared_releases(newest: Sequence[SiteRelease]) -> list[SiteRelease]:
+    """Return those of the last revisions of a series whose flows can be compared: they have intervals and own noise."""
+    return [one for one in newest if bundle_kind_of(one.certificate) is FLOWS and has_intervals(one.certificate)]
+
+
+def over_time_page(site: SiteDescription, latest: SiteRelease, flows: OverTime) -> str:
+    """Return the HTML text of the page of the flows of a series in each period; ``latest`` is its newest release."""
+    program = (files("od_core.publication") / "templates/site/over_time.js").read_text(encoding="utf-8")
+    return filled(
+        "site/over_time.html",
+        site=site,
+        latest=latest,
+        flows=flows,
+        data=_data_element(flows.data, 'type="application/json" id="data"'),
+        program=Markup(program),  # noqa: S704 - of this package
+        digest=base64.b64encode(hashlib.sha256(program.encode()).digest()).decode(),
+        bound=MOST_NUMBERS,
+    )
 
 
 def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteRelease]) -> Markup:
@@ -302,9 +378,13 @@ def dataset_markup(site: SiteDescription, name: str, newest: Sequence[SiteReleas
     ``newest`` has the last revision of each period, newest period first.
     """
     description = filled_data("site/dataset.json", site=site, name=name, newest=newest)
-    # In a script element, text ends at "</", and is not unescaped: no such sign may stand in it.
-    text = json.dumps(description, ensure_ascii=True).replace("<", "\\u003c").replace(">", "\\u003e")
-    return Markup(f'<script type="application/ld+json">{text}</script>')  # noqa: S704 - escaped above
+    return _data_element(description, 'type="application/ld+json"')
+
+
+def _data_element(value: object, attributes: str) -> Markup:
+    """Return an element of a page with JSON. Its text ends at "</" and is not unescaped, so no such sign is in it."""
+    text = json.dumps(value, separators=(",", ":")).replace("<", "\\u003c").replace(">", "\\u003e")
+    return Markup(f"<script {attributes}>{text}</script>")  # noqa: S704 - escaped above
 
 
 def catalogue(site: SiteDescription, releases: Sequence[SiteRelease]) -> str:
@@ -342,8 +422,12 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     digests, target = stated_digests(place), folder / str(key)
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
-    areas = table_path(place, PARQUET["areas"]).relative_to(place).as_posix()
-    for name in (CERTIFICATE, PACKAGE, *({areas} & {*digests})):  # pages are made from these at every call
+    tables = [table_path(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
+    for name in (
+        CERTIFICATE,
+        PACKAGE,
+        *(name for name in (*tables, REPORT) if name in digests),
+    ):  # pages are made of these
         if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)

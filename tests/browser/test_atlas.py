@@ -57,7 +57,9 @@ def test_areas_are_chosen_by_keyboard_and_the_address_leads_back(opened, bundle)
     assert page.inner_text("#found") == "No area has this name or code"
     page.fill("#search", "")
     page.keyboard.type("illin")
-    assert page.inner_text("#found").splitlines()[0] == "Illinois (IL), state"  # the page shows regions
+    found = page.inner_text("#found").splitlines()
+    assert found[0] == "Illinois (IL), state in East North Central"  # the page shows regions
+    assert "Chicago O'Hare International (ORD), airport in Illinois" in found
     page.keyboard.press("Enter")
     page.wait_for_selector("text=Where trips from here go")
     page.locator("input[value=to]").focus()

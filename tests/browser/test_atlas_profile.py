@@ -131,6 +131,52 @@ def test_a_page_may_have_the_categories_of_its_coarser_areas_alone(opened, tmp_p
     assert got is None
 
 
+CHOSEN = """async ([part, level, asks]) => {
+    await atlas.client.ask("choose", {part});
+    const between = [];
+    for (const ask of asks) between.push(await atlas.client.ask("between", ask));
+    return [between, await atlas.client.ask("largest", {level, most: 10000})];
+}"""
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_one_category_alone_has_the_numbers_of_the_library(opened, tmp_path, monkeypatch, is_cut):
+    """Sums of areas and single flows, with intervals; also on a page with the categories of coarser areas alone."""
+    release = made(5)
+    finest = 2 if is_cut else 3
+    if is_cut:
+        towns, zones = (release.tree.origin.size(level) for level in (2, 3))
+        monkeypatch.setattr(atlas, "MOST_NODES", max(zones**2, 5 * towns**2))
+    page, seen = opened(written(release, facts(release), tmp_path))
+    page.wait_for_selector("#panel[aria-busy=false] h2")
+    asks = selections(release, 50, finest)
+    for breakdown, category in (("mode", MODES[2]), ("day", DAYS[0])):
+        part = {"breakdown": breakdown, "category": category}
+        between, largest = page.evaluate(CHOSEN, [part, finest, list(asks)])
+        assert [ends_of(row) for row in between] == [by_category(release, ask)[breakdown][category] for ask in asks]
+        level = release.tree.origin.level_names[finest]
+        table = release.flows_at(level, level, segment=breakdown, interval=True)
+        table = table[(table[breakdown] == category) & (table["origin"] != table["destination"])]
+        codes = release.tree.origin.codes[finest]
+        found = {(codes[row["origin"]], codes[row["destination"]]): ends_of(row) for row in largest if row["trips"]}
+        assert found == {(one[0], one[1]): list(one[3:]) for one in table.itertuples(index=False) if one[3]}
+    assert seen.errors == []
+
+
+def test_a_reader_chooses_a_category(opened, tmp_path):
+    """The heading and the address say so; finer levels than are known by category cannot be chosen."""
+    release = made(5)
+    page, seen = opened(written(release, facts(release), tmp_path) + "#level=town&only=mode:" + "train%20%3Cb%3E")
+    page.wait_for_selector("#panel[aria-busy=false] h2")
+    assert page.inner_text("#panel h2") == "All areas, only mode train <b>"
+    page.select_option("#category", label="day: weekend")
+    page.wait_for_selector("text=All areas, only day weekend")
+    assert page.url.endswith("only=day:weekend")
+    page.select_option("#category", label="all trips")
+    page.wait_for_selector("#panel h2 bdi:text-is('All areas')")
+    assert seen.errors == []
+
+
 def area(level: int, areas: list[int]) -> dict:
     return {"level": level, "areas": areas}
 

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import json
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from od_core.flows.publishing.changes import changes
+from od_core.publication import number_formats
 from od_core.published.documents import CHECKLIST_PAGE, NOTICE, disclosure_documents
 from od_core.published.site import SiteDescription, write_site
+from tests.browser.atlases import in_folder, random_release
 from tests.browser.conftest import PERIOD, show
 from tests.browser.test_pages import DESK, PAPER, PHONE, too_wide
 
 PAGES = {
     "home": "index.html",
     "series": "us_flights/index.html",
+    "over-time": "us_flights/over_time.html",
+    "not-found": "404.html",
     "report": f"us_flights/{PERIOD}/r1/report.html",
     "certificate": f"us_flights/{PERIOD}/r1/certificate.html",
 }
@@ -52,7 +61,7 @@ def test_documents_for_people_are_accessible(opened, bundle, tmp_path, name):
     assert [(found["id"], found["nodes"]) for found in Axe().run(page).response["violations"]] == []
 
 
-@pytest.mark.parametrize("name", ["home", "series"])
+@pytest.mark.parametrize("name", ["home", "series", "over-time"])
 def test_a_page_of_the_site_is_printed_whole(opened, site, name):
     page, _ = opened((site / PAGES[name]).as_uri(), PAPER)
     page.emulate_media(media="print")
@@ -73,3 +82,71 @@ def test_intervals_are_read_on_a_phone_without_scrolling(opened, site):
         LONGEST,
     )
     assert cut == []
+
+
+def test_a_reader_finds_an_area_and_what_changed(opened, site):
+    """By its name or that of its state; a link leads to the same flow, and one to no area says so."""
+    page, seen = opened((site / PAGES["over-time"]).as_uri() + "#from=state:TX&to=state:CA")
+    assert page.locator("#flow h3").inner_text() == "Trips from Texas (TX) to California (CA)"
+    assert "Only one period is published" in page.locator(".verdict").inner_text()
+    page.fill("#from", "JFK")
+    page.fill("#to", "new york")
+    page.keyboard.press("Enter")
+    assert page.locator("#flow h3").inner_text() == "Trips from John F Kennedy Intl (JFK) to New York (NY)"
+    found = page.locator("#from-areas option").evaluate_all("all => all.map(one => one.value)")
+    assert any("JFK" in name and "New York" in name for name in found)
+    page.fill("#to", "Atlantis")
+    page.keyboard.press("Enter")
+    assert "No area has this name" in page.locator("#flow").inner_text()
+    assert seen.errors == []
+
+
+def test_the_areas_are_listed_without_a_program(browser, site):
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto((site / PAGES["over-time"]).as_uri())
+    assert page.locator("#ask").is_hidden()
+    assert page.locator("#find tbody tr").count() == 5 + 10 + 51 + 229
+    context.close()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Write nothing."""
+
+
+def test_the_atlas_of_a_site_compares_periods_in_each_view(opened, tmp_path):
+    """It asks its own site alone, and shows the changes of the library in the matrix and the list."""
+    months = {period: random_release(seed, areas=1, zones=12) for seed, period in enumerate(("2001-01", "2001-02"))}
+    for period, release in months.items():
+        (tmp_path / "other" / period).mkdir(parents=True)
+        in_folder(release, tmp_path / "other" / period / "r1", period)
+    listed = [{"release": f"other/{period}/r1", "period": period} for period in months]
+    (tmp_path / "other" / "periods.json").write_text(json.dumps(listed))
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(tmp_path))) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"http://127.0.0.1:{server.server_port}/"
+        page, seen = opened(f"{address}other/2001-02/r1/atlas.html#level=region&view=matrix")
+        page.wait_for_selector("#period option:nth-child(3)", state="attached")
+        assert page.is_hidden("#compare")
+        page.select_option("#period", label="2001-01")
+        page.wait_for_selector("text=Changes from other/2001-01/r1 to other/2001-02/r1")
+        page.wait_for_selector("#panel[aria-busy=false]")
+        found = page.locator(".matrix td.number").all_inner_texts()
+        page.check("input[value=list]")
+        page.wait_for_selector("text=its change with the 90 % interval")
+        rows = page.locator("#areas tbody tr").all_inner_texts()
+        server.shutdown()
+    assert [url for url in seen.asked if not url.startswith((address, "blob:"))] == []
+    assert seen.errors == []
+    table = changes(*months.values(), "region", "region")
+    expected = {f"{one.after:,} {signed(one)}" for one in table.itertuples()}
+    assert {" ".join(cell.split()) for cell in found} == expected
+    totals = changes(*months.values(), "region", "all").itertuples()
+    assert {" ".join(row.split()[1:]) for row in rows} == {f"{one.after:,} {signed(one)}" for one in totals}
+
+
+def signed(change) -> str:
+    """A change with its interval, as the atlas writes it."""
+    value, lower, upper = (number_formats.signed(end) for end in (change.change, change.lower, change.upper))
+    return f"{value} ({lower} to {upper})"

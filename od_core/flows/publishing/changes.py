@@ -99,11 +99,14 @@ def changes(
     old, new = (
         release.flows_at(origin_level, destination_level, segment=segment, interval=True) for release in (before, after)
     )
-    return _changes(old, new, _PAIR if segment is None else [*_PAIR, segment])
+    return changes_of_tables(old, new, _PAIR if segment is None else [*_PAIR, segment])
 
 
-def _changes(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
-    """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys."""
+def changes_of_tables(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _PAIR) -> pd.DataFrame:
+    """Return the :func:`changes` between two tables of flows with intervals; ``cell`` names their keys.
+
+    The noise of the tables must be independent.
+    """
     merged = old.merge(new, how="outer", on=cell, suffixes=("_old", "_new"))
     trips, down, up, reach_down = _ends(merged, "old")
     new_trips, new_down, new_up, new_reach_down = _ends(merged, "new")

@@ -97,7 +97,7 @@ def test_a_site_may_have_releases_of_one_kind_alone(
 def test_every_link_of_every_kind_leads_to_a_file(releases: Path, tmp_path: Path) -> None:
     write_site(releases, tmp_path, SiteDescription("Trips", URL, "Office of Statistics"))
     files = {URL + name for name in content(tmp_path)}
-    for page in ("index.html", *(f"{name}/index.html" for name in KINDS)):
+    for page in ("index.html", "404.html", "commuters/over_time.html", *(f"{name}/index.html" for name in KINDS)):
         found = links((tmp_path / page).read_text(encoding="utf-8"))
         assert {urljoin(URL + page, address) for address in found} <= files
     feed = parsed(tmp_path / "feed.atom")

@@ -54,11 +54,9 @@ def publish(
     return place, facts
 
 
-def flows(neighbours: str = "bounded", **changes: Any) -> Any:
+def flows(neighbours: str = "bounded", geography: Geography = ledger_rows.ONE_LEVEL, **changes: Any) -> Any:
     unit, budget = PrivacyUnit("trip", neighbours), Budget(rho=2, delta="1e-8")
-    return release_flows(
-        ledger_rows.FLOWS, ledger_rows.ONE_LEVEL, unit=unit, budget=budget, fault_threshold=0, **changes
-    )
+    return release_flows(ledger_rows.FLOWS, geography, unit=unit, budget=budget, fault_threshold=0, **changes)
 
 
 MODES = ("car", "<b>bus, tram</b>", "à pied")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, Release, release_flows
 from od_core.flows.plan import plan_release
-from od_core.flows.publishing.changes import _changes, changes
+from od_core.flows.publishing.changes import changes, changes_of_tables
 from od_core.flows.release import run_plan
 from od_core.geography.flow_tree import FlowTree
 from od_core.ledger.measurements import MemoryMeasurements
@@ -79,7 +79,7 @@ def bounds(lower: int, trips: int, upper: int) -> pd.DataFrame:
 
 @given(*[st.lists(st.integers(0, 10_000), min_size=3, max_size=3).map(sorted) for _ in range(2)])
 def test_an_interval_lies_within_the_plain_difference_and_is_no_narrower_than_either(one, other):
-    (row,) = _changes(bounds(*one), bounds(*other)).to_dict("records")
+    (row,) = changes_of_tables(bounds(*one), bounds(*other)).to_dict("records")
     (low, x, high), (lower, y, upper) = one, other
     assert lower - high <= row["lower"] <= row["change"] == y - x <= row["upper"] <= upper - low
     assert row["upper"] - row["change"] >= max(upper - y, x - low)
@@ -89,7 +89,9 @@ def test_an_interval_lies_within_the_plain_difference_and_is_no_narrower_than_ei
 @given(st.integers(1000, 9000), st.integers(1000, 9000), st.integers(0, 900), st.integers(0, 900))
 def test_intervals_that_are_even_are_combined_as_independent_errors_are(x, y, half, other_half):
     """Variances add up: the least whole number whose square is no less than the sum of the squares."""
-    (row,) = _changes(bounds(x - half, x, x + half), bounds(y - other_half, y, y + other_half)).to_dict("records")
+    (row,) = changes_of_tables(bounds(x - half, x, x + half), bounds(y - other_half, y, y + other_half)).to_dict(
+        "records"
+    )
     reach = row["upper"] - row["change"]
     assert reach == row["change"] - row["lower"]
     squares = half**2 + other_half**2
@@ -99,11 +101,11 @@ def test_intervals_that_are_even_are_combined_as_independent_errors_are(x, y, ha
 
 def test_below_a_bound_of_zero_the_noise_reaches_as_far_as_above():
     """37 down, not 3; but the flow cannot have been below 0, so that the change is at most 1005."""
-    (row,) = _changes(bounds(0, 3, 40), bounds(995, 1000, 1005)).to_dict("records")
+    (row,) = changes_of_tables(bounds(0, 3, 40), bounds(995, 1000, 1005)).to_dict("records")
     assert (row["lower"], row["change"], row["upper"]) == (997 - 38, 997, 1005)
-    (row,) = _changes(bounds(0, 30, 67), bounds(995, 1000, 1005)).to_dict("records")
+    (row,) = changes_of_tables(bounds(0, 30, 67), bounds(995, 1000, 1005)).to_dict("records")
     assert (row["lower"], row["change"], row["upper"]) == (970 - 38, 970, 1005)
-    (row,) = _changes(bounds(0, 30, 67), bounds(960, 1000, 1040)).to_dict("records")
+    (row,) = changes_of_tables(bounds(0, 30, 67), bounds(960, 1000, 1040)).to_dict("records")
     assert (row["lower"], row["change"], row["upper"]) == (970 - 55, 970, 970 + 55)
 
 
@@ -120,14 +122,14 @@ def test_intervals_of_normal_noise_that_are_cut_at_zero_hold_the_change(deviatio
         columns = zip(("lower", "trips", "upper"), (np.floor, np.rint, np.ceil), ends, strict=True)
         side = pd.DataFrame({name: rounded(end).astype(np.int64) for name, rounded, end in columns})
         sides.append(side.assign(origin=np.arange(10_000).astype(str), destination="a"))
-    found, change = _changes(*sides), truth[1] - truth[0]
+    found, change = changes_of_tables(*sides), truth[1] - truth[0]
     assert ((found["lower"] <= change) & (change <= found["upper"])).mean() >= 0.885
 
 
 def test_a_pair_that_one_side_does_not_list_has_no_interval():
     """Above the number of pairs that are listed: its released trips are 0, its bound is not known."""
     new = pd.concat([bounds(3, 9, 20), bounds(50, 60, 70).assign(origin="c")], ignore_index=True)
-    found = _changes(bounds(0, 2, 4), new).set_index("origin")
+    found = changes_of_tables(bounds(0, 2, 4), new).set_index("origin")
     assert found.loc["c", ["before", "after", "change"]].tolist() == [0, 60, 60]
     assert found.loc["c", ["lower", "upper"]].isna().all()
     assert not found.loc["c", "significant"]

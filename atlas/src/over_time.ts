@@ -1,0 +1,196 @@
+/** A flow of a series in every period: the reader chooses where trips begin and end. `over_time.py` writes the data. */
+
+import { changeBetween } from "./changes";
+import { byId, isolated, make, number } from "./dom";
+import type { Trips } from "./flows";
+import { changeText, interval } from "./panel";
+import { rankOf } from "./search";
+
+interface Level {
+  level: string;
+  codes: string[];
+  labels: string[];
+  parents: number[];
+}
+
+/** Trips, and how far their interval reaches down and up, by period, origin and destination; null if not listed. */
+type Columns = [trips: (number | null)[], down: (number | null)[], up: (number | null)[]];
+
+interface Given {
+  periods: string[];
+  comparable: boolean[];
+  sides: [Level[], Level[]];
+  values: Columns;
+  totals: [Columns, Columns];
+  sizes: [number, number];
+}
+
+/** An area of a side: its place among those of all levels, its names and those of the areas that contain it. */
+interface Place {
+  place: number;
+  key: string;
+  name: string;
+  shown: string;
+  names: string[];
+  above: string[];
+}
+
+const given = JSON.parse(byId("data").textContent ?? "") as Given;
+const [HEIGHT, LEFT, TOP, BOTTOM] = [260, 70, 14, 34];
+
+function placesOf(levels: Level[]): Place[] {
+  const above: string[][][] = [];
+  let place = 0;
+  return levels.flatMap(({ level, codes, labels, parents }, depth) => {
+    above.push(codes.map((_, area) => (depth > 1 ? [labelOf(levels[depth - 1], parents[area]), ...above[depth - 1][parents[area]]] : [])));
+    return codes.map((code, area) => {
+      const label = labels[area];
+      const name = depth === 0 ? "all areas" : label.includes(code) ? label : `${label} (${code})`;
+      const shown = [name, ...above[depth][area]].join(", ") + (depth === 0 ? "" : ` – ${level}`);
+      return { place: place++, key: depth === 0 ? "all" : `${level}:${code}`, name, shown, names: [label, code], above: above[depth][area] };
+    });
+  });
+}
+
+function labelOf(level: Level, area: number): string {
+  return level.labels[area];
+}
+
+const sides = given.sides.map(placesOf);
+const inputs = ["from", "to"].map((name) => byId<HTMLInputElement>(name));
+
+/** The flow in each period; null where the release does not list it, and for pairs of areas that the page lacks. */
+function flow(origin: Place, destination: Place): (Trips | null)[] | null {
+  const [origins, destinations] = given.sizes;
+  let [columns, width, place] = [given.values, origins * destinations, origin.place * destinations + destination.place];
+  if (origin.place >= origins || destination.place >= destinations) {
+    if (origin.place && destination.place) return null;
+    const side = origin.place ? 0 : 1;
+    [columns, width, place] = [given.totals[side], sides[side].length, [origin, destination][side].place];
+  }
+  return given.periods.map((_, period) => {
+    const [trips, down, up] = columns.map((column) => column[period * width + place]);
+    return trips === null ? null : { trips, interval: [trips - (down ?? 0), trips + (up ?? 0)] };
+  });
+}
+
+/** The area that a text names best. */
+function found(side: number, text: string): Place | undefined {
+  const ranked = sides[side].map((place) => ({ place, rank: place.shown === text || place.key === text ? -1 : rankOf(text, place.names, place.above) }));
+  return ranked.filter(({ rank }) => rank < Infinity).sort((one, two) => one.rank - two.rank)[0]?.place;
+}
+
+function show(): void {
+  const [origin, destination] = inputs.map((input, side) => found(side, input.value.trim() || "all"));
+  const result = byId("flow");
+  if (!origin || !destination) {
+    result.replaceChildren(make("p", {}, "No area has this name or code. Choose one of the list."));
+    return;
+  }
+  [inputs[0].value, inputs[1].value] = [origin.shown, destination.shown];
+  history.replaceState(null, "", `#from=${encodeURIComponent(origin.key)}&to=${encodeURIComponent(destination.key)}`);
+  const trips = flow(origin, destination);
+  if (!trips) {
+    result.replaceChildren(make("p", {}, "This page has no flows between areas of such small levels: choose larger ones, or open the atlas of a period."));
+    return;
+  }
+  const title = `Trips from ${isolated(origin.name)} to ${isolated(destination.name)}`;
+  result.replaceChildren(make("h3", {}, title), ...verdicts(trips).map((text) => make("p", { class: "verdict" }, text)), chart(trips, title), table(trips, title));
+}
+
+/** The change between two periods; undefined if it is not known, or their areas differ. */
+function changed(trips: (Trips | null)[], before: number, after: number): Trips | undefined {
+  const [old, now] = [trips[before], trips[after]];
+  const same = given.comparable.slice(before, after).every(Boolean);
+  return old && now && same ? { ...now, change: changeBetween(old, now) } : undefined;
+}
+
+/** What can be said of the change between the last two periods, and between the first and the last. */
+function verdicts(trips: (Trips | null)[]): string[] {
+  const last = trips.length - 1;
+  if (!last) return ["Only one period is published, so no change can be told."];
+  const pairs = last > 1 ? [[last - 1, last], [0, last]] : [[0, last]];
+  return pairs.map(([before, after]) => {
+    const when = `From ${given.periods[before]} to ${given.periods[after]}: `;
+    const of = changed(trips, before, after);
+    if (!of?.change) return `${when}no change can be computed.`;
+    const { certain, change } = of.change;
+    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} trips, by` : "may not have changed:"} ${changeText(of)}.`;
+  });
+}
+
+function table(trips: (Trips | null)[], title: string): HTMLElement {
+  const rows = trips.map((of, k) => {
+    const change = k ? changed(trips, k - 1, k) : undefined;
+    const said = change ? (change.change?.certain ? "changed" : "may not have changed") : "";
+    const cells = [of ? number(of.trips) : "not listed", of ? interval(of) : "", change ? changeText(change) : ""];
+    return make("tr", {}, make("th", { scope: "row" }, given.periods[k]), ...cells.map((text) => make("td", { class: "n" }, text)), make("td", {}, said));
+  });
+  const heads = ["period", "trips", "90 % interval", "change since the period before", "verdict"];
+  const head = make("tr", {}, ...heads.map((text, k) => make("th", { scope: "col", class: k && k < 4 ? "n" : "" }, text)));
+  return make("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": title }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows.reverse())));
+}
+
+/** The trips as a line within the band of their intervals, which stay visible: the axis begins a little below them. */
+function chart(trips: (Trips | null)[], title: string): Element {
+  const known = trips.flatMap((of, k) => (of ? [{ k, trips: of.trips, ends: of.interval ?? [of.trips, of.trips] }] : []));
+  const most = Math.max(1, ...known.map(({ ends }) => ends[1]));
+  const lowest = Math.min(most - 1, ...known.map(({ ends }) => ends[0]));
+  const least = Math.max(Math.min(0, lowest), Math.floor(lowest - (most - lowest) / 4));
+  const width = Math.min(Math.max(byId("flow").clientWidth, 300), 860);
+  const x = (k: number): number => (trips.length < 2 ? (LEFT + width) / 2 : LEFT + 20 + (k * (width - LEFT - 50)) / (trips.length - 1));
+  const y = (value: number): number => TOP + ((most - value) * (HEIGHT - TOP - BOTTOM)) / (most - least);
+  const point = (k: number, value: number): string => `${x(k).toFixed(1)},${y(value).toFixed(1)}`;
+  const upper = known.map(({ k, ends }) => point(k, ends[1]));
+  const lower = known.map(({ k, ends }) => point(k, ends[0])).reverse();
+  const picture = svg("svg", { viewBox: `0 0 ${width} ${HEIGHT}`, role: "img", class: "ribbon", "aria-label": `${title}: the table below has the numbers` });
+  for (const value of [least, (least + most) / 2, most]) {
+    picture.append(svg("line", { class: "grid", x1: LEFT, x2: width, y1: y(value), y2: y(value) }));
+    picture.append(svg("text", { x: LEFT - 8, y: y(value) + 4, "text-anchor": "end" }, number(Math.round(value))));
+  }
+  picture.append(svg("polygon", { class: "band", points: [...upper, ...lower].join(" ") }));
+  picture.append(svg("polyline", { class: "line", points: known.map(({ k, trips: value }) => point(k, value)).join(" ") }));
+  const every = Math.ceil(trips.length / (width < 500 ? 4 : 8));
+  for (const { k, trips: value, ends } of known) {
+    picture.append(svg("line", { class: "reach", x1: x(k), x2: x(k), y1: y(ends[0]), y2: y(ends[1]) }));
+    picture.append(svg("circle", { class: "dot", cx: x(k), cy: y(value), r: 3 }));
+    if (k % every === 0) picture.append(svg("text", { x: x(k), y: HEIGHT - 10, "text-anchor": "middle" }, given.periods[k]));
+  }
+  return make("figure", {}, picture);
+}
+
+function svg(tag: string, attributes: Record<string, string | number>, text = ""): SVGElement {
+  const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, String(value));
+  element.textContent = text;
+  return element;
+}
+
+function stated(): void {
+  const parts = new Map(location.hash.slice(1).split("&").map((part) => part.split("=", 2) as [string, string]));
+  for (const [side, name] of ["from", "to"].entries()) {
+    try {
+      inputs[side].value = decodeURIComponent(parts.get(name) ?? "all");
+    } catch {
+      inputs[side].value = "all";
+    }
+  }
+  show();
+}
+
+for (const [side, name] of ["from", "to"].entries()) {
+  byId(`${name}-areas`).append(...sides[side].map(({ shown }) => make("option", { value: shown })));
+  inputs[side].addEventListener("focus", () => inputs[side].select());
+  inputs[side].addEventListener("change", show);
+}
+byId("swap").onclick = () => {
+  [inputs[0].value, inputs[1].value] = [inputs[1].value, inputs[0].value];
+  show();
+};
+byId<HTMLFormElement>("ask").onsubmit = (event) => {
+  event.preventDefault();
+  show();
+};
+addEventListener("hashchange", stated);
+byId("ask").hidden = false;
+stated();

@@ -1,0 +1,158 @@
+"""The page of a series' flows over time has the numbers of its bundles, and the one statistic of change."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+from od_core import open_release
+from od_core.flows.publishing.changes import changes
+from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.ledger import Ledger
+from od_core.ledger.release_key import ReleaseKey
+from od_core.published import over_time
+from od_core.published.over_time import OverTime
+from od_core.published.site import SiteDescription, SiteRelease, compared_releases, over_time_page, write_site
+from tests.od_core.ledger import ledger_rows
+from tests.od_core.publication.published_kinds import flows, publish
+
+PERIODS = ("2001-05", "2001-06")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two months of flows of two levels; not to be changed."""
+    folder = tmp_path_factory.mktemp("over_time")
+    ledger = Ledger(folder / "ledger.sqlite")
+    ledger.declare(ledger_rows.domain(9))
+    for period in PERIODS:
+        key = ReleaseKey("commuters", period)
+        release = flows(geography=ledger_rows.GEOGRAPHY, ledger=ledger, release_id=str(key))
+        publish(FLOWS, release, key, "commuters", folder)
+    return folder
+
+
+@pytest.fixture
+def newest(root: Path) -> list[SiteRelease]:
+    keys = [ReleaseKey("commuters", period) for period in reversed(PERIODS)]
+    return [SiteRelease.of(key, root / "releases" / str(key)) for key in keys]
+
+
+def page_of(releases: list[SiteRelease]) -> str:
+    return over_time_page(SiteDescription("Trips"), releases[0], OverTime.of(releases))
+
+
+def listed(data: dict[str, Any], side: int) -> list[tuple[str, str]]:
+    return [(level["level"], code) for level in data["sides"][side] for code in level["codes"]]
+
+
+def test_every_number_is_that_of_its_release(newest: list[SiteRelease]) -> None:
+    """Of every pair of areas of every pair of levels in every period, as the release opens and sums it."""
+    data = OverTime.of(newest).data
+    assert data["periods"] == PERIODS
+    origins, destinations = data["sizes"]
+    assert (origins, destinations) == (len(listed(data, 0)), len(listed(data, 1)))
+    for period, release in enumerate(reversed(newest)):
+        opened = open_release(release.place)
+        for o, (origin_level, origin) in enumerate(listed(data, 0)):
+            for d, (level, destination) in enumerate(listed(data, 1)):
+                frame = opened.flows_at(origin_level, level, interval=True)
+                (row,) = frame[(frame["origin"] == origin) & (frame["destination"] == destination)].to_dict("records")
+                place = (period * origins + o) * destinations + d
+                trips, down, up = (column[place] for column in data["values"])
+                assert (trips, trips - down, trips + up) == (row["trips"], row["lower"], row["upper"])
+                for own, (here, there) in enumerate([(o, d), (d, o)]):
+                    if there == 0:
+                        total = [column[period * data["sizes"][own] + here] for column in data["totals"][own]]
+                        assert total == [trips, down, up]
+
+
+def test_the_tables_state_the_change_of_the_library(newest: list[SiteRelease]) -> None:
+    """That of ``od-release compare`` between the last two periods, from each area and to it."""
+    page, (after, before) = OverTime.of(newest), [open_release(one.place) for one in newest[:2]]
+    for number, level in enumerate(page.sides[0].level_names):
+        rows = page.rows(number)
+        assert len(rows) == page.sides[0].size(number)
+        trips = [row["ways"][0]["numbers"][-1][0] for row in rows]
+        assert trips == sorted(trips, reverse=True)
+        for way, levels in enumerate([(level, "all"), ("all", level)]):
+            expected = changes(before, after, *levels).set_index(("origin", "destination")[way])
+            for row in rows:
+                found, known = row["ways"][way]["change"], expected.loc[row["name"]]
+                for name in ("change", "lower", "upper", "significant"):
+                    assert found[name] == known[name]
+
+
+def altered(release: SiteRelease, folder: Path, change: Callable[[Any], Any], **certificate: Any) -> SiteRelease:
+    shutil.copytree(release.place, folder)
+    table = release.table("flows").relative_to(release.place)
+    pq.write_table(change(pq.read_table(folder / table)), folder / table)
+    return replace(release, place=folder, certificate=release.certificate | certificate)
+
+
+def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[SiteRelease], tmp_path: Path) -> None:
+    """And where the areas of two periods differ, no change between them is computed."""
+    gone = listed(OverTime.of(newest).data, 0)[-1][1]
+    other = {"geographies": dict.fromkeys(("origin", "destination"), "0" * 64)}
+    before = altered(newest[1], tmp_path / "r1", lambda rows: rows.filter(pc.field("origin") != gone), **other)
+    page = OverTime.of([newest[0], before])
+    assert page.comparable == (False,)
+    data, (origins, destinations) = page.data, page.values.shape[2:]
+    row = [column[(origins - 1) * destinations : origins * destinations] for column in data["values"]]
+    assert row == [[None] * destinations] * 3
+    assert not any("change" in way for one in page.rows(2) for way in one["ways"])
+    assert "The areas of some periods differ" in page_of([newest[0], before])
+    missing = altered(newest[1], tmp_path / "r2", lambda rows: rows.filter(pc.field("origin") != gone))
+    rows = {row["name"]: row["ways"] for row in OverTime.of([newest[0], missing]).rows(2)}
+    assert {name for name, ways in rows.items() if "change" not in ways[0]} == {gone}
+    assert "not listed" in page_of([missing])
+
+
+@pytest.mark.parametrize(
+    ("most", "depth", "deepest"), [(2 * 64, 2, 2), (2 * 64 - 1, 1, 2), (2 * 9 - 1, 0, 1), (2 * 6 - 1, 0, 0), (1, 0, 0)]
+)
+def test_the_page_has_a_bound(
+    newest: list[SiteRelease], monkeypatch: pytest.MonkeyPatch, most: int, depth: int, deepest: int
+) -> None:
+    """Down to each level there are 1, 3 and 8 areas on each side: 1, 9 and 64 pairs, and 2, 6 and 16 totals."""
+    monkeypatch.setattr(over_time, "MOST_NUMBERS", most)
+    page = OverTime.of(newest)
+    assert (page.depths, page.listed) == ((depth, depth), (deepest, deepest))
+
+
+def test_a_page_without_intervals_or_with_shared_noise_is_not_made(root: Path, newest: list[SiteRelease]) -> None:
+    without = replace(newest[0], certificate=newest[0].certificate | {"interval": None})
+    assert compared_releases([without, *newest[1:]]) == newest[1:]
+    summed = replace(newest[0], certificate=newest[0].certificate | {"format": "od-release sum certificate 1"})
+    assert compared_releases([summed]) == []
+
+
+def test_one_period_and_titles_of_strangers(newest: list[SiteRelease]) -> None:
+    """A title with markup, or one of 300 characters, stays text; the data cannot end its element."""
+    evil = "</script><script>alert(1)</script>" + "x" * 300
+    one = replace(newest[0], certificate=newest[0].certificate | {"about": {"title": evil}})
+    page = page_of([one])
+    assert page.count("<script") == page.count("</script>") == 2
+    assert "&lt;/script&gt;" in page
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page)
+    assert json.loads(data)["periods"] == [PERIODS[-1]]
+    assert "grew" not in page.partition("Each area")[2].partition("<script")[0]
+
+
+def test_the_same_bundles_give_the_same_bytes(root: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_site(root / "releases", tmp_path / name, SiteDescription("Trips"))
+    pages = [(tmp_path / name / "commuters/over_time.html").read_bytes() for name in ("one", "two")]
+    assert pages[0] == pages[1]
+    atlases = json.loads((tmp_path / "one/commuters/periods.json").read_text())
+    assert [one["period"] for one in atlases] == list(reversed(PERIODS))
+    assert all((tmp_path / "one" / one["release"] / "atlas.html").is_file() for one in atlases)
