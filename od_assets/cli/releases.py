@@ -213,7 +213,7 @@ def decide(
         known, facts["source"] = public_table(series, of_flows, table)
         facts["flows"] = [*named_flows(of_flows, known)]
         with console.status("Releases are simulated on a public table."):
-            compared = [option.simulated(known, runs) for option in compared]
+            compared = [option.with_errors(known, runs) for option in compared]
     facts["published"] = folders.published_periods(series)
     periods, facts["paid"], facts["left"] = payable_periods(series, plan, facts["published"])
     path = to or current_project().var / "decisions" / f"{series.name}.html"

@@ -67,7 +67,7 @@ class Option:
         """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
         return 100 if self.plan is None else of_100(Guarantee.of(self.plan.spent).best_guess())
 
-    def simulated(self, table: KnownFlows, runs: int) -> Option:
+    def with_errors(self, table: KnownFlows, runs: int) -> Option:
         """Return the option with the errors of simulated flows, unless the noise is too wide to be drawn.
 
         Raises OdError as :func:`od_core.evaluation.forecast.forecast` does.

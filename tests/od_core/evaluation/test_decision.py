@@ -85,14 +85,14 @@ def test_simulated_errors_are_of_flows_with_trips() -> None:
     """With noise that is nearly always 0 there is no error; a dropped flow is off by its size."""
     table = KnownFlows.from_frame("table", "public", flows().assign(trips=5), GEOGRAPHY)
     exact = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho=1000, delta="1e-8"))
-    assert Option("", exact).simulated(table, 1).errors == (0.0, 0.0)
+    assert Option("", exact).with_errors(table, 1).errors == (0.0, 0.0)
     hidden = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("0.5", "1e-8"), mechanism="stability_histogram")
     assert hidden.steps[-1].noise_facts["threshold"] > 30
-    errors = Option("", hidden).simulated(table, 1).errors
+    errors = Option("", hidden).with_errors(table, 1).errors
     assert errors[1] == 5
     assert SIZE_CLASSES[:3] == (0, 1, 10)
     wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
-    assert Option("", wide).simulated(table, 1).errors == ()
+    assert Option("", wide).with_errors(table, 1).errors == ()
 
 
 def domain(unit: PrivacyUnit, rho: str = "0.1") -> PrivacyDomain:

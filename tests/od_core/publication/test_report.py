@@ -660,12 +660,12 @@ def drawn_lines(picture: str) -> dict[str, dict[str, list[float]]]:
     title, curve = r"<title>(\w) to (\w): [^<]*</title>", r'<path d="([^"]*)" fill="none" stroke-width="([^"]*)"/>'
     pattern = title + r"\s*" + curve + r'\s*<path d="([^"]*)"'
     return {
-        f"{start}{end}": {"curve": _numbers(curve), "head": _numbers(head), "width": [float(width)]}
+        f"{start}{end}": {"curve": _coordinates(curve), "head": _coordinates(head), "width": [float(width)]}
         for start, end, curve, width, head in re.findall(pattern, picture)
     }
 
 
-def _numbers(path: str) -> list[float]:
+def _coordinates(path: str) -> list[float]:
     return [float(number) for number in re.findall(r"-?[0-9.]+", path)]
 
 
