@@ -105,11 +105,11 @@ def test_groups_of_a_public_list(project: Project) -> None:
 
 def test_numbers_of_groups_by_area_and_size(project: Project) -> None:
     """Records say how many groups of a size an area has; groups of which they do not tell have size 0."""
-    (project.root / "tables/areas.csv").write_text("zone,households\nZ00,900000\nZ21,7\n", encoding="utf-8")
+    (project.root / "areas.csv").write_text("zone,households\nZ00,900000\nZ21,7\n", encoding="utf-8")
     counted = {"home": ["Z00", "Z00", "Z21"], "members": [2, 1, 5], "many": [500000, 300000, 7]}
     project.write_records(pd.DataFrame(counted))
     of_counts = {
-        "groups": {"file": "tables/areas.csv", "area": "zone", "groups": "households"},
+        "groups": {"file": "areas.csv", "area": "zone", "groups": "households"},
         "trips__columns": {"area": "home", "size": "members", "groups": "many"},
     }
     mixed = {"mechanism": "mixed", "mechanism_options": {"queries": ["cumulative", "sizes"]}}
@@ -299,7 +299,7 @@ def test_metadata_is_of_the_allowed_names_and_confidential_assets_have_none(mont
         ({"trips__columns": {"group": "taxi", "date": "date"}}, "OD-CONFIG"),
         ({"groups": {"file": "taxis.csv"}}, "OD-CONFIG"),
         (
-            {"groups": {"file": "tables/areas.csv", "groups": "n"}, "trips__columns": {"area": "a", "size": "s"}},
+            {"groups": {"file": "areas.csv", "groups": "n"}, "trips__columns": {"area": "a", "size": "s"}},
             "OD-CONFIG",
         ),
         ({"trips__columns": {"area": "origin", "date": "date", "size": "s", "groups": "n"}}, "OD-CONFIG"),

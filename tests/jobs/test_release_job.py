@@ -131,7 +131,7 @@ def test_a_defect_in_one_estimate_blocks_publication_also_of_the_bundle_alone(
     monkeypatch.setattr(od_assets.assets.flows, "estimate_pieces", sound)
     project.materialize("levels/noisy_measurement_4", "levels/estimate_4", "flows")
     # Below a negative flow nothing can be made; below a lost trip it can.
-    assert (project.var / "confidential" / str(KEY) / "tables/flows.parquet").exists() == (defect == "lost trip")
+    assert (project.var / "confidential" / str(KEY) / "flows.parquet").exists() == (defect == "lost trip")
     alone = project.materialize("bundle")
     assert not alone.success
     if defect == "lost trip":
