@@ -219,7 +219,7 @@ def decide(
     path = to or current_project().var / "decisions" / f"{series.name}.html"
     with written_as(f"the page {str(path)!r}", "name a file in a folder that may be written", code="OD-FORECAST-PAGE"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(path, decision_page(series, compared, periods, **facts))
+        write_text(path, decision_page(series, plan, compared, periods, **facts))
     console.print(f"Decision page: {path}\nNo record was read, and no budget was spent.", soft_wrap=True)
 
 

@@ -165,20 +165,21 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     return {name: 100 if each is None else of_100(each.best_guess()) for name, each in found.items()}
 
 
-def decision_page(series: Any, compared: Sequence[Option], periods: Sequence[Period], **facts: Any) -> str:
+def decision_page(
+    series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any
+) -> str:
     """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
 
     Args:
         series: the declared series; the template ``decision.html`` lists what it takes from it, and further ``facts``.
+        plan: the plan of the decision.
         compared: the decision, and then the options that it refuses.
         periods: the declared periods.
     """
-    plan, domain = compared[0].plan, series.domain
-    assert plan is not None  # noqa: S101  # the decision
     levels = [plan.tree.level_names[k][0] for k in compared_levels(plan.tree)] if isinstance(plan, ReleasePlan) else []
     values = {
         "levels": levels,
-        "risks": risks(plan, domain, periods[0]),
+        "risks": risks(plan, series.domain, periods[0]),
         "guarantee": series.kind.guarantee(plan, plan.spent),
         "many": {"trips": TRIPS_OF_A_PERSON, "periods": PERIODS_OF_A_YEAR},
     }
