@@ -21,6 +21,7 @@ import pytest
 import shapely
 from markupsafe import escape
 
+import od_core
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
@@ -44,6 +45,7 @@ from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
+TEMPLATES = Path(od_core.__file__).parent / "publication" / "templates"
 VOID = {"meta"}
 MARK = "\u25cf "
 
@@ -58,6 +60,7 @@ class Page(HTMLParser):
         self.tables: list[list[list[str]]] = []
         self.titles = 0
         self.text = ""
+        self.styles = ""
         self.feed(text)
         self.close()
         assert self.open == []
@@ -79,7 +82,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if "style" in self.open:
+            self.styles += data
+        else:
             self.text += data
         if {"td", "th"} & set(self.open) and "svg" not in self.open:
             self.tables[-1][-1][-1] += data
@@ -149,6 +154,23 @@ def test_what_is_written_is_legible():
     assert [_luminance(shade) for shade in SHADES] == sorted(map(_luminance, SHADES), reverse=True)
     assert min(_contrast(ink_on(number), shade) for number, shade in enumerate(SHADES)) >= 4.5
     assert min(_contrast(colour, PAPER) for colour in (INK, MUTED, ACCENT)) >= 4.5
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_of_text_is_legible_by_day_and_by_night(scheme):
+    """The colours of the style sheet, in both schemes, on the paper and on the ground of tiles."""
+    schemes = re.findall(r"--(\w+):(#[0-9a-f]{3,6})", (TEMPLATES / "colours.css").read_text(encoding="utf-8"))
+    light, dark = dict(schemes[: len(schemes) // 2]), dict(schemes[len(schemes) // 2 :])
+    assert light.keys() == dark.keys()
+    colours = {"light": light, "dark": dark}[scheme]
+    whole = {name: colour if len(colour) == 7 else "#" + colour[1] * 2 * 3 for name, colour in colours.items()}
+    for ground in ("paper", "soft"):
+        for text in ("ink", "quiet", "link", "mark"):
+            assert _contrast(whole[text], whole[ground]) >= 4.5, (text, ground)
+    assert (_luminance(whole["paper"]) < 0.05) == (scheme == "dark")
+    text = page("flows").styles
+    assert "screen and (prefers-color-scheme:dark)" in text  # and not on paper
+    assert set(re.findall(r"var\(--(\w+)\)", text)) <= whole.keys()
 
 
 @pytest.mark.parametrize("contents", CONTENTS)
