@@ -28,7 +28,7 @@ from od_core.geography.geography import level_up_to
 from od_core.publication.bundle import ATLAS
 from od_core.publication.certificate import Certificate, confidence, has_intervals
 from od_core.publication.kind import ReleaseContext
-from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes
+from od_core.publication.number_formats import Scale, class_text, places_of_largest, size_classes, trips_above
 from od_core.publication.templates import filled, filled_markup
 from od_core.records.segments import Breakdown
 
@@ -67,6 +67,7 @@ def flows_report(release: Release, certificate: Certificate, context: ReleaseCon
         "flows_report.html",
         **facts,
         sizes_of_sides=list({side.digest: len(side.zones) for side in tree.listed_sides}.values()),
+        within=None if plan.has_threshold or interval is None else trips_above(plan.half_widths[-1]),
         zero_bound=release.zero_bound(*zones) if interval and len(release.leaves) < tree.cells(tree.depth) else None,
         atlas=ATLAS if certificate.get("bundle_format", 1) >= FIRST_WITH_ATLAS else None,
         segments=[_segments(release, breakdown, intervals=interval is not None) for breakdown in plan.breakdowns],

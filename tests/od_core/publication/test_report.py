@@ -22,6 +22,7 @@ import pytest
 import shapely
 from markupsafe import escape
 
+import od_core
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.errors import OdError
 from od_core.flows.indicators import indicators
@@ -45,6 +46,7 @@ from tests.od_core.publication.examples import CHECKS
 from tests.od_core.publication.reports import EVIL, ZONES, Reported, examples, flows, geography, reported
 
 CONTENTS = ("flows", "group sizes", "boxes")
+TEMPLATES = Path(od_core.__file__).parent / "publication" / "templates"
 VOID = {"meta"}
 MARK = "\u25cf "
 
@@ -59,6 +61,7 @@ class Page(HTMLParser):
         self.tables: list[list[list[str]]] = []
         self.titles = 0
         self.text = ""
+        self.styles = ""
         self.feed(text)
         self.close()
         assert self.open == []
@@ -80,7 +83,9 @@ class Page(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data):
-        if "style" not in self.open:
+        if "style" in self.open:
+            self.styles += data
+        else:
             self.text += data
         if {"td", "th"} & set(self.open) and "svg" not in self.open:
             self.tables[-1][-1][-1] += data
@@ -152,6 +157,23 @@ def test_what_is_written_is_legible():
     assert min(_contrast(colour, PAPER) for colour in (INK, MUTED, ACCENT)) >= 4.5
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_colour_of_text_is_legible_by_day_and_by_night(scheme):
+    """The colours of the style sheet, in both schemes, on the paper and on the ground of tiles."""
+    schemes = re.findall(r"--(\w+):(#[0-9a-f]{3,6})", (TEMPLATES / "colours.css").read_text(encoding="utf-8"))
+    light, dark = dict(schemes[: len(schemes) // 2]), dict(schemes[len(schemes) // 2 :])
+    assert light.keys() == dark.keys()
+    colours = {"light": light, "dark": dark}[scheme]
+    whole = {name: colour if len(colour) == 7 else "#" + colour[1] * 2 * 3 for name, colour in colours.items()}
+    for ground in ("paper", "soft"):
+        for text in ("ink", "quiet", "link", "mark"):
+            assert _contrast(whole[text], whole[ground]) >= 4.5, (text, ground)
+    assert (_luminance(whole["paper"]) < 0.05) == (scheme == "dark")
+    text = page("flows").styles
+    assert "screen and (prefers-color-scheme:dark)" in text  # and not on paper
+    assert set(re.findall(r"var\(--(\w+)\)", text)) <= whole.keys()
+
+
 @pytest.mark.parametrize("contents", CONTENTS)
 def test_codes_are_text(contents):
     """No element comes of a code, and every code can be read."""
@@ -187,11 +209,13 @@ def test_the_numbers_of_flows_are_those_of_the_release():
     """The largest flows with their intervals, the upper areas and their sums, classes of size, changes."""
     example, built = examples()["flows"], page("flows")
     release = example.release
-    largest, within, heat, indicators, *_ = built.tables
+    listed = [row for table in built.tables if table[0][0] == "from zone" for row in table[1:]]
+    largest = [[], *(row for row in listed if row[0] != row[1])]
+    within = [[], *(row for row in listed if row[0] == row[1])]
+    heat = next(table for table in built.tables if table[0][-1] == "all")
+    indicators = next(table for table in built.tables if table[0][:2] == ["zone", "outflow"])
     flows_of = release.flows_at("zone", "zone", interval=True).set_index(["origin", "destination"])
-    assert all(origin != destination for origin, destination, *_ in largest[1:])
-    assert all(origin == destination for origin, destination, *_ in within[1:])
-    assert len(largest) - 1 + len(within) - 1 == len(release.leaves) <= 20
+    assert len(listed) == len(release.leaves) <= 20
     for origin, destination, trips, interval, _ in [*largest[1:], *within[1:]]:
         row = flows_of.loc[(origin, destination)]
         assert _numbers([trips, *interval.split(" to ")]) == [row["trips"], row["lower"], row["upper"]]
@@ -226,12 +250,12 @@ def changed_by(cell: str) -> str:
 
 
 def changes_of(built: Page) -> list[list[str]]:
-    """Rows of the tables of changes: the 10 largest increases, and the 10 largest decreases, largest first."""
+    """Rows of the tables of changes: the 5 largest increases, and the 5 largest decreases, largest first."""
     example = examples()["flows"]
     found = changes(example.context.previous[1], example.release, "zone", "zone")["change"]
     tables = [table[1:] for table in built.tables if table[0][2] == "2001-05"]
     shown = [_numbers([changed_by(row[4]) for row in table]) for table in tables]
-    assert shown == [found[found > 0].head(10).to_list(), found[found < 0].head(10).to_list()]
+    assert shown == [found[found > 0].head(5).to_list(), found[found < 0].head(5).to_list()]
     return [row for table in tables for row in table]
 
 
@@ -249,7 +273,7 @@ def one_line(text: str) -> str:
 def test_the_main_results_are_those_of_the_release():
     """The trips, the largest flow between two zones, what a 0 may be, and how much changed."""
     example = examples()["flows"]
-    trips, largest, changed = main_results(example)  # no pair is released as 0
+    trips, largest, within, changed = main_results(example)  # no pair is released as 0
     flows_of = example.release.flows_at("zone", "zone", interval=True)
     assert trips == f"2001-06 has exactly {flows_of['trips'].sum():,} trips."
     most = flows_of[flows_of["origin"] != flows_of["destination"]].nlargest(1, "trips").iloc[0]
@@ -258,6 +282,8 @@ def test_the_main_results_are_those_of_the_release():
         f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
         f" (90 % interval: {reach})."
     )
+    half = int(re.fullmatch(r"A flow from zone to zone is known to within (\d+), 9 times in 10\.", within)[1])
+    assert half - 1 <= (flows_of["upper"] - flows_of["lower"]).median() / 2 <= half
     marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
     grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
     assert changed == (
@@ -265,9 +291,11 @@ def test_the_main_results_are_those_of_the_release():
         f" grew, and {fell} fell."
     )
     few = reported(flows(size=3), FLOWS)
-    assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in main_results(few)[2]
+    assert f"has at most {few.release.zero_bound('zone', 'zone'):,}," in " ".join(main_results(few))
     silent = replace(few, certificate=few.certificate | {"interval": None})
     assert "interval" not in " ".join(main_results(silent))
+    wide = main_results(reported(flows(size=3, budget=Budget(rho="1e-5", delta="1e-8")), FLOWS))
+    assert not any("largest flow" in sentence for sentence in wide)  # its interval is wider than its number
     none = reported(flows(size=0), FLOWS)
     assert main_results(none)[0] == "2001-06 has exactly 0 trips."
 
