@@ -165,9 +165,7 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     return {name: 100 if each is None else of_100(each.best_guess()) for name, each in found.items()}
 
 
-def decision_page(
-    series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any
-) -> str:
+def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any) -> str:
     """Return the decision page as one HTML file that needs no network. The same arguments give the same bytes.
 
     Args:

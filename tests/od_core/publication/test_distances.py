@@ -81,7 +81,7 @@ def test_trips_by_distance_are_those_of_the_library(flows, bundle):
 def test_the_report_shows_trips_by_distance(flows, bundle):
     page = (bundle / "report.html").read_text(encoding="utf-8")
     rows = distance_bands(flows, ["all"])
-    assert "<h2>Trips by distance</h2>" in page
+    assert "<summary>Trips by distance</summary>" in page
     assert f"below {rows['to_km'][0]:,g} km" in page
     assert f"{rows['from_km'].iloc[-1]:,g} km or more" in page
     assert all(f"{trips:,}" in page for trips in rows["trips"])
