@@ -115,7 +115,7 @@ function verdicts(trips: (Trips | null)[]): string[] {
     const of = changed(trips, before, after);
     if (!of?.change) return `${when}no change can be computed.`;
     const { certain, change } = of.change;
-    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} trips, by` : "may not have changed:"} ${changeText(of)}.`;
+    return `${when}${certain ? `${change > 0 ? "more" : "fewer"} trips:` : "may not have changed:"} ${changeText(of)}.`;
   });
 }
 

@@ -170,7 +170,8 @@ function changeTable(title: string, first: string, flows: Flow[], ends: (flow: F
 export function changeText({ change }: Trips): string {
   if (!change) return "";
   const shown = (value: number): string => `${value > 0 ? "+" : ""}${number(value)}`.replace("-", "−");
-  const range = change.interval ? ` (${shown(change.interval[0])} to ${shown(change.interval[1])})` : "";
+  const [lower, upper] = change.interval ?? [];
+  const range = lower === undefined ? "" : lower === upper ? " (exact)" : ` (${shown(lower)} to ${shown(upper!)})`;
   return `${shown(change.change)}${range}`;
 }
 

@@ -18,7 +18,7 @@ REPORT = (
     "The largest flows",
     "90 % interval",
     "Flows between large areas",
-    "Where the largest flows go",
+    "More tables",
     "Expected error by level",
     "No earlier period",
     "blocking checks passed",
