@@ -15,7 +15,7 @@ IN_FOLDER = folder=$$(mktemp -d $(MEMORY)) && chmod 711 $$folder && trap "rm -rf
 # A dot every two seconds, at a terminal, while pip is silent.
 DOTS = if [ -t 1 ]; then while sleep 2; do printf .; done & trap "kill $$!; echo" EXIT; fi;
 
-.PHONY: install release ui test test-some test-all mutants lint docs comparison charts compatibility atlas
+.PHONY: install release ui test test-some test-all mutants lint docs comparison peers charts compatibility atlas
 
 install: .venv/installed
 
@@ -95,6 +95,15 @@ comparison: install # about 45 processor minutes, in which it goes on where it e
 	cp build/comparison/comparison.parquet docs/reference/tables/
 	$(BIN)/python -m benchmarks.published_group_sizes --seconds 400 \
 		--csv docs/reference/tables --figures docs/figures/group-sizes
+
+# The same flows by other software, each in an environment of its own.
+build/peers/%/installed: benchmarks/peers/requirements/%.txt
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $<
+	touch $@
+
+peers: install build/peers/opendp/installed build/peers/pipeline_dp/installed
+	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
 
 charts: install # of the measured results, from their CSV files
 	$(BIN)/python docs/charts.py

@@ -24,7 +24,11 @@ def pins(file: str) -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("file", FILES)
+PEERS = tuple(f"benchmarks/peers/requirements/{name}.txt" for name in ("opendp", "pipeline_dp"))
+"""Other software that is compared with this project, in environments of its own."""
+
+
+@pytest.mark.parametrize("file", FILES + PEERS)
 def test_every_pin_has_its_hashes_and_no_host_is_named(file: str) -> None:
     assert PINS.fullmatch((ROOT / file).read_text(encoding="utf-8"))
 
@@ -69,6 +73,7 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
         "$(PIP) install --no-build-isolation --no-deps -e .",
         "$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt",
         "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
+        "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $<",
         "# bin/pip install --no-index --find-links wheels --upgrade setuptools",  # of a server: what was
         "# /opt/od-release/venv/bin/pip install --no-index --find-links wheels 'od-release[dagster]'",  # checked before
         "$ pip install --editable . 'dist/od_release-0.2.0.dev0-py3-none-any.whl[dagster]'",  # into a team's project

@@ -1,0 +1,158 @@
+"""Publish the same flows with this project and with other software, and compare the tables, time and memory.
+
+    make peers
+    python -m benchmarks.peers --case flights --contender ours opendp_laplace --epsilon 1 --runs 3
+
+``make peers`` installs each contender in an environment of its own first; one that is not there is a row that says so.
+One trip is added or removed (unbounded neighbours), at delta 1e-6. Seconds are elapsed; beside other work on the
+machine, compare ``processor_seconds``, which are of all processes of a contender, from its start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.estimator import CASES, data_set, is_there
+from benchmarks.measuring import machine, printed
+from benchmarks.peers.contenders import CONTENDERS, Contender
+from benchmarks.peers.given import DELTA, Levels, levels_of, write_given
+from benchmarks.peers.limited import Used, run_limited
+from benchmarks.peers.measures import consistent_share, level_measures, read_released
+from benchmarks.tables import write_csv
+
+NOT_INSTALLED = "not installed"
+
+Figures = dict[str, float | list[float]]
+
+
+def one_run(contender: Contender, folder: Path, levels: Levels) -> tuple[Used, Figures]:
+    """Return what a run used and its measures, those of levels as lists, top level first; none if it failed."""
+    with tempfile.TemporaryDirectory() as name:
+        output = Path(name)
+        command = [str(contender.python), str(contender.script), str(folder), name, contender.noise]
+        used = run_limited(command, contender.environment_variables)
+        if used.fault:
+            return used, {}
+        files = zip(levels.names, levels.codes, strict=True)
+        released = [read_released(output / f"{level}.parquet", codes) for level, codes in files]
+    measures = [level_measures(*pair) for pair in zip(released, levels.true, strict=True)]
+    figures: Figures = {name: [level[name] for level in measures] for name in measures[0]}
+    figures["consistent"] = consistent_share([each.trips for each in released], levels.parents)
+    return used, figures
+
+
+def checked(contender: Contender) -> str:
+    """Return whether a published example of the contender gives what is published: ``yes``, or what went wrong."""
+    used = run_limited(
+        [str(contender.python), str(contender.script), "--check"], contender.environment_variables, most_seconds=180
+    )
+    return used.fault or "yes"
+
+
+def row(
+    contender: Contender, case: str, epsilon: str, folder: Path, levels: Levels, runs: int, check: str
+) -> dict[str, Any]:
+    """Return the figures of a contender: means over the runs, and the standard error of the leaf error."""
+    found = list[tuple[Used, Figures]]()
+    while len(found) < runs and not (found and found[-1][0].fault):
+        found.append(one_run(contender, folder, levels))
+    used = [each for each, _ in found]
+    fault = used[-1].fault if used else NOT_INSTALLED
+    result: dict[str, Any] = {
+        "data_set": case,
+        "epsilon": epsilon,
+        "delta": DELTA,
+        "contender": contender.name,
+        "version": contender.version(),
+        "options": contender.options,
+        "example": check,
+        "finished": {"time": "no, 10 minutes", "memory": "no, 8 GB", "": "yes"}.get(fault, f"no, {fault[:80]}"),
+        "runs": len(found) - bool(used and fault),
+    }
+    shown = [figures for _, figures in found if figures]
+    for name in ("error", "error_cut", "largest", "covered", "width"):
+        every = np.array([figures[name] for figures in shown])
+        result[name] = every.mean(axis=0).tolist() if shown else None
+        if name.startswith("error"):
+            result[f"{name}_standard_error"] = (
+                (every.std(axis=0, ddof=1) / len(shown) ** 0.5).tolist() if len(shown) > 1 else None
+            )
+    for name in ("negative", "false_discoveries", "false_negatives"):
+        result[f"{name}_of_leaves"] = float(np.mean([figures[name][-1] for figures in shown])) if shown else None  # type: ignore[index]
+    result["consistent"] = float(np.mean([figures["consistent"] for figures in shown])) if shown else None
+    spent = np.mean([[each.seconds, each.processor_seconds] for each in used], axis=0).tolist() if used else [None] * 2
+    return result | {
+        "seconds": spent[0],
+        "processor_seconds": spent[1],
+        "gigabytes": max((each.gigabytes for each in used), default=None),
+        "user_lines": contender.lines,
+        "budget_survives_restart": "yes" if contender.survives_restart else "no",
+        "replay": "yes" if contender.replays else "no",
+    }
+
+
+def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield the figures of all data sets, epsilons and contenders that are asked for."""
+    wanted = [each for each in CONTENDERS if each.name in options.contender]
+    checks = {}
+    for contender in wanted:
+        checks[contender.name] = checked(contender) if contender.version() else NOT_INSTALLED
+    for case in options.case:
+        if not is_there(case, options.data):
+            continue
+        data = data_set(case, options.data, small=options.small)
+        levels = levels_of(data)
+        for epsilon in options.epsilon:
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name) / "given"
+                write_given(folder, data, epsilon)
+                for contender in wanted:
+                    print(f"{case}, epsilon {epsilon}: {contender.name}", file=sys.stderr)
+                    check = checks[contender.name]
+                    runs = 0 if check == NOT_INSTALLED else options.runs
+                    yield row(contender, case, epsilon, folder, levels, runs, check)
+
+
+def in_csv(found: dict[str, Any]) -> dict[str, Any]:
+    """Return a row for the CSV file: three digits, and the levels of a figure in one field."""
+
+    def text(value: Any) -> Any:
+        if isinstance(value, list):
+            return " ".join(text(each) for each in value)
+        if isinstance(value, float):
+            return "" if np.isnan(value) else f"{value:.3g}"
+        return "" if value is None else value
+
+    return {name: text(value) for name, value in found.items()}
+
+
+def main() -> None:
+    """Parse the arguments, run the contenders, and print the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    names = [each.name for each in CONTENDERS]
+    parser.add_argument("--case", nargs="+", choices=CASES, default=["flights"], metavar="NAME", help=", ".join(CASES))
+    parser.add_argument("--contender", nargs="+", choices=names, default=names, metavar="NAME", help=", ".join(names))
+    parser.add_argument("--epsilon", nargs="+", default=["1", "10"])
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--data", type=Path, metavar="FOLDER", help="where the data of other cases are")
+    parser.add_argument("--csv", type=Path, metavar="FOLDER", help="write peers.csv here, too")
+    parser.add_argument("--small", action="store_true", help="a small table, this project alone, to see that it runs")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    options = parser.parse_args()
+    if options.small:
+        options.case, options.contender, options.epsilon, options.runs = ["binary"], ["ours"], ["1"], 1
+    found = [in_csv(each) for each in rows(options)]
+    if options.csv is not None:
+        write_csv(options.csv / "peers.csv", found)
+    printed({"machine": machine(), "peers": found}, as_json=options.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""List the contenders, with what is known of each from its documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent
+ROOT = FOLDER.parents[1]
+ENVIRONMENTS = ROOT / "build" / "peers"
+USER_CODE = re.compile(r"# user code begins\n(.*)# user code ends", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Software that publishes flows.
+
+    Attributes:
+        name: name in the tables.
+        program: name of its program in ``scripts``.
+        package: package whose version is recorded.
+        environment: name of its environment in ``build/peers``; None for this project's own.
+        options: what is chosen among what the software offers.
+        noise: the noise that is asked of a program that offers two, ``gaussian`` or ``laplace``.
+        survives_restart: whether the software stores what was spent, so that a new process cannot spend it again.
+        replays: whether a release that was interrupted, or is asked for again, gives the same noisy values.
+    """
+
+    name: str
+    program: str
+    package: str
+    environment: str | None
+    options: str
+    noise: str = ""
+    survives_restart: bool = False
+    replays: bool = False
+
+    @property
+    def script(self) -> Path:
+        """Return the program of this contender."""
+        return FOLDER / "scripts" / f"{self.program}.py"
+
+    @property
+    def python(self) -> Path:
+        """Return the Python of its environment."""
+        return Path(sys.executable) if self.environment is None else ENVIRONMENTS / self.environment / "bin" / "python"
+
+    @property
+    def lines(self) -> int:
+        """Return the lines that a user writes, without comments and empty lines."""
+        (code,) = USER_CODE.findall(self.script.read_text(encoding="utf-8"))
+        return sum(1 for line in code.splitlines() if line.strip() and not line.strip().startswith("#"))
+
+    @property
+    def environment_variables(self) -> dict[str, str]:
+        """Return the variables of the process: this project is on the path of its own program alone."""
+        own = {"PYTHONPATH": str(ROOT)} if self.environment is None else {}
+        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        return kept | own
+
+    def version(self) -> str:
+        """Return the installed version of the package; an empty text if it is not installed."""
+        if not self.python.exists():
+            return ""
+        code = f"import importlib.metadata as m; print(m.version({self.package!r}))"
+        done = subprocess.run(  # noqa: S603  # the Python of an environment
+            [str(self.python), "-c", code],
+            capture_output=True,
+            text=True,
+            check=False,
+            env=self.environment_variables,
+        )
+        return done.stdout.strip()
+
+
+_GAUSSIAN = "a query for each level, discrete Gaussian noise, equal shares of rho"
+_LAPLACE = "a query for each level, discrete Laplace noise, equal shares of epsilon; delta is 0"
+
+CONTENDERS = (
+    Contender(
+        "ours", "ours", "od-release", None, "inftda_refined; with a ledger, a restart and a replay", "", True, True
+    ),
+    Contender("opendp_gaussian", "opendp_levels", "opendp", "opendp", _GAUSSIAN, "gaussian"),
+    Contender("opendp_laplace", "opendp_levels", "opendp", "opendp", _LAPLACE, "laplace"),
+    Contender(
+        "pipeline_dp",
+        "pipeline_dp_levels",
+        "pipeline-dp",
+        "pipeline_dp",
+        "a count for each level, Laplace noise, equal shares of epsilon; no delta is spent",
+    ),
+)

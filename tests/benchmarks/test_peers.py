@@ -1,0 +1,80 @@
+"""The measures of other software's tables against loops over tiny tables, and the limits of its programs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from benchmarks.peers.contenders import CONTENDERS
+from benchmarks.peers.limited import run_limited
+from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
+
+PARENTS = np.array([0, 0, 1], dtype=np.int32)
+ZONES = list(product(range(3), repeat=2))
+
+
+@given(
+    st.lists(st.integers(-2, 3), min_size=9, max_size=9),
+    st.lists(st.integers(0, 3), min_size=9, max_size=9).filter(any),
+    st.lists(st.integers(-2, 3), min_size=4, max_size=4),
+)
+def test_measures_are_those_of_a_loop(trips: list[int], true: list[int], above: list[int]) -> None:
+    listed = dict(zip(ZONES, trips, strict=True))
+    tables = [np.array(above, dtype=float).reshape(2, 2), np.array(trips, dtype=float).reshape(3, 3)]
+    found = level_measures(Released(tables[1], tables[1] - 1, tables[1] + 1), np.array(true, dtype=float).reshape(3, 3))
+    pairs = list(zip(trips, true, strict=True))
+    assert found["error"] == pytest.approx(sum(abs(a - b) for a, b in pairs) / sum(true))
+    assert found["error_cut"] == pytest.approx(sum(abs(max(a, 0) - b) for a, b in pairs) / sum(true))
+    assert found["largest"] == max(abs(a - b) for a, b in pairs)
+    assert found["negative"] == pytest.approx(sum(a < 0 for a in trips) / 9)
+    assert found["covered"] == pytest.approx(sum(abs(a - b) <= 1 for a, b in pairs) / 9)
+    assert found["width"] == 2
+    positive = [b for a, b in pairs if a > 0]
+    assert found["false_discoveries"] == pytest.approx(
+        sum(b == 0 for b in positive) / len(positive) if positive else np.nan, nan_ok=True
+    )
+    with_trips = [a for a, b in pairs if b > 0]
+    assert found["false_negatives"] == pytest.approx(sum(a <= 0 for a in with_trips) / len(with_trips))
+    same = used = 0
+    for number, pair in enumerate(product(range(2), repeat=2)):
+        within = [listed[zone] for zone in ZONES if (PARENTS[zone[0]], PARENTS[zone[1]]) == pair]
+        if above[number] or any(within):
+            used, same = used + 1, same + (sum(within) == above[number])
+    share = same / used if used else np.nan
+    assert consistent_share(tables, [PARENTS]) == pytest.approx(share, nan_ok=True)
+
+
+def test_pairs_that_are_not_listed_have_no_trips_and_no_interval(tmp_path) -> None:
+    frame = pd.DataFrame({"origin": ["B"], "destination": ["A"], "trips": [4], "lower": [1], "upper": [6]})
+    frame.to_parquet(tmp_path / "zone.parquet")
+    read = read_released(tmp_path / "zone.parquet", ["A", "B"])
+    assert read.trips.tolist() == [[0, 0], [4, 0]]
+    assert level_measures(read, np.array([[9.0, 0], [2, 0]]))["covered"] == 1
+    for wrong in (pd.concat([frame, frame]), frame.assign(origin="C")):
+        wrong.to_parquet(tmp_path / "zone.parquet")
+        with pytest.raises(ValueError, match="twice, or an unknown"):
+            read_released(tmp_path / "zone.parquet", ["A", "B"])
+
+
+@pytest.mark.parametrize(
+    ("code", "limits", "fault"),
+    [
+        ("", {}, ""),
+        ("raise ValueError('too few')", {}, "ValueError: too few"),
+        ("import time; time.sleep(60)", {"most_seconds": 0.1}, "time"),
+        ("import time; kept = b'1' * 10**8; time.sleep(60)", {"most_gigabytes": 0.05}, "memory"),
+    ],
+)
+def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], fault: str) -> None:
+    assert run_limited([sys.executable, "-S", "-c", code], os.environ, **limits).fault == fault
+
+
+def test_every_contender_has_a_program_with_user_code() -> None:
+    assert all(contender.lines > 5 for contender in CONTENDERS)
