@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import frictionless
 import openmatrix
 import pandas as pd
 import pyarrow as pa
@@ -583,6 +584,38 @@ def test_a_zip_file_of_another_bundle_is_kept(copied):
     sealed_again(copied)
     copied.with_name("r1.zip").write_bytes(zipped)
     assert refused(copied) == ["r1.zip"]
+
+
+@pytest.mark.parametrize(
+    ("formats", "folders"),
+    [((), {"tables"}), (("csv", "spreadsheet"), {"tables", "spreadsheet"}), (("omx",), {"tables", "omx"})],
+)
+def test_a_series_chooses_the_formats_of_its_bundles(tmp_path, formats, folders):
+    """Parquet tables are always there; the bundle opens, and other programs find its description true."""
+    bundle = bundled_with(formats, tmp_path / "r1")
+    files = files_of(bundle)
+    assert {name.partition("/")[0] for name in files if "/" in name} == folders
+    assert len({name.partition("/")[0] for name in files}) <= 14  # entries at the top
+    assert any(name.endswith(".csv") for name in files) == ("csv" in formats)
+    assert open_release(bundle).flows.equals(release().flows)
+    report = frictionless.validate(str(bundle / "datapackage.json"))
+    assert report.valid, report.flatten(["name", "type", "message"])[:5]
+
+
+def bundled_with(formats, target):
+    with staged_bundle(release(), facts(release(), formats=formats), target):
+        pass
+    return target
+
+
+def test_a_published_bundle_keeps_its_formats(tmp_path):
+    """Whatever the series chooses now: no file is written beside it, and none is missed."""
+    bundle = bundled_with(("csv",), tmp_path / "r1")
+    before, published = content(bundle), certificate_digest(facts(release(), formats=("csv",)))
+    now = as_published(facts(release(), formats=("omx", "sdmx")), bundle, published)
+    with staged_bundle(release(), now, bundle, published=published):
+        pass
+    assert content(bundle) == before
 
 
 def test_a_file_that_does_not_belong_to_a_bundle_is_found(copied):
