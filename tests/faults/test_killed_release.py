@@ -37,7 +37,7 @@ def finished(environment: dict[str, str]) -> dict[str, object]:
     return facts
 
 
-SIGNS = ("raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "tables/flows.parquet")
+SIGNS = ("raw_trips.parquet", "noisy_measurement_5.draw_1.parquet", "flows.parquet")
 """Files that appear one after the other: before the first draw, between two draws, after the last."""
 
 
