@@ -64,6 +64,12 @@ class EntryName(NamedTuple):
 NONE = EntryName(0, "")
 """Name of the last entry of a ledger without entries."""
 
+
+def _in_head(name: EntryName) -> str:
+    """Return the name of an entry as the head states it. The text of a later entry is greater."""
+    return f"{name.number:012d} {name.hash}"
+
+
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
@@ -175,7 +181,7 @@ class Entries:
     def _add(self, entry: Mapping[str, Any]) -> None:
         values = ", ".join("?" * len(entry))
         self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
-        self.added = f"{entry['number']:012d} {entry['hash']}"
+        self.added = _in_head(EntryName(entry["number"], entry["hash"]))
 
     def hold_to(self, newest: EntryName) -> None:
         """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
@@ -356,8 +362,9 @@ class Chain(ABC):
                 charged, and the head is missing or damaged.
         """
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
-            self._check_head(entries)
-            self._verified = entries.verify(self._verified)
+            head, self._verified = self._check_head(entries), entries.verify(self._verified)
+            if head == NONE != self._verified:  # a process was killed between an entry and the head
+                self._renew_head(_in_head(self._verified))
             yield entries
         if entries.added is not None:
             self._renew_head(entries.added)

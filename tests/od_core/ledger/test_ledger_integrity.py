@@ -379,3 +379,17 @@ def test_a_look_makes_no_ledger(tmp_path):
     with pytest.raises(OdError, match="OD-LEDGER-UNAVAILABLE"), chain_of(tmp_path / "ledger.sqlite").look():
         pass
     assert not list(tmp_path.iterdir())
+
+
+def test_a_head_that_a_killed_process_did_not_write_is_written_before_the_next_entry(tmp_path):
+    """Otherwise a power cut after that entry, which may be a charge, would leave a ledger that nobody can use."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    ledger.declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test"))
+    head = tmp_path / "confidential" / "ledger.head"
+    written = head.read_bytes()
+    head.unlink()
+    with pytest.raises(KeyboardInterrupt), Ledger(tmp_path / "ledger.sqlite")._transaction():
+        assert head.read_bytes() == written
+        raise KeyboardInterrupt
+    ledger.declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=Fraction(2)), "a new reason"))
+    assert head.read_bytes() > written
