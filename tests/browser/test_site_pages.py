@@ -149,4 +149,4 @@ def test_the_atlas_of_a_site_compares_periods_in_each_view(opened, tmp_path):
 def signed(change) -> str:
     """A change with its interval, as the atlas writes it."""
     value, lower, upper = (number_formats.signed(end) for end in (change.change, change.lower, change.upper))
-    return f"{value} ({lower} to {upper})"
+    return f"{value} (exact)" if lower == upper else f"{value} ({lower} to {upper})"
