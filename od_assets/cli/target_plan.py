@@ -279,9 +279,9 @@ def payable_periods(
 ) -> tuple[tuple[Period, ...], int, Fraction]:
     """Return the periods of a series, for how many of them what remains of the cap pays, and the least rho it leaves.
 
-    They are the declared periods; of a series without an end, those that have ended, or else the first one. Those
-    ``but`` for which nothing is to be paid are released already. Each is paid with the budget of a plan. Nothing is
-    charged or stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
+    They are the declared periods; of a series without an end, those that have ended, or else the first one. Nothing
+    is to be paid for those that ``but`` names, and the budget of a plan for each other one. Nothing is charged or
+    stored. Raises OdError as :meth:`od_core.ledger.ledger.Ledger.payable` does.
     """
     periods, folders = tuple(series.periods.declared()) or (series.periods.first,), Folders()
     due = [period for period in periods if period.text not in but]
@@ -291,7 +291,7 @@ def payable_periods(
         with ledger.trial():
             ledger.declare(series.domain)
             left = ledger.remaining(series.domain.name, [period.text for period in due or periods])
-        return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
+            return periods, ledger.payable(series.name, series.domain, plan, due), min(left.values())
 
 
 _REMEDY = "plan with wider tolerances, or raise the cap and state a reason, and plan again"

@@ -303,11 +303,8 @@ def _has_sections(annotation: Any) -> bool:
 
 
 def _part_of(section: Any, name: str) -> Any:
-    return (
-        _section_of(get_args(section)[1])
-        if get_origin(section) is dict
-        else _section_of(annotations_of(section).get(name))
-    )
+    part = get_args(section)[1] if get_origin(section) is dict else annotations_of(section).get(name)
+    return _section_of(part)
 
 
 def _section_of(annotation: Any) -> Any:

@@ -261,7 +261,13 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Open a context to find out whether the ledger would refuse entries: those added in it are not kept."""
+        """Open a context to find out whether the ledger would refuse entries: those added in it are not kept.
+
+        A trial within a trial is a part of it.
+        """
+        if self._trial is not None:
+            yield
+            return
         with self._chain.trial() as entries:
             self._look = self._trial = entries
             try:

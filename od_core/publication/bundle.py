@@ -11,7 +11,7 @@ import re
 import shutil
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
@@ -81,21 +81,6 @@ def table_path(bundle: Path, name: str) -> Path:
     """Return the path of a Parquet or CSV table of a bundle of any format."""
     path = bundle / TABLES / name
     return path if path.exists() or not (bundle / name).exists() else bundle / name
-
-
-def laid_out(files: Iterable[BundleFile], certificate: Certificate) -> list[BundleFile]:
-    """Return the files of a bundle that has the formats of its certificate, with names below the folders of these."""
-    if certificate.get("bundle_format", 1) < _FIRST_WITH_FOLDERS:
-        return list(files)
-    result = []
-    for file in files:
-        suffix = PurePath(file.name).suffix
-        form = "gis" if file.name.startswith("flowmap_") else _FORMAT_OF.get(suffix)
-        form = "sdmx" if file.name.startswith("flows.sdmx.") else form
-        if form is None or form in certificate["formats"]:
-            place = TABLES if form == "csv" or suffix == ".parquet" else form
-            result.append(replace(file, name=file.name if place is None else f"{place}/{file.name}"))
-    return result
 
 
 def stated_digests(folder: Path) -> dict[str, str]:
@@ -500,8 +485,19 @@ def write_bundle(
 
 
 def bundle_tables(kind: BundleKind[T], release: T, certificate: Certificate) -> list[BundleFile]:
-    """Return the files of a bundle with the tables of a release, in the formats that its certificate states."""
-    return laid_out(kind.files(release, certificate), certificate)
+    """Return the files with the tables of a release in the formats that its certificate states, below their folders."""
+    files = list(kind.files(release, certificate))
+    if certificate.get("bundle_format", 1) < _FIRST_WITH_FOLDERS:
+        return files
+    placed = []
+    for file in files:
+        suffix = PurePath(file.name).suffix
+        form = "gis" if file.name.startswith("flowmap_") else _FORMAT_OF.get(suffix)
+        form = "sdmx" if file.name.startswith("flows.sdmx.") else form
+        if form is None or form in certificate["formats"]:
+            place = TABLES if form == "csv" or suffix == ".parquet" else form
+            placed.append(file if place is None else replace(file, name=f"{place}/{file.name}"))
+    return placed
 
 
 def _words(name: str, description: str, text: str) -> BundleFile:

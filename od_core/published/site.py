@@ -423,11 +423,8 @@ def _fault(key: ReleaseKey, place: Path, folder: Path) -> str | None:
     if not digests:
         return f"{CHECKSUMS} is missing or cannot be read"
     tables = [table_path(place, PARQUET[name]).relative_to(place).as_posix() for name in ("areas", "flows")]
-    for name in (
-        CERTIFICATE,
-        PACKAGE,
-        *(name for name in (*tables, REPORT) if name in digests),
-    ):  # pages are made of these
+    pages_have = (CERTIFICATE, PACKAGE, *(name for name in (*tables, REPORT) if name in digests))
+    for name in pages_have:
         if not (place / name).is_file() or file_digest(place / name) != digests.get(name):
             return f"{name} is missing or does not match its checksum"
     zipped = zip_beside(place)

@@ -211,7 +211,7 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
 
 def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
     for name in names:
-        if not (folder / name if name == CERTIFICATE else table_path(folder, name)).exists():
+        if not table_path(folder, name).exists():
             raise incomplete(folder, f"{name} is missing")
 
 
