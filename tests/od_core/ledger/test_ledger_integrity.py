@@ -8,6 +8,7 @@ import os
 import sqlite3
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 
@@ -392,3 +393,18 @@ def test_a_head_that_a_killed_process_did_not_write_is_written_before_the_next_e
         assert head.read_bytes() == written
     ledger.declare(PrivacyDomain("survey", PrivacyUnit("trip"), Cap(rho=Fraction(2)), "a new reason"))
     assert head.read_bytes() > written
+
+
+def test_a_trial_within_a_trial_is_a_part_of_it(tmp_path):
+    """It sees what was entered before it, and what it enters is seen after it; nothing of either is kept."""
+    ledger = Ledger(tmp_path / "ledger.sqlite")
+    domain = PrivacyDomain("a", PrivacyUnit("trip"), Cap(rho=Fraction(1)), "a test")
+    with ledger.trial():
+        ledger.declare(domain)
+        with ledger.trial():
+            assert ledger.remaining("a", ["2001-01"]) == {"2001-01": 1}
+            ledger.declare(replace(domain, name="b"))
+        assert ledger.remaining("b", ["2001-01"]) == {"2001-01": 1}
+    for name in ("a", "b"):
+        with pytest.raises(OdError, match="OD-DOMAIN-UNDECLARED"):
+            ledger.remaining(name, ["2001-01"])
