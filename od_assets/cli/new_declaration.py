@@ -522,7 +522,7 @@ _CHECKS_OF_VALUES: dict[str, _Check] = {
     "reason": _refuse_no_reason,
     "settled_seconds": lambda answers, fields: _section(Arrivals, "arrivals", answers, fields).check(one_file=True),
     "owner": _refuse_owner,
-    **dict.fromkeys(("title", "description", "source", "licence"), _refuse_words),
+    **dict.fromkeys(("title", "description", "source", "licence", "counted"), _refuse_words),
     "zones": lambda answers, _fields: _zone_table(answers),
     "levels": refuse_unfit_levels,
     "prefixes": refuse_unfit_levels,

@@ -248,7 +248,8 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         )
         print_table("checks", facts["checks"])
     say("run.published", **facts)
-    say("run.contents", kind=kind, plan=plan, row=kind.row(release), last=levels.to_dict("records")[-1])
+    row, last = kind.row(release), levels.to_dict("records")[-1]
+    say("run.contents", kind=kind, plan=plan, row=row, last=last, about=facts.get("about", {}))
     say("run.spent", **facts | {"spent": spent})
     print_promise(plan.unit, spent)
     if facts["lost_draws"]:

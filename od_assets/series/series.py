@@ -347,6 +347,9 @@ class PureEpsilon(Section):
         return Budget(self.epsilon)
 
 
+_LONGEST_WORDS = {"title": 120, "counted": 40, "groups": 40}
+
+
 class About(Section):
     """Words about a series for its readers, which are published with each release."""
 
@@ -354,12 +357,14 @@ class About(Section):
     description: str | None = None
     source: str | None = None
     licence: str | None = None
+    counted: str | None = None
+    groups: str | None = None
 
     def checked(self) -> dict[str, str]:
         """Return the stated texts by name. Raises OdError if one is not a line of a fitting length."""
         texts = self.model_dump(exclude_none=True)
         for name, text in texts.items():
-            most = 120 if name == "title" else 1000
+            most = _LONGEST_WORDS.get(name, 1000)
             if not text.strip() or not text.isprintable() or len(text) > most:
                 message = (
                     f"about.{name} is blank, longer than {most} characters, or has characters that are not printable"

@@ -67,7 +67,7 @@ def certificate(
         record: the ledger's record of the release.
         records: JSON-ready public settings with which the records were read, such as the time zone; None if the records
             were not read from a file.
-        about: words about the series for its readers, by name: title, description, source, licence; None if not stated.
+        about: words about the series for its readers, by name, such as its title; None if not stated.
         formats: formats of the tables of the bundle, beside Parquet.
         intervals: whether the release is published with its intervals, if its mechanism has any.
 

@@ -102,6 +102,7 @@ def _unsound(message: str) -> OdError:
 
 
 _COPIED = (
+    "about",
     "data_set",
     "unit",
     "neighbours",
@@ -111,7 +112,7 @@ _COPIED = (
     "geography_versions",
     "repeated_levels",
 )
-"""Names of the fields that derived flows have from one of their releases."""
+"""Names of the fields that derived flows have from one of their releases, if it has them."""
 
 _COPIED_SENTENCES = ("contribution", "levels", "segments")
 """Names of the sentences of the guarantee that they have from it, if it has them."""
@@ -152,7 +153,7 @@ def derived_certificate(
         "period": key.period,
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
-        **{name: dict(main)[name] for name in _COPIED},
+        **{name: fact for name, fact in main.items() if name in _COPIED},
         "sources": [source.facts() for source in sources],
         "guarantee": sentences["guarantee"] | copied | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
         "spent": {

@@ -274,7 +274,7 @@ def test_a_stop_at_any_question_leaves_nothing(empty: Project, typed: Callable[.
     users |= {"one_row_a_trip": "true", "title": "Trips"}
     typed(**users)
     asked = list(dict.fromkeys(sys.stdin.asked))  # type: ignore[attr-defined]  # a Person
-    assert len(asked) == 31
+    assert len(asked) == 32
     start_again(empty)
     for flag, way in zip(asked, itertools.cycle(("Quit", "EOF", "SIGINT"))):
         assert "Stopped: no file was written, and nothing was spent." in typed(**users | {flag: way}), flag

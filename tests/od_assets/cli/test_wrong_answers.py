@@ -190,6 +190,7 @@ WRONG = [
     wrong("OD-CONFIG", "geography.colour", "not permitted", AGAIN, "geography.colour=red"),
     wrong("OD-CONFIG", "defs.yaml: periods", "valid dictionary", AGAIN, "periods=x"),
     wrong("OD-CONFIG", "about.title", "longer than 120", AGAIN, f"about={{title: {300 * 't'}}}"),
+    wrong("OD-CONFIG", "about.counted", "longer than 40", AGAIN, f"about={{title: T, counted: {41 * 'f'}}}"),
     wrong("OD-CONFIG", "about.licence", "is blank", AGAIN, "about={title: T, licence: ' '}"),
     wrong("OD-NOISE-UNKNOWN", "mine/defs.yaml", "noise backend 'loud'", AGAIN, "noise=loud"),
     wrong("OD-CONFIG", "mine/defs.yaml", "invalid cron schedule", AGAIN, "schedule=0 6 2 *"),

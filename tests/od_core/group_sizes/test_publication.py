@@ -86,6 +86,16 @@ def test_a_report_and_the_plan_say_what_each_level_of_a_mixed_release_measures(t
     ]
 
 
+def test_a_report_calls_groups_and_members_as_the_series_does(tmp_path):
+    release, stated = published(tmp_path)
+    words = {"title": "Departures", "groups": "airport <days>", "counted": "departures & more"}
+    main = bundle(release, {**stated, "about": words}, tmp_path / "r1")["report.html"].decode().partition("<h2")[2]
+    results = main.partition("</ul>")[0]
+    assert f"has {release.frame.groups.sum():,} airport &lt;days&gt;, which are public" in results
+    assert "departures &amp; more" in results
+    assert "<days>" not in main
+
+
 def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
     """The digest of the areas holds the unknown zone, so that a reader must know which one it is."""
     geography = replace(GEOGRAPHY, unknown=GEOGRAPHY.zones[1], version="2018")

@@ -20,6 +20,7 @@ ABOUT = {
     "description": "What is counted | and what is not",
     "source": "The agency, 'table 5'",
     "licence": "CC BY 4.0",
+    "counted": "ferry <i>trips</i>",
 }
 
 
@@ -55,6 +56,10 @@ def test_a_title_is_on_every_page_as_it_was_declared(tmp_path):
         titles.feed(text)
         assert titles.found[0].strip() == titled
         assert "<b>& more</b>" not in text
+    report = (folder / "report.html").read_text(encoding="utf-8")
+    assert "exactly " in report
+    assert "ferry &lt;i&gt;trips&lt;/i&gt;" in report
+    assert "<i>trips" not in report
     package = json.loads((folder / "datapackage.json").read_text(encoding="utf-8"))
     assert package["title"] == titled
     assert package["sources"] == [{"title": ABOUT["source"]}]

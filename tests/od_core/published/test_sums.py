@@ -59,11 +59,15 @@ BY_CATEGORY = {
 """What makes flows by two breakdowns, of which only the second counts unlisted records."""
 
 
+ABOUT = {"title": "Commuters <of> a valley", "counted": "commuters"}
+
+
 def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -> None:
     """Publish a release as the pipeline does, but for the database: what is derived is of bundles alone."""
     place = locations(root, key)
     record = place.ledger.record(key)
-    facts = certificate(FLOWS, made, key, key.release, CHECKS, record=record, intervals=intervals, formats=ALL_FORMATS)
+    options: dict[str, Any] = {"about": ABOUT, "record": record, "intervals": intervals, "formats": ALL_FORMATS}
+    facts = certificate(FLOWS, made, key, key.release, CHECKS, **options)
     with staged_bundle(made, facts, place.bundle):
         pass
     place.ledger.publish(key, certificate_digest(facts), facts["exact"])
@@ -145,6 +149,10 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
     assert stated["measured_at"] == max(one["measured_at"] for one in each)
     assert stated["exact"] == {"trips": sum(one["exact"]["trips"] for one in each)}
     assert stated["data_set"] == SERIES
+    assert stated["about"] == ABOUT
+    report = (whole / "releases" / SUM.folder / "report.html").read_text("utf-8")
+    assert "<title>Commuters &lt;of&gt; a valley, January 2001 to March 2001</title>" in report
+    assert f"exactly {stated['exact']['trips']:,} commuters." in report
     assert "no budget was spent" in stated["guarantee"]["protected"]
     schema = json.loads((whole / "releases" / SUM.folder / "certificate.schema.json").read_text("utf-8"))
     Draft202012Validator(schema).validate(stated)
@@ -219,7 +227,7 @@ def test_losses_of_a_user_add_up_over_the_releases(tmp_path: Path) -> None:
         publish(tmp_path, made, key)
     published = publish_sum(tmp_path / "releases", KEYS[:2])
     found, page = published.certificate, (published.folder / "report.html").read_text("utf-8")
-    assert "counted trips" in page.partition("What is protected")[0]  # of each user, at most two
+    assert "counted commuters" in page.partition("What is protected")[0]  # of each user, at most two
     both = float_above(epsilon_tight(Fraction(2), Fraction(1, 10**8)))
     assert found["spent"]["all_periods"]["epsilon"] == both > found["spent"]["one_period"]["epsilon"]
     assert "losses of all these releases add up" in found["guarantee"]["protected"]
