@@ -23,7 +23,8 @@ def doctor(name: str | None = None, period: str | None = None, as_json: bool = F
     """Check the installation, the declarations and an input, and print all faults. Changes and spends nothing."""
     from od_assets.cli.diagnosis import diagnosis, print_findings
 
-    findings = diagnosis(name, period)
+    with console.status("Checking"):
+        findings = diagnosis(name, period)
     if as_json:
         print_json([finding.facts() for finding in findings])
     else:

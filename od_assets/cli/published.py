@@ -205,7 +205,9 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
             next_step="name a series with --periods, or name releases without it",
         )
     folders.refuse_lost(*keys)
-    print_derived(publish_sum(bundles, keys, period), "summed", as_json=as_json)
+    with console.status("Summing the releases"):
+        published = publish_sum(bundles, keys, period)
+    print_derived(published, "summed", as_json=as_json)
 
 
 def assist(release: str, period: str | None = None, earlier: int = 11, as_json: bool = False) -> None:
@@ -222,7 +224,9 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
     folders = Folders()
     key = named_release(folders.releases, release, period)
     folders.refuse_lost(key)
-    print_derived(publish_assisted(folders.releases, key, earlier), "assisting", as_json=as_json)
+    with console.status("Estimating the flows"):
+        published = publish_assisted(folders.releases, key, earlier)
+    print_derived(published, "assisting", as_json=as_json)
 
 
 def replicates(release: str, number: int = 100, to: Path | None = None, as_json: bool = False) -> None:
