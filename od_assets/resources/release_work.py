@@ -30,7 +30,7 @@ from od_core.privacy.plan import EARLIER, GaussianStep, Step
 from od_core.publication.bundle import ledger_entries
 from od_core.publication.certificate import certificate_digest
 from od_core.publication.database import stored_releases
-from od_core.publication.read_back import certificate_of, damaged
+from od_core.publication.read_back import as_described, certificate_of, damaged
 from od_core.records.counts import CountFiles, TripCounts
 from od_core.records.open_file import in_records
 
@@ -88,8 +88,13 @@ class ReleaseWork(Generic[P, G]):
 
     @cached_property
     def geography(self) -> G:
-        """Geography from the lists that the geography asset stored. Raises OdError if the asset has not run."""
-        return self.series.kept_geography(self.warehouse.geographies)
+        """Geography from the lists that the geography asset stored; of a published release, with its descriptions.
+
+        Raises OdError if the asset has not run.
+        """
+        kept = self.series.kept_geography(self.warehouse.geographies)
+        bundle, published = self.warehouse.bundle(self.key), self.warehouse.ledger.publication(self.key)
+        return self.series.described(kept, partial(as_described, bundle=bundle, published=published.get("certificate")))
 
     @cached_property
     def plan(self) -> P:

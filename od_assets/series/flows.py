@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -421,6 +421,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
     def sides(self, geography: Sides) -> tuple[Geography, Geography]:
         """Return both geographies; see :meth:`Series.sides`."""
         return geography.origin, geography.destination
+
+    def described(self, geography: Sides, describe: Callable[[Geography], Geography]) -> Sides:
+        """Return the geographies, each described by a function; see the base class."""
+        return Sides(describe(geography.origin), None if geography.other is None else describe(geography.other))
 
     def listed_codes(self, geography: Sides) -> tuple[Sequence[str], Sequence[str]]:
         """Return the zone codes of both geographies; see :meth:`Series.listed_codes`."""

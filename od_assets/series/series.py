@@ -2,7 +2,7 @@
 
 import string
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property, partial
@@ -18,7 +18,7 @@ from od_assets.series.section import Named, Number, Section, first_fault, line_o
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
-from od_core.geography.geography import BOUNDARY, boundary_column
+from od_core.geography.geography import BOUNDARY, Geography, boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period, check_time_zone
@@ -563,6 +563,10 @@ class Series(Named, Generic[P, G]):
     def sides(self, geography: G) -> tuple[Any, Any]:
         """Return the geographies of origins and of destinations, which are one if there is one list."""
         return geography, geography
+
+    def described(self, geography: G, _describe: Callable[[Geography], Geography]) -> G:
+        """Return a geography of which the areas of each side are described by a function, if they are described."""
+        return geography
 
     @abstractmethod
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> G:

@@ -1,6 +1,6 @@
 """Declare a series that is measured and estimated as one table: of group sizes, or of trips with stops."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -139,6 +139,10 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         if self.groups.groups is not None:
             return NumberedGroups(self.project.root / self.groups.file, self.groups.area, self.groups.groups)
         return ListedGroups(self.project.root / self.groups.file, self.groups.group, self.groups.area)
+
+    def described(self, geography: Geography, describe: Callable[[Geography], Geography]) -> Geography:
+        """Return the geography, described by a function; see the base class."""
+        return describe(geography)
 
     def _geography(self, lists: Sequence[ZoneList], folder: Path) -> Geography:
         return lists[0].geography(folder)

@@ -10,15 +10,19 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pandas as pd
+import pyarrow.parquet as pq
 
 from od_core.errors import OdError
+from od_core.files.durable import file_digest
+from od_core.geography.geography import Geography
 from od_core.ledger.release_key import ReleaseKey
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import Plan
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import CERTIFICATE, table_path
-from od_core.publication.certificate import Certificate
+from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET, stated_digests, table_path
+from od_core.publication.certificate import Certificate, certificate_digest
+from od_core.publication.tables import published_geography, with_boundaries
 from od_core.registry import Registry
 
 P = TypeVar("P", bound=Plan)
@@ -38,6 +42,46 @@ def certificate_and_tables(bundle: str | Path, names: Iterable[str]) -> tuple[Ce
         return certificate, [pd.read_parquet(table_path(folder, f"{name}.parquet")) for name in names]
     except (OSError, ValueError):
         raise incomplete(folder, "a table or the certificate of this kind of release cannot be read") from None
+
+
+def published_areas(bundle: Path) -> pd.DataFrame:
+    """Return the table of areas of a bundle, with their boundaries in a column if it has some.
+
+    Raises OSError or ValueError if a table is missing or cannot be read.
+    """
+    areas = pd.read_parquet(table_path(bundle, PARQUET["areas"]))
+    boundaries = table_path(bundle, BOUNDARIES)
+    return with_boundaries(areas, pq.read_table(boundaries)) if boundaries.exists() else areas
+
+
+def as_described(geography: Geography, bundle: Path, published: str | None) -> Geography:
+    """Return a geography with the names, places, boundaries and version with which a release of it was published.
+
+    A list may describe the same areas otherwise later, but what is published stays as it is.
+
+    Args:
+        geography: the areas as they are described now.
+        bundle: folder of the release.
+        published: digest of the published certificate, from the ledger; None if the ledger has none.
+
+    Returns:
+        The geography of the bundle; ``geography`` if there is no such bundle, it has other areas, or its certificate or
+        one of its tables of areas is damaged.
+    """
+    if published is None or not geography.levels or not bundle.exists():
+        return geography
+    stated = stated_digests(bundle)
+    try:
+        certificate = certificate_of(bundle)
+        files = [path for name in (PARQUET["areas"], BOUNDARIES) if (path := table_path(bundle, name)).exists()]
+        is_sound = all(stated.get(path.relative_to(bundle).as_posix()) == file_digest(path) for path in files)
+        sides = [side for side, digest in certificate.get("geographies", {}).items() if digest == geography.digest]
+        if certificate_digest(certificate) != published or not is_sound or not sides:
+            return geography
+        version = certificate.get("geography_versions", {}).get(sides[0])
+        return published_geography(published_areas(bundle), geography.digest, geography.unknown, version)
+    except (OdError, OSError, ValueError):  # the files that cannot be read are made again
+        return geography
 
 
 def certificate_of(bundle: Path) -> Certificate:

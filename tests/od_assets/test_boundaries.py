@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 
+import pandas as pd
 import pyarrow.parquet as pq
 import pytest
 import shapely
@@ -52,6 +53,28 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     assert "tables/boundaries.parquet" in (bundle / "codebook.md").read_text(encoding="utf-8")
     (bounded.root / "shapes.geojson").unlink()  # verification needs the bundle alone
     assert [row["faults"] for row in verified("trips")] == [{}]
+
+
+def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have_the_new_ones(bounded: Project) -> None:
+    """A run of a published month gives the same files; damage is mended from the list of then, which the bundle has."""
+    names = ZONES.assign(zone_name=[f"Place <{zone}>" for zone in ZONES["zone"]])
+    assert bounded.run(bounded.component()).success
+    bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
+    before = {path.relative_to(bundle): path.read_bytes() for path in bundle.rglob("*") if path.is_file()}
+    names.to_csv(bounded.root / "zones.csv", index=False)
+    described = bounded.component(
+        geography__boundaries={"file": "shapes.geojson", "code": "code"}, geography__names={"zone": "zone_name"}
+    )
+    (bundle / "report.html").unlink()
+    result = bounded.run(described)
+    assert result.success, failure_text(result)
+    assert {path.relative_to(bundle): path.read_bytes() for path in bundle.rglob("*") if path.is_file()} == before
+    bounded.write_records(pd.read_csv(bounded.root / "2001-01.csv").assign(date="2001-02-03"), "2001-02")
+    assert bounded.run(described, period="2001-02").success
+    later = bundle.parents[1] / "2001-02" / "r1" / "tables"
+    assert (later / "boundaries.parquet").exists()
+    assert f"Place <{ZONES['zone'][0]}>" in pq.read_table(later / "areas.parquet")["name"].to_pylist()
+    assert [row["faults"] for row in verified("trips")] == [{}, {}]
 
 
 def test_a_file_without_these_zones_is_refused_before_anything_is_charged(bounded: Project) -> None:

@@ -14,7 +14,6 @@ from typing import Any
 import duckdb
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import OdError
@@ -32,7 +31,7 @@ from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import Acceptance
 from od_core.privacy.plan import EARLIER, Uncounted
 from od_core.privacy.unit import PrivacyUnit
-from od_core.publication.bundle import BOUNDARIES, CERTIFICATE, PARQUET, table_path
+from od_core.publication.bundle import CERTIFICATE, PARQUET, table_path
 from od_core.publication.certificate import Certificate
 from od_core.publication.database import CLOSED, named_releases, refuse_newer, refuse_newer_duckdb
 from od_core.publication.read_back import (
@@ -40,11 +39,12 @@ from od_core.publication.read_back import (
     certificate_of,
     changed,
     incomplete,
+    published_areas,
     refuse_incomplete,
     refuse_other_plan,
     stated_spent,
 )
-from od_core.publication.tables import published_geography, with_boundaries
+from od_core.publication.tables import published_geography
 from od_core.records.segments import find
 
 Tables = Mapping[str, pd.DataFrame]
@@ -200,10 +200,9 @@ def _from_bundle(folder: Path) -> tuple[Certificate, Tables]:
             name: pd.read_parquet(
                 table_path(folder, PARQUET[name]), columns=columns.get(name), filters=filters.get(name)
             )
-            for name in names
+            for name in names[1:]
         }
-        if (boundaries := table_path(folder, BOUNDARIES)).exists():
-            tables["areas"] = with_boundaries(tables["areas"], pq.read_table(boundaries))
+        tables["areas"] = published_areas(folder)
     except (OSError, ValueError):
         raise incomplete(folder, "a table of it cannot be read") from None
     return certificate, tables
