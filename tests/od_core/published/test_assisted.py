@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import shutil
 from dataclasses import replace
@@ -88,7 +89,7 @@ def test_the_report_names_what_differs_and_the_codebook_what_to_use(whole: Path)
     )
     cited = readme.splitlines()[-1].strip()
     assert "Derived from " in cited
-    assert f"<blockquote>{cited}</blockquote>" in report
+    assert f"<blockquote>{html.escape(cited)}</blockquote>" in report
     assert "Where the estimates differ from the release" in report
     assert "2 earlier releases (commuters/2001-01/r1 to commuters/2001-02/r1)" in report
     codebook = " ".join(codebook.split())
