@@ -57,9 +57,9 @@ from od_core.publication.templates import filled, filled_data
 from od_core.published.opening import bundle_kind_of, missing_bundles, published_bundles
 from od_core.published.over_time import MOST_NUMBERS, OverTime
 
-_PICTURE = re.compile(r'<svg (?=[^>]*role="img").*?</svg>', re.DOTALL)
+_PICTURE = re.compile(r'<svg (?=[^>]*role="img")(?:(?!</?svg\b).|<svg\b.*?</svg>)*</svg>', re.DOTALL)
 _NAMES = re.compile(r'(\bid="|url\(#|href="#)')
-"""A picture in a page, and the beginnings of the names of its parts, which must be unique in a page."""
+"""A picture in a page, with its frames, and the beginnings of the names of its parts, unique in a page."""
 
 _MAIL = re.compile(r"[^@\s:/<>\"]+@[^@\s:/<>\"]+")
 
@@ -314,6 +314,7 @@ def _pages(site: SiteDescription, found: Sequence[SiteRelease]) -> Iterator[tupl
     """Yield the name and the text of each file of the site that is in no bundle."""
     by_series = _by_series(found)
     series = {name: newest_revisions(of_series) for name, of_series in by_series.items()}
+    series = dict(sorted(series.items(), key=lambda each: not each[1][0].contents.startswith("flows")))  # flows first
     compared = {name: some for name, newest in series.items() if (some := compared_releases(newest))}
     over_time = {name: OverTime.of(some) for name, some in compared.items()}
     yield HOME, filled("site/home.html", site=site, series=series, releases=found, over_time=over_time)

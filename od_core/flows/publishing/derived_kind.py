@@ -102,7 +102,6 @@ def _unsound(message: str) -> OdError:
 
 
 _COPIED = (
-    "about",
     "data_set",
     "unit",
     "neighbours",
@@ -112,7 +111,7 @@ _COPIED = (
     "geography_versions",
     "repeated_levels",
 )
-"""Names of the fields that derived flows have from one of their releases, if it has them."""
+"""Names of the fields that derived flows have from one of their releases."""
 
 _COPIED_SENTENCES = ("contribution", "levels", "segments")
 """Names of the sentences of the guarantee that they have from it, if it has them."""
@@ -144,6 +143,9 @@ def derived_certificate(
         totals=[source.key for source in sources if source.release.plan.publishes_total],
         uncounted=uncounted.get("uncounted"),
     )
+    about = {name: words for name, words in main.get("about", {}).items() if name != "description"}
+    if about:
+        about["title"] = f"{about['title']} ({kind.name})"
     copied = {name: main["guarantee"][name] for name in _COPIED_SENTENCES if name in main["guarantee"]}
     certificate = {
         "format": kind.format,
@@ -153,7 +155,8 @@ def derived_certificate(
         "period": key.period,
         "revision": key.revision,
         "measured_at": max(source.certificate["measured_at"] for source in sources),
-        **{name: fact for name, fact in main.items() if name in _COPIED},
+        **{name: dict(main)[name] for name in _COPIED},
+        **({"about": about} if about else {}),
         "sources": [source.facts() for source in sources],
         "guarantee": sentences["guarantee"] | copied | ({"uncounted": sentences["uncounted"]} if uncounted else {}),
         "spent": {
@@ -228,8 +231,8 @@ class DerivedKind(BundleKind[D]):
     """Base class of the bundles of derived flows. They have no measurements: those are in the bundles of the releases.
 
     Attributes:
-        name: end of the series name of these flows, after the name of the series of the releases; it names their page
-            and their note of the codebook, too.
+        name: end of the series name and of the title of these flows, after those of the series of the releases; it
+            names their page and their note of the codebook, too.
         main: position of the release whose facts, such as how its records were read, the certificate repeats.
         total_of: the releases whose exact total number of trips the flows have, in words.
         adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.

@@ -59,7 +59,7 @@ BY_CATEGORY = {
 """What makes flows by two breakdowns, of which only the second counts unlisted records."""
 
 
-ABOUT = {"title": "Commuters <of> a valley", "counted": "commuters"}
+ABOUT = {"title": "Commuters <of> a valley", "counted": "commuters", "description": "Of one."}
 
 
 def publish(root: Path, made: Any, key: ReleaseKey, *, intervals: bool = True) -> None:
@@ -149,9 +149,9 @@ def test_the_certificate_names_the_releases_and_what_they_spent_together(whole: 
     assert stated["measured_at"] == max(one["measured_at"] for one in each)
     assert stated["exact"] == {"trips": sum(one["exact"]["trips"] for one in each)}
     assert stated["data_set"] == SERIES
-    assert stated["about"] == ABOUT
+    assert stated["about"] == {"title": f"{ABOUT['title']} (sum)", "counted": ABOUT["counted"]}
     report = (whole / "releases" / SUM.folder / "report.html").read_text("utf-8")
-    assert "<title>Commuters &lt;of&gt; a valley, January 2001 to March 2001</title>" in report
+    assert "<title>Commuters &lt;of&gt; a valley (sum), January 2001 to March 2001</title>" in report
     assert f"exactly {stated['exact']['trips']:,} commuters." in report
     assert "no budget was spent" in stated["guarantee"]["protected"]
     schema = json.loads((whole / "releases" / SUM.folder / "certificate.schema.json").read_text("utf-8"))
