@@ -26,9 +26,9 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
+from od_core.publication.certificate import of_100
 from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON
 from od_core.publication.templates import filled
-from od_core.published.documents import of_100
 from od_core.published.explanation import Noise, choices, planned
 
 _COMPARED = (InfTDA(), InfTDARefined(), InfTDARefined(estimate="auto"), TDAL2(), VanillaGauss(), StabilityHistogram())

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
 from od_core.periods import Period
+from od_core.privacy.posterior import Guarantee
 
 
 class Rounded(TypedDict):
@@ -146,6 +148,42 @@ def confidence(certificate: Certificate) -> str | None:
     """Return the confidence of a release's intervals, such as ``90 %``; None for a release without intervals."""
     stated_confidence = certificate.get("interval")
     return None if stated_confidence is None else f"{float(100 * Fraction(stated_confidence)):g} %"
+
+
+def guarantee_of(certificate: Certificate) -> Guarantee:
+    """Return the promise of a certificate for one privacy unit.
+
+    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Under other units,
+    it is that of the release with the weakest promise, because the records of one unit are of one period.
+    """
+    spent = certificate["spent"]
+    if "sources" in certificate:
+        name: Literal["all_periods", "one_period"] = "one_period"
+        if certificate["unit"] in ("user", "user_year"):
+            name = "all_periods"
+        loss = certificate.get("privacy_loss", {}).get(name, {})
+        rho, variances = loss.get("rho_exact"), loss.get("variances")
+        return Guarantee(
+            Fraction(spent[name]["epsilon"]),
+            Fraction(spent[name]["delta"]),
+            None if rho is None else Fraction(rho),
+            None if variances is None else tuple(map(Fraction, variances)),
+        )
+    steps = certificate["plan"]["steps"]
+    if not all("variance" in step for step in steps):
+        delta = spent["delta"] if spent["lost_draws"] else certificate["plan"]["delta"]
+        return Guarantee(Fraction(spent["epsilon"]), Fraction(delta))
+    variances = None
+    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
+        variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))
+    return Guarantee(
+        Fraction(spent["epsilon"]), Fraction(certificate["plan"]["delta"]), Fraction(spent["rho_exact"]), variances
+    )
+
+
+def of_100(probability: Fraction) -> int:
+    """Return a probability as a number of cases in 100, rounded up."""
+    return math.ceil(100 * probability)
 
 
 def certificate_digest(certificate: Certificate) -> str:

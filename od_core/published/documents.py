@@ -18,7 +18,7 @@ from fractions import Fraction
 from functools import cached_property
 from pathlib import Path, PurePath
 from statistics import NormalDist
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import quote
 
 import yaml
@@ -33,7 +33,7 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, certificate_digest
+from od_core.publication.certificate import Certificate, StatedSource, certificate_digest, guarantee_of, of_100
 from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
@@ -173,37 +173,6 @@ class Facts:
         return sentence(str(self.certificate["guarantee"].get(name, "")))
 
 
-def guarantee_of(certificate: Certificate) -> Guarantee:
-    """Return the promise of a certificate for one privacy unit.
-
-    That of derived flows is for all their releases together under units ``user`` and ``user_year``. Under other units,
-    it is that of the release with the weakest promise, because the records of one unit are of one period.
-    """
-    spent = certificate["spent"]
-    if "sources" in certificate:
-        name: Literal["all_periods", "one_period"] = "one_period"
-        if certificate["unit"] in ("user", "user_year"):
-            name = "all_periods"
-        loss = certificate.get("privacy_loss", {}).get(name, {})
-        rho, variances = loss.get("rho_exact"), loss.get("variances")
-        return Guarantee(
-            Fraction(spent[name]["epsilon"]),
-            Fraction(spent[name]["delta"]),
-            None if rho is None else Fraction(rho),
-            None if variances is None else tuple(map(Fraction, variances)),
-        )
-    steps = certificate["plan"]["steps"]
-    if not all("variance" in step for step in steps):
-        delta = spent["delta"] if spent["lost_draws"] else certificate["plan"]["delta"]
-        return Guarantee(Fraction(spent["epsilon"]), Fraction(delta))
-    variances = None
-    if spent["epsilon_exact"] is not None:  # each of the cells that differ then differs by one
-        variances = tuple(Fraction(step["variance"]) for step in steps for _ in range(step["sensitivity_squared"]))
-    return Guarantee(
-        Fraction(spent["epsilon"]), Fraction(certificate["plan"]["delta"]), Fraction(spent["rho_exact"]), variances
-    )
-
-
 @dataclass(frozen=True)
 class Loss:
     """What some releases together promise for one privacy unit; ``of`` names them, as the subject of a sentence."""
@@ -247,11 +216,6 @@ def losses_of(certificate: Certificate) -> tuple[Loss, ...]:
     is_derived = "sources" in certificate
     subject = "These numbers, with the releases that they follow from," if is_derived else "This release alone"
     return (*losses, Loss(subject, guarantee))
-
-
-def of_100(probability: Fraction) -> int:
-    """Return a probability as a number of cases in 100, rounded up."""
-    return math.ceil(100 * probability)
 
 
 REGISTRY, CHECKLIST, CHECKLIST_PAGE = "registry-entry.yaml", "nist-sp-800-226.json", "nist-sp-800-226.html"

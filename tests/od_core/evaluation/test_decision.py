@@ -14,7 +14,7 @@ from od_core.evaluation.decision import Option, compared_levels, named_flows, op
 from od_core.evaluation.forecast import SIZE_CLASSES
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.periods import Period
-from od_core.published.documents import of_100
+from od_core.publication.certificate import of_100
 
 ZONES = pd.DataFrame(
     [(f"R{region}", f"Z{region}{zone}") for region in range(3) for zone in range(4)], columns=["region", "zone"]

@@ -18,8 +18,9 @@ import yaml
 from od_core.privacy.accounting import epsilon_bun_steinke, epsilon_tight, float_above, text_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.posterior import Guarantee
+from od_core.publication.certificate import guarantee_of
 from od_core.published import documents as made
-from od_core.published.documents import PRIORS, disclosure_documents, guarantee_of
+from od_core.published.documents import PRIORS, disclosure_documents
 from tests.od_core.published.disclosure.certified import FILES, KINDS, certified, written
 
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*(?:\.\d+)?(?:e-?\d+)?(?!\w)")
