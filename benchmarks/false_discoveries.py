@@ -1,13 +1,14 @@
 """Compare tables from the same measurements at equal shares of false discoveries.
 
-    python -m benchmarks.false_discoveries --case norway taxis uk flights --data FOLDER --csv docs/reference/tables
+    python -m benchmarks.false_discoveries --case norway taxis uk flights --data FOLDER
+    python -m benchmarks.false_discoveries --case norway --epsilon 1 --runs 5 --data FOLDER --csv docs/reference/tables
 
-The default, ``refined``, ``auto`` and the published methods of :mod:`benchmarks.rivals` make tables from the same
-certified noise, without a seed. A threshold t sets released leaves with fewer than t trips to 0. A larger t has fewer
-false discoveries (pairs that are released, but have no trips), and another error. Each table is read at the smallest t
-that has at most a given share of them, and is interpolated there between t and the next smaller one. The share is that
-of ``refined`` or ``auto`` without a threshold, or one of ``SHARES``. A table that has less without a threshold has
-none. Only the truth tells which t this is, so no table can be published in this way; it is a comparison.
+``refined`` (the default), ``auto`` and the published methods of :mod:`benchmarks.rivals` make tables from the same
+certified noise, without a seed. A threshold t sets released leaves with fewer than t trips to 0: the larger it is, the
+fewer are false discoveries (pairs that are released, but have no trips). Each table is read where it has a given share
+of false discoveries, between the smallest t with at most this share and the next smaller t. The share is that of
+``refined`` or ``auto`` without a threshold, or one of ``SHARES``. A table that has a smaller share without a threshold
+is read without one. Only the truth tells which t this is, so no table can be published in this way.
 
 A threshold drops trips, and sums that follow the leaves lose them, too. ``rescaled_error`` is the error of leaves that
 are multiplied, all of a node of level 2 by the same number, so that they have the trips that the node had before.
@@ -24,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, VARIANTS, data_set, estimated, planned
+from benchmarks.estimator import CASES, DELTA, EPSILONS, NOISE, RUNS, VARIANTS, data_set, estimated, planned
 from benchmarks.measuring import case_parser, machine, printed, steps
 from benchmarks.rivals import RIVALS
 from benchmarks.tables import write_csv
@@ -155,8 +156,12 @@ def compared(case: str, epsilon: str, data: KnownFlows, runs: int) -> Iterator[d
 
 
 def csv_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the figures with two decimals, as in ``rivals-false-discoveries.csv``."""
-    return [{name: f"{each:.2f}" if isinstance(each, float) else each for name, each in row.items()} for row in rows]
+    """Return the figures with three digits, as in ``rivals-false-discoveries.csv``."""
+
+    def text(value: Any) -> Any:
+        return np.format_float_positional(value, 3, fractional=False, trim="-") if isinstance(value, float) else value
+
+    return [{name: text(value) for name, value in row.items()} for row in rows]
 
 
 def main() -> None:
@@ -167,9 +172,8 @@ def main() -> None:
     options = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for case, epsilon in steps(list(product(options.case, options.epsilon)), "false_discoveries"):
-        rows += compared(
-            case, epsilon, data_set(case, options.data, small=options.small), 2 if options.small else options.runs
-        )
+        runs = 2 if options.small else min(options.runs, RUNS.get(case, options.runs))
+        rows += compared(case, epsilon, data_set(case, options.data, small=options.small), runs)
     if options.csv:
         write_csv(options.csv / "rivals-false-discoveries.csv", csv_rows(rows))
     printed({"machine": machine(), "delta": DELTA, "noise": NOISE, "rows": rows}, as_json=options.json)

@@ -114,4 +114,4 @@ def test_every_table_has_no_change_from_itself_and_no_more_false_discoveries_tha
     for name, row in plain.items():
         change = row["leaf_error_percent"] / plain["refined"]["leaf_error_percent"] - 1
         assert row["leaf_error_from_refined_percent"] == pytest.approx(100 * change), name
-    assert csv_rows([{"a": 1.239, "b": 3, "c": "x"}]) == [{"a": "1.24", "b": 3, "c": "x"}]
+    assert csv_rows([{"a": 12.39, "b": 0.00005, "c": 3, "d": "x"}]) == [{"a": "12.4", "b": "0.00005", "c": 3, "d": "x"}]
