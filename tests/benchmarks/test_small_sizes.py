@@ -24,6 +24,12 @@ STOPS_ENDS = tuple(f"{figure}{end}" for figure in STOPS for end in ("", "_least"
 INTERVALS = ("covered", "significant", "width", "least_trips")
 WIDENED = ("widened", "released_error", "centre_error", "covered_before", "covered_of_all")
 COSTS = ("largest_errors", "total_error", "largest_error_of_a_level", "total_error_of_a_level")
+CHANGES = tuple(
+    f"{error}{figure}"
+    for error in ("leaf_error", "rescaled_error")
+    for table in ("refined", "auto")
+    for figure in ("_two_standard_errors", f"_from_{table}_percent", f"_from_{table}_two_standard_errors")
+)
 OF_TABLES = ("groups", "before_widening", "none_or_all", "members", "held", "within_zones", "mean_distance", "smooth")
 """Shares of intervals that hold, of which a single release has few."""
 MAY_BE_ZERO = (
@@ -34,6 +40,7 @@ MAY_BE_ZERO = (
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),
     *("bias_from_percent", "bias_to_percent", "false_discoveries_percent", "false_negatives_percent"),
     *("gap", "met", "gain", "percent right", "error of the released", "error of the unbiased", "percent of totals"),
+    *("trips_lost_percent", *CHANGES),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
     *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *COSTS, *OF_TABLES),
 )
