@@ -102,7 +102,7 @@ build/peers/%/installed: benchmarks/peers/requirements/%.txt
 	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $<
 	touch $@
 
-peers: install build/peers/opendp/installed build/peers/pipeline_dp/installed
+peers: install build/peers/opendp/installed build/peers/pipeline_dp/installed build/peers/inf_tda/installed
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
 
 charts: install # of the measured results, from their CSV files

@@ -4,8 +4,9 @@
     python -m benchmarks.peers --case flights --contender ours opendp_laplace --epsilon 1 --runs 3
 
 ``make peers`` installs each contender in an environment of its own first; one that is not there is a row that says so.
-One trip is added or removed (unbounded neighbours), at delta 1e-6. Seconds are elapsed; beside other work on the
-machine, compare ``processor_seconds``, which are of all processes of a contender, from its start.
+One trip is added or removed (unbounded neighbours), at delta 1e-6; a trip is replaced in the rows named ``bounded``.
+Seconds are elapsed; beside other work on the machine, compare ``processor_seconds``, which are of all processes of a
+contender, from its start.
 """
 
 from __future__ import annotations

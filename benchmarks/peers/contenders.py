@@ -25,7 +25,8 @@ class Contender:
         package: package whose version is recorded.
         environment: name of its environment in ``build/peers``; None for this project's own.
         options: what is chosen among what the software offers.
-        noise: the noise that is asked of a program that offers two, ``gaussian`` or ``laplace``.
+        noise: what is asked of a program that offers several: the noise (``gaussian`` or ``laplace``), the algorithm,
+            or the neighbours (``bounded`` or ``unbounded``).
         survives_restart: whether the software stores what was spent, so that a new process cannot spend it again.
         replays: whether a release that was interrupted, or is asked for again, gives the same noisy values.
     """
@@ -79,11 +80,15 @@ class Contender:
 
 _GAUSSIAN = "a query for each level, discrete Gaussian noise, equal shares of rho"
 _LAPLACE = "a query for each level, discrete Laplace noise, equal shares of epsilon; delta is 0"
+_RECORDS = "levels counted from synthetic records; discrete Gaussian noise; intervals of measured tables"
+_INFTDA = "InfTDA, both ends in turn, discrete Gaussian noise at the same rho; no intervals; "
+_BOUNDED = "another promise: one trip is replaced, the total is exact"
 
 CONTENDERS = (
     Contender(
         "ours", "ours", "od-release", None, "inftda_refined; with a ledger, a restart and a replay", "", True, True
     ),
+    Contender("ours_bounded", "ours", "od-release", None, f"as ours; {_BOUNDED}", "bounded", True, True),
     Contender("opendp_gaussian", "opendp_levels", "opendp", "opendp", _GAUSSIAN, "gaussian"),
     Contender("opendp_laplace", "opendp_levels", "opendp", "opendp", _LAPLACE, "laplace"),
     Contender(
@@ -93,4 +98,24 @@ CONTENDERS = (
         "pipeline_dp",
         "a count for each level, Laplace noise, equal shares of epsilon; no delta is spent",
     ),
+    Contender("opendp_fixed", "opendp_mbi", "opendp", "opendp", f"Fixed, the zones' table; {_RECORDS}", "fixed"),
+    Contender("opendp_mst", "opendp_mbi", "opendp", "opendp", f"MST of zones; {_RECORDS}", "mst"),
+    Contender("opendp_aim", "opendp_mbi", "opendp", "opendp", f"AIM of zones, no rho for keys; {_RECORDS}", "aim"),
+    Contender(
+        "opendp_aim_levels",
+        "opendp_mbi",
+        "opendp",
+        "opendp",
+        f"AIM, a column for each level of each end, defaults; {_RECORDS}",
+        "aim_levels",
+    ),
+    Contender(
+        "inf_tda",
+        "inf_tda",
+        "inf-tda",
+        "inf_tda",
+        f"{_INFTDA}bounded neighbours alone, so an area of no trips completes a public number of records",
+        "unbounded",
+    ),
+    Contender("inf_tda_bounded", "inf_tda", "inf-tda", "inf_tda", f"{_INFTDA}{_BOUNDED}", "bounded"),
 )

@@ -16,7 +16,7 @@ def main():
     release = release_flows(
         trips.set_axis(["origin", "destination"], axis=1),
         geography,
-        unit=PrivacyUnit("trip", neighbours="unbounded"),
+        unit=PrivacyUnit("trip", neighbours=settings["noise"] or "unbounded"),
         budget=Budget(settings["epsilon"], settings["delta"]),
         fault_threshold=0,
     )
