@@ -40,7 +40,7 @@ MAY_BE_ZERO = (
     *("by_quantiles", "bias_in_deviations", "trips_unseen"),
     *("bias_from_percent", "bias_to_percent", "false_discoveries_percent", "false_negatives_percent"),
     *("gap", "met", "gain", "percent right", "error of the released", "error of the unbiased", "percent of totals"),
-    *("trips_lost_percent", *CHANGES),
+    *("trips_lost_percent", "missing_percent", *CHANGES),
     *("slope", "slope_without_fixed", "overhead_seconds", "busy_processes"),
     *(*ERRORS, *GROUP_SIZES, *STOPS_ENDS, *INTERVALS, *WIDENED, *COSTS, *OF_TABLES),
 )
