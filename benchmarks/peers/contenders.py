@@ -83,10 +83,18 @@ _LAPLACE = "a query for each level, discrete Laplace noise, equal shares of epsi
 _RECORDS = "levels counted from synthetic records; discrete Gaussian noise; intervals of measured tables"
 _INFTDA = "InfTDA, both ends in turn, discrete Gaussian noise at the same rho; no intervals; "
 _BOUNDED = "another promise: one trip is replaced, the total is exact"
+_RESTARTED = "the example tries a restart and a replay with a ledger"
 
 CONTENDERS = (
     Contender(
-        "ours", "ours", "od-release", None, "inftda_refined; with a ledger, a restart and a replay", "", True, True
+        "ours",
+        "ours",
+        "od-release",
+        None,
+        "inftda_refined; the example tries a restart and a replay with a ledger",
+        "",
+        True,
+        True,
     ),
     Contender("ours_bounded", "ours", "od-release", None, f"as ours; {_BOUNDED}", "bounded", True, True),
     Contender("opendp_gaussian", "opendp_levels", "opendp", "opendp", _GAUSSIAN, "gaussian"),

@@ -1,9 +1,14 @@
 """Release the flows with this project, by its default mechanism and with intervals."""
 
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
 import pandas as pd
 from given import given, is_check
 
-from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core import Budget, Cap, Geography, Ledger, OdError, PrivacyDomain, PrivacyUnit, release_flows
 
 
 def main():
@@ -25,16 +30,49 @@ def main():
     # user code ends
 
 
-def check():
-    """Run an example of the documentation: a table of two zones keeps its total under bounded neighbours."""
-    zones = pd.DataFrame({"zone": ["A", "B"]})
-    flows = pd.DataFrame({"origin": ["A", "B"], "destination": ["B", "B"], "trips": [40, 60]})
-    unit = PrivacyUnit("trip", neighbours="bounded")
+UNIT = PrivacyUnit("trip", neighbours="bounded")
+
+
+def released(ledger_file, epsilon):
+    """Release twenty zones of trips, charged to a ledger; return the trips of all pairs, and what was spent in all."""
+    zones = pd.DataFrame({"zone": [f"Z{number:02}" for number in range(20)]})
+    flows = zones.rename(columns={"zone": "origin"}).merge(zones.rename(columns={"zone": "destination"}), "cross")
+    ledger = Ledger(ledger_file)
+    ledger.declare(PrivacyDomain("trips", UNIT, Cap(rho="1/10"), "an example"))
     release = release_flows(
-        flows, Geography.from_frame(zones, ["zone"]), unit=unit, budget=Budget(1, "1e-6"), fault_threshold=0
+        flows.assign(trips=50),
+        Geography.from_frame(zones, ["zone"]),
+        unit=UNIT,
+        budget=Budget(epsilon, "1e-6"),
+        fault_threshold=0,
+        ledger=ledger,
+        release_id=f"trips/2001-01/r{epsilon}",
     )
-    if release.flows["trips"].sum() != 100:
-        raise SystemExit("the total is not kept")
+    return release.flows["trips"].tolist(), [balance.spent for balance in ledger.balances()]
+
+
+def in_a_new_process(*arguments):
+    """Release in a process of its own, as after a restart."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(released, *arguments).result()
+
+
+def check():
+    """Release as the documentation does: the total is kept, a restart draws and spends nothing again, the cap holds."""
+    with TemporaryDirectory() as name:
+        ledger_file = Path(name) / "ledger.sqlite"
+        first = in_a_new_process(ledger_file, 1)
+        if sum(first[0]) != 20000:
+            raise SystemExit("the total is not kept")
+        if in_a_new_process(ledger_file, 1) != first:
+            raise SystemExit("a restart draws other noise, or spends again")
+        try:
+            in_a_new_process(ledger_file, 5)
+        except OdError as error:
+            if error.code != "OD-LEDGER-CAP":
+                raise
+        else:
+            raise SystemExit("a restart forgot what was spent")
 
 
 if __name__ == "__main__":
