@@ -1,4 +1,12 @@
-"""List the contenders, with what is known of each from its documentation."""
+"""List the contenders, with what is known of each from its documentation.
+
+A contender must install on Python 3.11 from wheels alone. On 2026-11-28 these did not, and are left out:
+
+- Tumult Analytics (``tmlt.analytics`` 0.21.0) needs PySpark 3.4 or 3.5. No version of PySpark has a wheel.
+- SmartNoise SQL (``smartnoise-sql`` 1.0.10) needs ``antlr4-python3-runtime`` 4.9.3, which has no wheel. Its parsers do
+  not load with the versions that have one: ``Could not deserialize ATN with version 3 (expected 4).``
+- SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8) imports SmartNoise SQL.
+"""
 
 from __future__ import annotations
 
