@@ -1,11 +1,9 @@
 """List the contenders, with what is known of each from its documentation.
 
-A contender must install on Python 3.11 from wheels alone. On 2026-11-28 these did not, and are left out:
+A contender must install on Python 3.11 from packages that are pinned by hash. PySpark 3.5, which Tumult Analytics
+needs, and ``antlr4-python3-runtime`` 4.9.3, which SmartNoise SQL needs, have no wheels, and are built from source.
 
-- Tumult Analytics (``tmlt.analytics`` 0.21.0) needs PySpark 3.4 or 3.5. No version of PySpark has a wheel.
-- SmartNoise SQL (``smartnoise-sql`` 1.0.10) needs ``antlr4-python3-runtime`` 4.9.3, which has no wheel. Its parsers do
-  not load with the versions that have one: ``Could not deserialize ATN with version 3 (expected 4).``
-- SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8) imports SmartNoise SQL.
+SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8) is left out: it is not tried.
 """
 
 from __future__ import annotations
@@ -65,10 +63,13 @@ class Contender:
 
     @property
     def environment_variables(self) -> dict[str, str]:
-        """Return the variables of the process: this project is on the path of its own program alone."""
-        own = {"PYTHONPATH": str(ROOT)} if self.environment is None else {}
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        return kept | own
+        """Return the variables of the process.
+
+        This project is on the path of its own program alone. Spark starts the Python of the environment.
+        """
+        own = {"PYTHONPATH": str(ROOT)} if self.environment is None else {"PYSPARK_PYTHON": str(self.python)}
+        left_out = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_DRIVER_PYTHON")
+        return {name: value for name, value in os.environ.items() if name not in left_out} | own
 
     def version(self) -> str:
         """Return the installed version of the package; an empty text if it is not installed."""
@@ -87,6 +88,8 @@ class Contender:
 
 _GAUSSIAN = "a query for each level, discrete Gaussian noise, equal shares of rho"
 _LAPLACE = "a query for each level, discrete Laplace noise, equal shares of epsilon; delta is 0"
+_CENSORED = "a query for each level, Laplace noise, equal shares of epsilon and delta; pairs below a threshold are cut"
+_PUBLIC = "counts by pandas, Laplace noise for all public pairs, no threshold, equal shares of epsilon; delta is 0"
 
 CONTENDERS = (
     Contender(
@@ -101,4 +104,8 @@ CONTENDERS = (
         "pipeline_dp",
         "a count for each level, Laplace noise, equal shares of epsilon; no delta is spent",
     ),
+    Contender("smartnoise_sql", "smartnoise_sql_levels", "smartnoise-sql", "smartnoise_sql", _CENSORED),
+    Contender("smartnoise_sql_public", "smartnoise_sql_public", "smartnoise-sql", "smartnoise_sql", _PUBLIC),
+    Contender("tumult_gaussian", "tumult_levels", "tmlt.analytics", "tumult", _GAUSSIAN, "gaussian"),
+    Contender("tumult_laplace", "tumult_levels", "tmlt.analytics", "tumult", _LAPLACE, "laplace"),
 )
