@@ -3,7 +3,7 @@
 A contender must install on Python 3.11 from packages that are pinned by hash. PySpark 3.5, which Tumult Analytics
 needs, and ``antlr4-python3-runtime`` 4.9.3, which SmartNoise SQL needs, have no wheels, and are built from source.
 
-SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8) is left out: it is not tried.
+SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8), which needs SmartNoise SQL, PyTorch and ``mbi``, is not tried.
 """
 
 from __future__ import annotations
