@@ -2,6 +2,7 @@
 
 A contender must install on Python 3.11 from packages that are pinned by hash. PySpark 3.5, which Tumult Analytics
 needs, and ``antlr4-python3-runtime`` 4.9.3, which SmartNoise SQL needs, have no wheels, and are built from source.
+Tumult Analytics also needs Java 8, 11 or 17, which is not installed with it.
 
 SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8), which needs SmartNoise SQL, PyTorch and ``mbi``, is not tried.
 """
