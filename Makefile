@@ -96,13 +96,16 @@ comparison: install # about 45 processor minutes, in which it goes on where it e
 	$(BIN)/python -m benchmarks.published_group_sizes --seconds 400 \
 		--csv docs/reference/tables --figures docs/figures/group-sizes
 
-# The same flows by other software, each in an environment of its own.
-build/peers/%/installed: benchmarks/peers/requirements/%.txt
+# The same flows by other software, each in an environment of its own. These packages have no wheels.
+BUILT := pyspark,antlr4-python3-runtime
+build/peers/%/installed: benchmarks/peers/requirements/%.txt benchmarks/peers/requirements/building.txt
 	$(PYTHON) -m venv $(@D)
-	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $<
+	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $(word 2,$^)
+	$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: --no-binary $(BUILT) --no-build-isolation -r $<
 	touch $@
 
-peers: install build/peers/opendp/installed build/peers/pipeline_dp/installed build/peers/inf_tda/installed
+PEERS := opendp pipeline_dp inf_tda smartnoise_sql tumult
+peers: install $(PEERS:%=build/peers/%/installed)
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
 
 charts: install # of the measured results, from their CSV files

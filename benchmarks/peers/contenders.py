@@ -1,4 +1,11 @@
-"""List the contenders, with what is known of each from its documentation."""
+"""List the contenders, with what is known of each from its documentation.
+
+A contender must install on Python 3.11 from packages that are pinned by hash. PySpark 3.5, which Tumult Analytics
+needs, and ``antlr4-python3-runtime`` 4.9.3, which SmartNoise SQL needs, have no wheels, and are built from source.
+Tumult Analytics also needs Java 8, 11 or 17, which is not installed with it.
+
+SmartNoise Synthesizers (``smartnoise-synth`` 1.0.8), which needs SmartNoise SQL, PyTorch and ``mbi``, is not tried.
+"""
 
 from __future__ import annotations
 
@@ -58,10 +65,13 @@ class Contender:
 
     @property
     def environment_variables(self) -> dict[str, str]:
-        """Return the variables of the process: this project is on the path of its own program alone."""
-        own = {"PYTHONPATH": str(ROOT)} if self.environment is None else {}
-        kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-        return kept | own
+        """Return the variables of the process.
+
+        This project is on the path of its own program alone. Spark starts the Python of the environment.
+        """
+        own = {"PYTHONPATH": str(ROOT)} if self.environment is None else {"PYSPARK_PYTHON": str(self.python)}
+        left_out = ("PYTHONPATH", "VIRTUAL_ENV", "SPARK_HOME", "PYSPARK_DRIVER_PYTHON")
+        return {name: value for name, value in os.environ.items() if name not in left_out} | own
 
     def version(self) -> str:
         """Return the installed version of the package; an empty text if it is not installed."""
@@ -84,6 +94,8 @@ _RECORDS = "levels counted from synthetic records; discrete Gaussian noise; inte
 _INFTDA = "InfTDA, both ends in turn, discrete Gaussian noise at the same rho; no intervals; "
 _BOUNDED = "another promise: one trip is replaced, the total is exact"
 _RESTARTED = "the example tries a restart and a replay with a ledger"
+_CENSORED = "a query for each level, Laplace noise, equal shares of epsilon and delta; pairs below a threshold are cut"
+_PUBLIC = "counts by pandas, Laplace noise for all public pairs, no threshold, equal shares of epsilon; delta is 0"
 
 CONTENDERS = (
     Contender(
@@ -126,4 +138,8 @@ CONTENDERS = (
         "unbounded",
     ),
     Contender("inf_tda_bounded", "inf_tda", "inf-tda", "inf_tda", f"{_INFTDA}{_BOUNDED}", "bounded"),
+    Contender("smartnoise_sql", "smartnoise_sql_levels", "smartnoise-sql", "smartnoise_sql", _CENSORED),
+    Contender("smartnoise_sql_public", "smartnoise_sql_public", "smartnoise-sql", "smartnoise_sql", _PUBLIC),
+    Contender("tumult_gaussian", "tumult_levels", "tmlt.analytics", "tumult", _GAUSSIAN, "gaussian"),
+    Contender("tumult_laplace", "tumult_levels", "tmlt.analytics", "tumult", _LAPLACE, "laplace"),
 )

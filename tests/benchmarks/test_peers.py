@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from itertools import product
 
@@ -12,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.peers.contenders import CONTENDERS
+from benchmarks.peers.contenders import CONTENDERS, FOLDER, ROOT
 from benchmarks.peers.limited import run_limited
 from benchmarks.peers.measures import Released, consistent_share, level_measures, read_released
 
@@ -78,3 +79,21 @@ def test_a_program_is_ended_at_its_limits(code: str, limits: dict[str, float], f
 
 def test_every_contender_has_a_program_with_user_code() -> None:
     assert all(contender.lines > 5 for contender in CONTENDERS)
+
+
+def test_every_environment_is_made_by_the_makefile_from_packages_pinned_by_hash() -> None:
+    names = {contender.environment for contender in CONTENDERS if contender.environment is not None}
+    (made,) = re.findall(r"^PEERS := (.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(made.split()) == names
+    pinned = re.compile(r"(?:[a-z0-9-]+(?:\[[a-z]+\])?==\S+(?: \\\n    --hash=sha256:[0-9a-f]{64})+\n)+")
+    for name in {*names, "building"}:
+        assert pinned.fullmatch((FOLDER / "requirements" / f"{name}.txt").read_text(encoding="utf-8")), name
+
+
+def test_spark_starts_the_python_of_the_contender(monkeypatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "another")
+    monkeypatch.setenv("SPARK_HOME", "another")
+    (contender,) = (each for each in CONTENDERS if each.name == "tumult_laplace")
+    variables = contender.environment_variables
+    assert variables["PYSPARK_PYTHON"] == str(contender.python)
+    assert not variables.keys() & {"SPARK_HOME", "PYTHONPATH"}
