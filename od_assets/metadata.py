@@ -116,14 +116,6 @@ def record_columns(columns: RecordColumns) -> list[str]:
     return [column.name for column in records_schema(columns).columns]
 
 
-def cell_columns(dimensions: int) -> list[Column]:
-    """Return the columns that contain the grid cells of each trip with stops, one per dimension of the grid."""
-    return [
-        Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
-        for number in range(1, dimensions + 1)
-    ]
-
-
 ALLOWED = frozenset(
     {
         *("release", "releases", "series", "unit", "mechanism", "guarantee", "epsilon", "delta", "rho"),

@@ -56,7 +56,6 @@ kernel = Kernel
 
 
 def _njit(function: Callable[..., Any]) -> Any:
-    """Return Numba's dispatcher of a function."""
     import numba
     from numba.core import config
 

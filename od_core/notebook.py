@@ -23,7 +23,6 @@ class Shown:
         return ""
 
     def _repr_html_(self) -> str:
-        """Return HTML, which notebooks show."""
         rows = {name: _as_text(value) for name, value in self._shown().items()}
         return _template().render(what=type(self).__name__, rows=rows, picture=self._picture())
 

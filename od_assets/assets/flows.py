@@ -58,7 +58,6 @@ def flow_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
 
 def _input_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets of the geography, the records and the confidential counts."""
     geography, raw_trips = source_assets(series)
     zones = columns_of(geography.key, series.placing_columns)
     sources = {
@@ -278,7 +277,6 @@ def _measured(work: FlowWork, number: int) -> Iterator[dg.MaterializeResult]:
 
 
 def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
-    """Return the assets of the released flows and of their bundle."""
     columns, leaves = (ORIGIN, DESTINATION, TRIPS), series.released_key
     sources = same_columns(leaves, columns)
 

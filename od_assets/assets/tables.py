@@ -10,7 +10,6 @@ from od_assets.assets.release import published_assets, source_assets, stated
 from od_assets.metadata import (
     GROUP_SIZE_COLUMNS,
     Sources,
-    cell_columns,
     columns_of,
     made,
     record_columns,
@@ -104,7 +103,10 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
-    cells = cell_columns(series.dimensions)
+    cells = [
+        Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
+        for number in range(1, series.dimensions + 1)
+    ]
     every_cell = columns_of([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
     counts = dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))

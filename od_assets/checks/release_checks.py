@@ -333,7 +333,6 @@ def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[
 
 
 def _count_flows(work: FlowWork) -> dict[str, int]:
-    """Count the violations of the checks of released flows, by check."""
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
     zones = {

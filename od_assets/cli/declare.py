@@ -118,19 +118,17 @@ def further_fields(given: list[str]) -> Fields:
 
 def release_attributes(answers: Answers, fields: Fields) -> dict[str, Any]:
     """Return the attributes of the release that answers and additional fields declare."""
-    declared = _attributes(answers, "")
+    declared = attributes_in(answers, "")
     for place, value in fields.items():
         _put(declared, place, as_yaml(value))
     return declared
 
 
-def data_set_attributes(answers: Answers) -> dict[str, Any]:
-    """Return the attributes of the data set that answers declare, with the bounds of unit ``user_year``."""
-    return _attributes(answers, "domain")
+def attributes_in(answers: Answers, of_file: str) -> dict[str, Any]:
+    """Return what answers declare in the file of the release (``of_file`` is empty) or of its data set (``domain``).
 
-
-def _attributes(answers: Answers, of_file: str) -> dict[str, Any]:
-    """Return the attributes in the file of the release (``of_file`` is empty) or of its data set (``domain``)."""
+    The bounds of unit ``user_year`` are declared in the file of the data set.
+    """
     declared: dict[str, Any] = {}
     for question in QUESTIONS:
         is_moved = question.flag in ("max_trips", "max_trips_pair") and answers.get("unit") == "user_year"

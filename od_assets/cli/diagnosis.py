@@ -42,7 +42,7 @@ from od_assets.components.project import refuse_broken_declarations, refuse_unlo
 from od_assets.failures import storage_fault
 from od_assets.project import CHECKOUT, DAGSTER_SETTINGS, IS_CHECKOUT, current_project, dagster_home, stated_home
 from od_assets.resources.arrivals import arrival, hold_to_marker, parts_of
-from od_assets.resources.dead_runs import PATIENCE, dead_runs, starting_runs
+from od_assets.resources.dead_runs import PATIENCE, dead_runs
 from od_assets.resources.release_work import ReleaseWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.runs.period_status import chosen_periods, planned_period
@@ -385,7 +385,8 @@ def runs(var: Path) -> Finding:
         return Finding(f"{subject}: not looked for; {rights(home / 'history')}")
     try:
         with dg.DagsterInstance.from_config(str(home)) as instance:
-            dead, starting = [run.run_id for run in dead_runs(instance)], starting_runs(instance)
+            dead = [run.run_id for run in dead_runs(instance)]
+            starting = instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
     except DBAPIError as error:
         return Finding.of_error(subject, storage_fault(error, home))
     if dead:

@@ -39,7 +39,7 @@ from od_assets.cli.declare import (
     Question,
     as_list,
     as_number,
-    data_set_attributes,
+    attributes_in,
     release_attributes,
     write_text,
     written_as,
@@ -407,7 +407,6 @@ def refuse_unfit_zones(answers: Answers, fields: Fields) -> None:
 
 
 def _declared(answers: Answers, fields: Fields) -> Zones:
-    """Return the section of the list of zones as the answers so far declare it."""
     return _section(Zones, "geography", answers, fields)
 
 
@@ -778,7 +777,7 @@ def initialize(name: str, answers: Answers, fields: Fields) -> tuple[list[Path],
         geography = validated.read_geography()
         if _area_totals_pay(release, geography):
             validated = declared_by(release | _AREA_TOTALS, model, f"{name}/defs.yaml")
-        periods, data_set = validated.stated_periods, {"name": name} | data_set_attributes(answers)
+        periods, data_set = validated.stated_periods, {"name": name} | attributes_in(answers, "domain")
         cap = data_set.pop("cap", {})
         length, start = periods.every, periods.first.partition("--")[0]  # of a span
         data_set["elementary_period"] = length if length in LENGTHS else str(Period(start).length)

@@ -92,8 +92,6 @@ def copy_ledger(target: str) -> None:
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
-    """Return a balance as a JSON-ready dictionary."""
-
     def amount(rho: Fraction) -> dict[str, Any]:
         return {"rho": float(rho), "rho_exact": str(rho)}
 
@@ -140,10 +138,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
 
 
 def ui(
-    port: int = 3000,
-    listen: str = "127.0.0.1",
-    allow_host: list[str] | None = None,
-    workspace: Path | None = None,
+    port: int = 3000, listen: str = "127.0.0.1", allow_host: list[str] | None = None, workspace: Path | None = None
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):

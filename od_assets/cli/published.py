@@ -146,7 +146,6 @@ def compare(
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    """Return the key, the flows and the certificate of a published release."""
     from od_assets.resources.folders import Folders
     from od_core import Release
     from od_core.flows.derived_flows import DerivedFlows

@@ -277,13 +277,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_assets.cli.printing import print_status
     from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
-    from od_assets.series.reading import (
-        COMPARISON,
-        RELEASES,
-        declaration,
-        declared_in,
-        refuse_wrong_type,
-    )
+    from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
     from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME

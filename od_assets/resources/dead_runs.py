@@ -72,11 +72,6 @@ def dead_runs(instance: dg.DagsterInstance) -> list[dg.DagsterRun]:
     return [run for run in begun if _is_gone(run)] + [run for run in unmarked if _marks_itself(run)]
 
 
-def starting_runs(instance: dg.DagsterInstance) -> int:
-    """Return the number of starting runs, even if their process has ended."""
-    return instance.get_runs_count(dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTING]))
-
-
 def sweep_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """Report every run of :func:`dead_runs` as failed, free its concurrency slots, and return the run ids."""
     dead = dead_runs(instance)

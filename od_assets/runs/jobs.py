@@ -207,7 +207,6 @@ def run_period(series: Series[Any, Any], job: dg.JobDefinition, period: str, *, 
 
 
 def _measured(step: Step) -> str:
-    """Return what a step measures, in words."""
     if is_of_uncounted(step.noise_facts):
         return "uncounted trips"
     if side := step.noise_facts.get("area_totals"):

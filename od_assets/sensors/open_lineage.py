@@ -119,7 +119,6 @@ class _Translation:
         return [self._event(RunState.START), *of_steps, self._event(state)]
 
     def _event(self, state: RunState, step: str = "") -> RunEvent:
-        """Return the event of a state of the run, or of a step of it."""
         keys = self.written[step] if step else []
         return RunEvent(
             eventTime=f"{self.ended}T00:00:00+00:00",

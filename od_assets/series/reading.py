@@ -176,7 +176,7 @@ def read_declaration(path: Path, model: type[D]) -> D:
         [document] = yaml_documents(path, where)
         attributes = document["attributes"]
     except (KeyError, TypeError, ValueError):
-        raise _no_attributes(where) from None
+        attributes = None
     declared = declared_by(attributes, model, where, lambda field: line_of(path, ["attributes", *field]))
     try:
         return declared.checked()
@@ -197,15 +197,11 @@ def declared_by(
         OdError: the attributes do not fit the model; the message names the file (``where``) and the field.
     """
     if not isinstance(attributes, dict) or not all(isinstance(name, str) for name in attributes):
-        raise _no_attributes(where)
+        raise _fault(f"{where} is not a YAML file with a component's attributes")
     try:
         return model.model_validate(attributes)
     except ValidationError as error:
         raise _fault(f"{where}: {first_fault(error, model, line)}", where) from None
-
-
-def _no_attributes(where: str) -> OdError:
-    return _fault(f"{where} is not a YAML file with a component's attributes")
 
 
 def refuse_wrong_type(path: Path) -> None:

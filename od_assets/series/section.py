@@ -26,7 +26,6 @@ class _Loader(yaml.SafeLoader):
     """
 
     def construct_document(self, node: yaml.Node) -> Any:
-        """Return the value of a YAML document."""
         if _nodes(node, {}) > _MOST_NODES:
             raise yaml.constructor.ConstructorError(
                 None, None, f"its aliases (*) stand for more than {_MOST_NODES:,} values", node.start_mark

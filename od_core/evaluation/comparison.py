@@ -601,17 +601,13 @@ def _times_by_contender(reach: tuple[float, float], axes: Axes, rows: pd.DataFra
         some = rows[rows["contender"] == label].head(1)
         if len(some):
             _mark(axes, style, some, SECONDS, [place], across=True)
-    axes.set_yticks(range(len(styles)), list(map(_in_lines, styles)), fontsize=6.5, linespacing=1)
+    labels = [label.replace(", ", ",\n") if len(label) > 20 else label for label in styles]
+    axes.set_yticks(range(len(styles)), labels, fontsize=6.5, linespacing=1)
     axes.set_ylim(len(styles) - 0.5, -0.5)
     axes.set_xscale("log")
     axes.set_xlim(*reach)
     axes.xaxis.set_minor_formatter("")
     axes.set_xlabel(TITLES[SECONDS])
-
-
-def _in_lines(label: str) -> str:
-    """Return a label in two lines if it is long."""
-    return label.replace(", ", ",\n") if len(label) > 20 else label
 
 
 def _mark(

@@ -20,15 +20,7 @@ from numpy.typing import NDArray
 from od_core.errors import OdError
 from od_core.evaluation.comparison import NOISE, STYLE_SHEET
 from od_core.evaluation.known_flows import SEED, KnownFlows, gravity, pareto, seeded
-from od_core.evaluation.metrics import (
-    Level,
-    Truth,
-    aligned,
-    area_total_errors,
-    leaves_of,
-    sums_by_level,
-    zone_totals,
-)
+from od_core.evaluation.metrics import Level, Truth, aligned, area_total_errors, leaves_of, sums_by_level, zone_totals
 from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release, run_plan
 from od_core.flows.step import Segments

@@ -20,7 +20,7 @@ from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
-from od_core.records.segments import Breakdown, find
+from od_core.records.segments import find
 
 Level = tuple[Integers, Integers]
 """The cells of a level that have trips, as two arrays of shape (cells,): keys, ascending, and trips.
@@ -277,16 +277,14 @@ def evaluate(
     """
     tree, by = release.plan.tree, () if segment is None else (find(release.plan.breakdowns, segment),)
     segments = None if segment is None else release.segments[segment]
-    counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip, breakdowns=by)
+    counts = count_trips(
+        flows, tree, fault_threshold=Fraction(1), one_row_a_trip=one_row_a_trip, columns=columns, breakdowns=by
+    )
     return pd.DataFrame(Truth.of_counts(tree, counts, segment).errors(release.leaves, segments))
 
 
 def evaluate_area_totals(
-    release: Release,
-    flows: TableOrFile,
-    *,
-    columns: Mapping[str, str] | None = None,
-    one_row_a_trip: bool = False,
+    release: Release, flows: TableOrFile, *, columns: Mapping[str, str] | None = None, one_row_a_trip: bool = False
 ) -> pd.DataFrame:
     """Return the errors of the released trips from and to each zone. NOT private: they depend on the true flows.
 
@@ -304,7 +302,7 @@ def evaluate_area_totals(
         OdError: ``flows`` cannot be counted.
     """
     tree = release.plan.tree
-    counts = _counted(release, flows, columns, one_row_a_trip=one_row_a_trip)
+    counts = count_trips(flows, tree, fault_threshold=Fraction(1), one_row_a_trip=one_row_a_trip, columns=columns)
     true = zone_totals(tree, leaves_of(tree, counts))
     return pd.DataFrame(area_total_errors(true, zone_totals(tree, release.leaves)))
 
@@ -334,22 +332,3 @@ def zone_totals(tree: FlowTree, leaves: Nodes) -> dict[str, Integers]:
     for side, trips in totals.items():
         np.add.at(trips, getattr(leaves, side), leaves.trips)
     return totals
-
-
-def _counted(
-    release: Release,
-    flows: TableOrFile,
-    columns: Mapping[str, str] | None,
-    *,
-    one_row_a_trip: bool,
-    breakdowns: Sequence[Breakdown] = (),
-) -> TripCounts:
-    """Return the true flows, in the form that :func:`evaluate` accepts."""
-    return count_trips(
-        flows,
-        release.plan.tree,
-        fault_threshold=Fraction(1),
-        one_row_a_trip=one_row_a_trip,
-        columns=columns,
-        breakdowns=breakdowns,
-    )

@@ -294,7 +294,6 @@ class _Solution:
 
     @property
     def rho(self) -> float:
-        """The rho of the release."""
         return self.optimum.largest
 
     @property
@@ -507,9 +506,7 @@ def _refuse_useless(plan: ReleasePlan, targets: Sequence[Target]) -> None:
         pairs = tree.origin.size(quantity.origin_level) * tree.destination.size(quantity.destination_level)
         if plan.publishes_total and pairs == 1 and quantity.breakdown is None:
             raise OdError(
-                "OD-TARGET",
-                f"{quantity.name} is published exactly, with any budget",
-                next_step="leave this target out",
+                "OD-TARGET", f"{quantity.name} is published exactly, with any budget", next_step="leave this target out"
             )
 
 

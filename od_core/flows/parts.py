@@ -209,7 +209,6 @@ class _Guarded:
     work: Work
 
     def __call__(self, descriptor: str) -> str:
-        """Run the task on the part of the descriptor, and return the outcome."""
         try:
             self.task(self.work, json.loads(descriptor))
         except OdError as error:
@@ -680,7 +679,6 @@ def leaves_part(work: Work, part: Part) -> None:
 
 
 def _measured(work: Work, part: Part) -> Tables:
-    """Return the tables of the stored measurements of a part."""
     plan, number, steps = work.plan, part["part"], work.plan.step_bands[part["band"]]
     nodes = [*work.load_nodes("frontier", part), *work.load_nodes("passed", part)]
     levels = dict.fromkeys(step.level for step in steps)

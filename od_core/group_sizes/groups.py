@@ -126,10 +126,10 @@ class GroupSizes:
         if self.groups is None:
             object.__setattr__(self, "groups", np.broadcast_to(np.int64(1), self.size.shape))  # takes no memory
         matching = len(self.area) == len(self.size) == len(self.groups)
-        if not matching or (self.size < 0).any() or (self.groups < 1).any():
-            raise _disordered()
-        if np.any((np.diff(self.area) < 0) | ((np.diff(self.area) == 0) & (np.diff(self.size) < 0))):
-            raise _disordered()
+        in_range = matching and (self.size >= 0).all() and (self.groups >= 1).all()
+        to_next = np.diff(self.area)
+        if not in_range or np.any((to_next < 0) | ((to_next == 0) & (np.diff(self.size) < 0))):
+            raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
 
     def __repr__(self) -> str:
         return "GroupSizes(confidential)"
@@ -223,13 +223,8 @@ class GroupSizes:
 PIECE = 1 << 20
 """Number of groups of which a piece of the columns consists."""
 
-
 _SIZE = "OD-GROUPS-SIZE", "a size"
 _NUMBER = "OD-GROUPS-COUNT", "a number of groups"
-
-
-def _disordered() -> OdError:
-    return OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
 
 
 def _leaf_areas(areas: pd.Series, geography: Geography) -> Numbers:

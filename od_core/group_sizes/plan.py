@@ -193,7 +193,6 @@ class GroupSizePlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
-        """Return the facts that only plans of group sizes have."""
         return {
             "query": ", ".join(
                 self.queries.values() if len(set(self.queries.values())) > 1 else [self.mechanism.query]

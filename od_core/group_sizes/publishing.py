@@ -67,7 +67,6 @@ class StagedGroupSizes(StagedTable[GroupSizePlan, GroupSizes, GroupSizeRelease])
 
 
 def _texts(plan: GroupSizePlan, certificate: Certificate | None = None) -> dict[str, str]:
-    """Return the texts of ``group_sizes_notes.yaml`` by name."""
     interval = certificate is not None and has_intervals(certificate)
     values = {"plan": plan, "margin": margin, "missed": MISSED, "certificate": certificate, "interval": interval}
     texts: dict[str, str] = filled_data("group_sizes_notes.yaml", **values)
@@ -99,7 +98,6 @@ def open_group_sizes(bundle: str | Path) -> GroupSizeRelease:
 
 
 def _plan(facts: dict[str, Any], areas: pd.DataFrame, groups: pd.DataFrame, version: str | None) -> GroupSizePlan:
-    """Return the plan of a published release from the facts of its certificate and its tables of areas and groups."""
     geography = published_geography(areas, facts["geography"], facts.get("unknown_zone"), version)
     top_code = facts["top_code"]
     per_area = groups.set_index("area")["groups"].reindex(list(geography.zones)).to_numpy(dtype=np.int64)

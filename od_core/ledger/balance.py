@@ -233,14 +233,7 @@ def _added_up(
     return rho_of_year(by_part.values(), *bounds), of_part
 
 
-def check_cap(
-    entries: Entries,
-    domain: str,
-    periods: Sequence[str],
-    asked: Asked,
-    *,
-    lost_draw: bool = False,
-) -> None:
+def check_cap(entries: Entries, domain: str, periods: Sequence[str], asked: Asked, *, lost_draw: bool = False) -> None:
     """Raise OdError if the cap does not allow charges in each of the elementary periods.
 
     The message states the cap, the spent and the remaining rho of the period with the least remaining rho.

@@ -346,7 +346,6 @@ class DurableMeasurements:
 
 
 def _write_draw(draw: Draw, path: Path) -> Written:
-    """Draw the values of a level, write them to a file, and return the digest and size of the file."""
     pieces = draw()  # called before the file is opened, because a run that begins meanwhile removes temporary files
     return write_checked(path, lambda file: write_noisy(file, pieces), mode=CONFIDENTIAL_FILE_MODE)
 

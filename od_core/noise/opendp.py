@@ -194,13 +194,13 @@ def _drawn_as_planned(
     scale = rounded_up(scale)
     while Fraction(scale) ** power < planned:
         scale = next_scale(scale)
-    used, noise = drawn(distribution, scale, _float_below(largest_loss), size)
+    used, noise = drawn(distribution, scale, float_below(largest_loss), size)
     if not (math.isfinite(used) and planned <= Fraction(used) ** power <= planned * (1 + VARIANCE_SLACK)):
         raise _refused("OpenDP's privacy map exceeds the planned loss")
     return noise
 
 
-def _float_below(value: Fraction) -> float:
+def float_below(value: Fraction) -> float:
     """Return the largest float that is at most ``value``."""
     nearest = float(value)
     return nearest if Fraction(nearest) <= value else math.nextafter(nearest, 0)

@@ -272,7 +272,6 @@ def _differs(connection: duckdb.DuckDBPyConnection, key: ReleaseKey, table: str,
 
 
 def _insert(connection: duckdb.DuckDBPyConnection, table: str, rows: Rows, key: ReleaseKey) -> None:
-    """Add rows of a release to a table."""
     connection.register("new_rows", rows)
     query = f"SELECT {quoted_text(str(key))} AS release, * FROM new_rows"  # noqa: S608  # a key is plain text
     connection.execute(f"INSERT INTO {table} BY NAME {query}")

@@ -24,6 +24,7 @@ from od_core.group_sizes.plan import GroupSizePlan, plan_group_sizes
 from od_core.ledger.balance import Balance
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
+from od_core.noise.opendp import float_below
 from od_core.privacy.accounting import float_above, text_above
 from od_core.privacy.budget import Budget
 from od_core.privacy.plan import Plan
@@ -267,7 +268,7 @@ class Explanation:
         return [
             {
                 "prior": float(prior),
-                "posterior_at_least": _below(guarantee.posterior(prior)[0]),
+                "posterior_at_least": float_below(guarantee.posterior(prior)[0]),
                 "posterior_at_most": float_above(guarantee.posterior(prior)[1]),
                 "best_guess_before": float(max(prior, 1 - prior)),
                 "best_guess_after": float_above(guarantee.best_guess(prior)),
@@ -328,8 +329,3 @@ def _promised(guarantee: Guarantee | None) -> dict[str, float | None]:
         return {"epsilon": None, "delta": None, "best_guess_after": 1.0}
     promise = {"epsilon": guarantee.epsilon, "delta": guarantee.delta, "best_guess_after": guarantee.best_guess()}
     return {name: float_above(value) for name, value in promise.items()}
-
-
-def _below(value: Fraction) -> float:
-    """Return the largest float that is at most a probability."""
-    return max(0.0, 1 - float_above(1 - value)) if value else 0.0

@@ -25,13 +25,7 @@ from od_core.geography.codes import (
     no_column,
     text_codes,
 )
-from od_core.geography.geography import (
-    Geography,
-    boundary_column,
-    read_boundaries,
-    with_boundaries,
-    with_unknown_area,
-)
+from od_core.geography.geography import Geography, boundary_column, read_boundaries, with_boundaries, with_unknown_area
 from od_core.records.open_file import (
     GZIP_ERRORS,
     PARQUET,

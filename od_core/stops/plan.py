@@ -70,7 +70,6 @@ class StopsPlan(Plan):
         ]
 
     def _own_facts(self) -> dict[str, Any]:
-        """Return the facts that only plans of trips with stops have."""
         return {
             "epsilon": str(self.budget.epsilon),
             "delta": "0",

@@ -168,7 +168,6 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
 
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
-    """Return the file with the measurements of the totals, or of those by category."""
     name, title, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
     if by_segment:
         name, title, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS

@@ -215,7 +215,6 @@ def _refuse_missing(folder: Path, names: Sequence[str]) -> None:
 
 
 def _from_database(file: Path, request: ReleaseRequest) -> tuple[Certificate, Tables]:
-    """Return the certificate and the tables of the requested release in a release database."""
     try:
         with _reading(file) as connection:
             refuse_newer(connection, file.name)
