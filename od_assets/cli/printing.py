@@ -208,7 +208,7 @@ def _print_accuracy(plan: ReleasePlan, *, verbose: bool) -> None:
     levels = level_names(exact)
     columns = {"level": levels, "cells" if plan.segments else "pairs of areas": exact["public_cells"]}
     if widths:
-        columns["known to within, 9 times in 10"] = levels.map(widths, "ignore").map(trips_above, "ignore")
+        columns["90 % interval, about ±"] = levels.map(widths, "ignore").map(trips_above, "ignore")
     if verbose or not widths:
         columns["noise of one measurement"] = exact["standard_deviation"].map(rounded)
         columns["expected error"] = exact["expected_error"].map(rounded)

@@ -76,7 +76,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any], tuple[str, ...]]] = 
         USER,
         ("once, for", "all trips of one user, of which at most 3 are counted", "one trip, bounded"),
     ),
-    "counts": ("OdCounts", COUNT_ATTRIBUTES, {}, ("known to within: region / zone",)),
+    "counts": ("OdCounts", COUNT_ATTRIBUTES, {}, ("90 % interval, ±: region / zone",)),
     "group sizes": ("OdGroupSizes", GROUP_ATTRIBUTES, {}, ("Other mechanisms are not compared", "3 region, 6 zone")),
     "stops": ("OdStops", STOPS_ATTRIBUTES, {}, ("noise of one number, 9 times in 10", "leaves: the noise")),
 }

@@ -282,7 +282,7 @@ def test_the_main_results_are_those_of_the_release():
         f"The largest flow is from {most['origin']} to {most['destination']}: {most['trips']:,} trips"
         f" (90 % interval: {reach})."
     )
-    half = int(re.fullmatch(r"A flow from zone to zone is known to within (\d+), 9 times in 10\.", within)[1])
+    half = int(re.fullmatch(r"A flow from zone to zone has a 90 % interval of about ± (\d+)\.", within)[1])
     assert half - 1 <= (flows_of["upper"] - flows_of["lower"]).median() / 2 <= half
     marked = changes(example.context.previous[1], example.release, "zone", "zone").query("significant")
     grew, fell = (int((sign * marked["change"] > 0).sum()) for sign in (1, -1))
