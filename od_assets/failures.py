@@ -57,7 +57,8 @@ def failure_lines(events: Sequence[dg.DagsterEvent], name: str = "") -> list[str
     evaluations = [event.asset_check_evaluation_data for event in events if _is(event, "ASSET_CHECK_EVALUATION")]
     lines = [
         f"OD-CHECK-FAILED: {check.asset_key.to_user_string()}: check {check.check_name} failed. It requires:"
-        f" {check.description} [nothing was published; next: correct the input or the declaration, then run it again]"
+        f" {check.description} [nothing was published; next: see what od-release doctor says, correct the"
+        " input or the declaration, and run it again]"
         for check in evaluations
         if not check.passed
     ]

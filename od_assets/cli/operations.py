@@ -88,7 +88,9 @@ def copy_ledger(target: str) -> None:
     file, _ = folders.ledger_place
     new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
     entries = folders.ledger_chain.copy_to(new)
-    console.print(f"{entries} entries were copied and verified. This ledger is still the one that is charged.")
+    console.print(
+        f"{entries} entries were copied and verified. The old ledger is charged until OD_LEDGER names the new one."
+    )
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:

@@ -248,8 +248,9 @@ def print_outcome(outcome: Outcome, *, explain: bool = False) -> None:
         )
         print_table("checks", facts["checks"])
     say("run.published", **facts)
-    row, last = kind.row(release), levels.to_dict("records")[-1]
-    say("run.contents", kind=kind, plan=plan, row=row, last=last, about=facts.get("about", {}))
+    of_levels = levels.to_dict("records")
+    last = of_levels[plan.tree.depth if kind.contents == "flows" else -1]  # area totals follow the levels of flows
+    say("run.contents", kind=kind, plan=plan, row=kind.row(release), last=last, about=facts.get("about", {}))
     say("run.spent", **facts | {"spent": spent})
     print_promise(plan.unit, spent)
     if facts["lost_draws"]:

@@ -19,6 +19,8 @@ from od_assets.cli.diagnosis import Finding, print_findings
 from od_assets.cli.printing import print_frame, print_outcome, sentences
 from od_assets.runs.jobs import Outcome, by_step, followed, silent
 from od_assets.terminal import PlainConsole, printable
+from od_core import Budget, Geography, PrivacyUnit, release_flows
+from od_core.flows.publishing.kind import FLOWS
 
 RUN = "00000000-0000-4000-8000-000000000000"
 
@@ -58,6 +60,30 @@ def test_a_refused_run_of_a_public_release_does_not_say_that_it_is_not_published
 ) -> None:
     print_outcome(Outcome({"release": "trips/2001-02/r1", "was_public": True, "failures": ["a reason"]}))
     assert capsys.readouterr().out == ("trips/2001-02/r1 stays as it was published; this run was refused.\na reason\n")
+
+
+def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.CaptureFixture[str]) -> None:
+    """The totals of areas stand after the levels, and are no flows."""
+    zones = pd.DataFrame({"region": ["A", "A", "B"], "zone": ["a1", "a2", "b1"]})
+    rows = [(origin, destination, 90, "u") for origin in zones["zone"] for destination in zones["zone"]]
+    for unit in (PrivacyUnit("trip", "bounded"), PrivacyUnit("user_period", "bounded", "user", 1000)):
+        release = release_flows(
+            pd.DataFrame(rows, columns=["origin", "destination", "trips", "user"]),
+            Geography.from_frame(zones, ["region", "zone"]),
+            unit=unit,
+            budget=Budget(rho=9, delta="1e-8"),
+            fault_threshold=0,
+            area_totals="1/10",
+        )
+        facts = {"release": "trips/2001-01/r1", "drawn": 7, "measurements": 7, "checks": [], "bundle": "r1"}
+        facts |= {"cap_rho": 9, "left_rho": 0, "lost_draws": [], "unpublished": []}
+        print_outcome(Outcome(facts, release, FLOWS))
+        said = " ".join(capsys.readouterr().out.split())
+        assert (
+            f"in {(release.flows['trips'] > 0).sum()} flows above 0, some of which are noise alone, from zone to zone."
+            in said
+        )
+        assert ("counted trips" in said, "at most 1,000 trips are counted" in said) == (2 * (unit.kind != "trip",))
 
 
 def test_findings_and_frames(capsys: pytest.CaptureFixture[str]) -> None:
