@@ -73,7 +73,8 @@ def test_nothing_is_installed_but_what_is_pinned() -> None:
         "$(PIP) install --no-build-isolation --no-deps -e .",
         "$(PIP) install $(PINNED) --only-binary :all: -r constraints-dev.txt",
         "$(PIP) install $(PINNED) --no-build-isolation -r constraints-spark.txt",
-        "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all: -r $(word 2,$^)",
+        "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all:"
+        " -r $(word 2,$^)",
         "$(@D)/bin/python -m pip --quiet --disable-pip-version-check install $(PINNED) --only-binary :all:"
         " --no-binary $(BUILT) --no-build-isolation -r $<",
         "# bin/pip install --no-index --find-links wheels --upgrade setuptools",  # of a server: what was
