@@ -74,6 +74,7 @@ def test_a_run_with_area_totals_counts_the_flows_between_zones(capsys: pytest.Ca
             budget=Budget(rho=9, delta="1e-8"),
             fault_threshold=0,
             area_totals="1/10",
+            one_row_a_trip=True,
         )
         facts = {"release": "trips/2001-01/r1", "drawn": 7, "measurements": 7, "checks": [], "bundle": "r1"}
         facts |= {"cap_rho": 9, "left_rho": 0, "lost_draws": [], "unpublished": []}
