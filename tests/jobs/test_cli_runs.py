@@ -110,7 +110,8 @@ def test_a_run_says_which_draws_were_lost_and_what_is_charged_and_not_published(
 def test_too_many_unlisted_airports_are_refused_with_what_was_asked(tmp_path: Path) -> None:
     folder = tmp_path / "data" / "us_flights"
     folder.mkdir(parents=True)
-    shutil.copy(ROOT / "data" / "us_flights" / "airports.csv", folder)
+    for name in ("airports.csv", "states.geojson"):
+        shutil.copy(ROOT / "data" / "us_flights" / name, folder)
     month = pd.read_parquet(ROOT / "data" / "us_flights" / "2001-02.parquet")
     month.loc[: len(month) // 500, "origin"] = "QQQQ"  # 0.2 % of the trips
     month.to_parquet(folder / "2001-02.parquet")

@@ -127,7 +127,8 @@ def flights_project(make_project: Callable[[], Project], tmp_path: Path) -> tupl
     """A copy of the shipped series, whose June has 5,000 flights more: each on one of two pairs of airports."""
     project, folder = make_project(), tmp_path / "data" / "us_flights"
     folder.mkdir(parents=True)
-    shutil.copy(FLIGHTS / "airports.csv", folder)
+    for name in ("airports.csv", "states.geojson"):
+        shutil.copy(FLIGHTS / name, folder)
     zones = pd.read_csv(FLIGHTS / "airports.csv", dtype=str, keep_default_na=False)
     airports, generator = zones["airport"].to_numpy(), np.random.default_rng(1)
     pairs = generator.choice(len(airports) ** 2, (FLIGHT_CANARIES, 2), replace=False)
