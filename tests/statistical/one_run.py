@@ -109,19 +109,20 @@ def read_measurements(bundle: Path) -> Iterator[tuple[str, Names, pd.DataFrame]]
     """
     levels = json.loads((bundle / "certificate.json").read_text(encoding="utf-8"))["levels"]
     names = {row["level"]: (row["origin_level"], row["destination_level"]) for row in levels}
-    for level, table in pd.read_parquet(bundle / "noisy_measurements.parquet").groupby("level"):
+    for level, table in pd.read_parquet(bundle / "tables/noisy_measurements.parquet").groupby("level"):
         yield f"level {level}", names[level], table.rename(columns={"noisy": "value"})
-    by_category = bundle / "segment_measurements.parquet"
+    by_category = bundle / "tables/segment_measurements.parquet"
     for (level, breakdown), table in _grouped(by_category, ["level", "breakdown"]):
         yield f"level {level} by {breakdown}", names[level], _summed(table, "noisy")
 
 
 def read_flows(bundle: Path) -> Iterator[tuple[str, Names, pd.DataFrame]]:
     """As :func:`read_measurements`, of all released flows, those by category summed up."""
-    for (origin, destination), table in _grouped(bundle / "flows.parquet", [f"{side}_level" for side in SIDES]):
+    flows = pd.read_parquet(bundle / "tables/flows.parquet")
+    for (origin, destination), table in flows.groupby([f"{side}_level" for side in SIDES]):
         yield f"flows {origin} {destination}", (origin, destination), table.rename(columns={"trips": "value"})
     by = ["breakdown", *(f"{side}_level" for side in SIDES)]
-    for (breakdown, origin, destination), table in _grouped(bundle / "segments.parquet", by):
+    for (breakdown, origin, destination), table in _grouped(bundle / "tables/segments.parquet", by):
         yield f"flows {origin} {destination} by {breakdown}", (origin, destination), _summed(table, "trips")
 
 
