@@ -159,7 +159,7 @@ class Auditor:
         """
         levels = {name: self._scores(names, table) for name, names, table in read_measurements(bundle)}
         origin, destination = names = self._finest
-        flows = pd.read_csv(bundle / f"flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
+        flows = pd.read_csv(bundle / f"tables/flows_{origin}_{destination}.csv", dtype=str, keep_default_na=False)
         order = flows.assign(value=np.arange(len(flows)))
         scores = {
             "all levels": np.sum([each / max(1.0, each.var()) for each in levels.values()], axis=0),
