@@ -93,7 +93,6 @@ _LAPLACE = "a query for each level, discrete Laplace noise, equal shares of epsi
 _RECORDS = "levels counted from synthetic records; discrete Gaussian noise; intervals of measured tables"
 _INFTDA = "InfTDA, both ends in turn, discrete Gaussian noise at the same rho; no intervals; "
 _BOUNDED = "another promise: one trip is replaced, the total is exact"
-_RESTARTED = "the example tries a restart and a replay with a ledger"
 _CENSORED = "a query for each level, Laplace noise, equal shares of epsilon and delta; pairs below a threshold are cut"
 _PUBLIC = "counts by pandas, Laplace noise for all public pairs, no threshold, equal shares of epsilon; delta is 0"
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fractions import Fraction
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -66,17 +66,18 @@ def as_described(geography: Geography, bundle: Path, published: str | None) -> G
 
     Returns:
         The geography of the bundle; ``geography`` if there is no such bundle, it has other areas, or its certificate or
-        one of its tables of areas is damaged.
+        one of its tables of areas is lost or damaged.
     """
     if published is None or not geography.levels or not bundle.exists():
         return geography
-    stated = stated_digests(bundle)
+    digests = stated_digests(bundle)
+    tables = [name for name in digests if PurePath(name).name in (PARQUET["areas"], BOUNDARIES)]
     try:
         certificate = certificate_of(bundle)
-        files = [path for name in (PARQUET["areas"], BOUNDARIES) if (path := table_path(bundle, name)).exists()]
-        is_sound = all(stated.get(path.relative_to(bundle).as_posix()) == file_digest(path) for path in files)
         sides = [side for side, digest in certificate.get("geographies", {}).items() if digest == geography.digest]
-        if certificate_digest(certificate) != published or not is_sound or not sides:
+        if certificate_digest(certificate) != published or not tables or not sides:
+            return geography
+        if any(file_digest(bundle / name) != digests[name] for name in tables):
             return geography
         version = certificate.get("geography_versions", {}).get(sides[0])
         return published_geography(published_areas(bundle), geography.digest, geography.unknown, version)

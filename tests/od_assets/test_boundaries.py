@@ -55,6 +55,20 @@ def test_boundaries_go_through_the_job_into_the_bundle_and_back(bounded: Project
     assert [row["faults"] for row in verified("trips")] == [{}]
 
 
+def test_a_lost_table_of_areas_is_made_again(bounded: Project) -> None:
+    """Boundaries have a file of their own, without which the table of areas says nothing of them."""
+    component = bounded.component(geography__boundaries={"file": "shapes.geojson", "code": "code"})
+    assert bounded.run(component).success
+    bundle = bounded.var / "releases" / "trips" / "2001-01" / "r1"
+    for name in ("boundaries.parquet", "areas.parquet"):
+        table = bundle / "tables" / name
+        before = table.read_bytes()
+        table.unlink()
+        result = bounded.run(component)
+        assert result.success, (name, failure_text(result))
+        assert table.read_bytes() == before
+
+
 def test_what_is_published_keeps_its_names_and_boundaries_and_later_periods_have_the_new_ones(bounded: Project) -> None:
     """A run of a published month gives the same files; damage is mended from the list of then, which the bundle has."""
     names = ZONES.assign(zone_name=[f"Place <{zone}>" for zone in ZONES["zone"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from fractions import Fraction
 
@@ -94,6 +95,16 @@ def test_a_report_calls_groups_and_members_as_the_series_does(tmp_path):
     assert f"has {release.frame.groups.sum():,} airport &lt;days&gt;, which are public" in results
     assert "departures &amp; more" in results
     assert "<days>" not in main
+
+
+def test_the_pages_say_how_often_a_guess_at_even_odds_is_right(tmp_path):
+    """At most e to the epsilon of one case to one of the other, without delta."""
+    release, stated = published(tmp_path)
+    odds = math.exp(stated["spent"]["epsilon"])
+    said = f"right at most {math.ceil(100 * odds / (1 + odds))} times in 100, where a coin is right 50 times"
+    files = bundle(release, stated, tmp_path / "r1")
+    for page in ("report.html", "certificate.html"):
+        assert said in " ".join(files[page].decode().split())
 
 
 def test_a_zone_for_unknown_places_and_a_version_are_read_back(tmp_path):
