@@ -534,8 +534,8 @@ def _nearest(
 ) -> tuple[Target, ...] | None:
     """Return targets that the cap allows: all tolerances are wider by about the smallest common factor.
 
-    They are found without simulations, and once more with the correction that simulations of the first ones show. None
-    is returned if a tolerance would be above 100 %.
+    They are found without simulations, and then with the correction that simulations of those found before show, until
+    simulated releases need nearly the cap and no more. None is returned if a tolerance would be above 100 %.
     """
 
     def rho_for(targets: Sequence[Target], runs: int = 0) -> float:
@@ -561,7 +561,15 @@ def _nearest(
                     break
         return nearest
 
-    nearest = widened(float(cap))
-    if nearest is None or runs == 0:
-        return nearest
-    return widened(float(cap) * rho_for(nearest) / rho_for(nearest, runs))
+    allowed, found = float(cap), None
+    for _ in range(4):
+        nearest = widened(allowed)
+        if nearest is None or runs == 0:
+            return nearest
+        share = rho_for(nearest, runs) / (0.999 * float(cap))  # the rounded budget is within the cap, too
+        if share <= 1:
+            found = nearest
+            if share > 0.9:
+                break
+        allowed /= share
+    return found

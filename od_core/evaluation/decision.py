@@ -6,9 +6,9 @@ plan, other plans from the same facts, a public or synthetic table of flows, and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.metrics import leaves_of, sums_by_level
 from od_core.flows.mechanisms import TDAL2, InfTDA, InfTDARefined, StabilityHistogram, VanillaGauss
 from od_core.flows.plan import ReleasePlan
+from od_core.flows.step import AreaTotals
 from od_core.geography.flow_tree import FlowTree, Nodes
 from od_core.periods import Period
 from od_core.privacy.accounting import exact_fraction, text_above
@@ -43,7 +44,7 @@ class Option:
         choice, note: the choice in words, and what else to know.
         plan: its plan; None if the library has no such release.
         errors: mean absolute error of the simulated flows that have trips, at the first and at the last of
-            :func:`compared_levels`; empty if none was simulated.
+            :func:`compared_levels`, and of the trips from and to each zone; empty if none was simulated.
     """
 
     choice: str
@@ -82,7 +83,9 @@ class Option:
             return self
         found = found[~found["size_class"].isin([ALL_SIZES, CLASS_NAMES[0]])]
         found = found[found["breakdown"] == TOTALS] if "breakdown" in found else found
-        rows = [found[found["level"] == compared_levels(self.plan.tree)[k]] for k in (0, -1)]
+        levels = compared_levels(self.plan.tree)
+        ends = [found[found["level"] == level] for level in sorted({levels[0], levels[-1]})]
+        rows = [*ends, found[found["level"] > self.plan.tree.depth]]
         means = (np.average(of["mean_abs_error"], weights=of["cells"]) for of in rows if len(of))
         return replace(self, errors=tuple(map(float, means)))
 
@@ -95,22 +98,26 @@ def options(plan: Plan, epsilons: Sequence[str] = ()) -> Iterator[Option]:
     yield Option("the decision", plan)
     promised = plan.budget.epsilon or plan.spent.epsilon
     compared = [exact_fraction("epsilon", each) for each in epsilons] or [promised / 2, 2 * promised]
-    cases: list[tuple[str, tuple[Any, ...], str]] = [
-        (f"epsilon {text_above(each)}", (plan.unit, replace(plan.budget, rho=None, epsilon=each)), "")
-        for each in compared
-    ]
+    cases: list[tuple[str, Callable[[], Plan], str]] = []
+    for each in compared:
+        budget = replace(plan.budget, rho=None, epsilon=each)
+        cases.append((f"epsilon {text_above(each)}", partial(planned, plan, plan.unit, budget), ""))
     for decision, choice, unit, budget, note in choices(plan):
         if decision in ("unit", "m") and isinstance(plan, ReleasePlan):
-            cases.append((choice, (unit, budget), note))
+            cases.append((choice, partial(planned, plan, unit, budget), note))
+    if isinstance(plan, ReleasePlan) and plan.mechanism.refines and AreaTotals.sides(plan.tree):
+        other = AreaTotals("1/10") if plan.area_totals is None else None
+        choice = "area totals not measured" if other is None else "area totals measured, with 1/10 of the budget"
+        cases.append((choice, partial(replace, plan, area_totals=other), ""))
     for mechanism in _COMPARED if isinstance(plan, ReleasePlan) else ():
         if (mechanism.name, mechanism.options) != (plan.mechanism.name, plan.mechanism.options):
             name = mechanism.name + (", estimate auto" if mechanism.estimate == "auto" else "")
             note = "" if mechanism.measures == "every_level" else "its numbers do not add up over the levels"
-            cases.append((f"mechanism {name}", (plan.unit, plan.budget, mechanism), note))
-    for choice, changed, note in cases:
+            cases.append((f"mechanism {name}", partial(planned, plan, plan.unit, plan.budget, mechanism), note))
+    for choice, make, note in cases:
         try:
-            other = planned(plan, *changed)
-            yield Option(choice, other, "; ".join(filter(None, (note, Noise.of(other).note))))
+            made = make()
+            yield Option(choice, made, "; ".join(filter(None, (note, Noise.of(made).note))))
         except OdError as error:  # the library has no such release
             yield Option(choice, None, f"not defined: {error.message}")
 

@@ -166,7 +166,8 @@ def _bounds(unit: PrivacyUnit, budget: Budget) -> Iterator[tuple[str, str, Priva
 def planned(plan: Plan, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism | None = None) -> Plan:
     """Return the plan of a release with the same public facts, but another unit and budget, or mechanism for flows.
 
-    Another mechanism has its own shares. Raises OdError if the library has no such release.
+    Another mechanism has its own shares, and area totals only if it can have them. Raises OdError if the library has no
+    such release.
     """
     options: dict[str, Any] = {"unit": unit, "acceptance": plan.acceptance}
     if isinstance(plan, GroupSizePlan):
@@ -179,10 +180,11 @@ def planned(plan: Plan, unit: PrivacyUnit, budget: Budget, mechanism: Mechanism 
         raise OdError(
             "OD-PLAN-INVALID", "a plan of an unknown kind has no alternatives", next_step="use a plan of this library"
         )
-    options |= {"mechanism": mechanism or plan.mechanism, "tree": plan.tree.order}
+    changed, area_totals = mechanism or plan.mechanism, plan.area_totals
+    options |= {"mechanism": changed, "tree": plan.tree.order}
     options |= {"destination_geography": plan.tree.destination}
     options |= {"bands": plan.bands, "segments": plan.segments}
-    options["area_totals"] = None if plan.area_totals is None else plan.area_totals.share
+    options["area_totals"] = area_totals.share if area_totals is not None and changed.refines else None
     options["uncounted"] = plan.uncounted if unit.kind == plan.unit.kind else None
     shares = budget.shares if mechanism is None else None
     if isinstance(shares, tuple) and shares[0] != "geometric":

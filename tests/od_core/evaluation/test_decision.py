@@ -81,15 +81,29 @@ def test_every_option_has_the_same_public_facts_and_states_its_own_numbers() -> 
     assert all(option.plan is not None for option in options(shares))
 
 
+def test_area_totals_are_an_option_of_their_own_and_other_mechanisms_leave_them_out() -> None:
+    plain = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET)
+    measured = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, area_totals="1/10")
+    of_plain, of_measured = ({option.choice: option.plan for option in options(plan)} for plan in (plain, measured))
+    assert of_plain["area totals measured, with 1/10 of the budget"].facts() == measured.facts()
+    assert of_measured["area totals not measured"].facts() == plain.facts()
+    for name in ("mechanism inftda", "mechanism tda_l2"):
+        assert of_measured[name].facts() == of_plain[name].facts()
+    assert of_measured["mechanism inftda_refined, estimate auto"].area_totals == measured.area_totals
+    counts = plan_release(GEOGRAPHY, unit=TRIP, budget=BUDGET, destination_geography=Geography.whole())
+    assert not any(choice.startswith("area totals") for choice in (option.choice for option in options(counts)))
+
+
 def test_simulated_errors_are_of_flows_with_trips() -> None:
     """With noise that is nearly always 0 there is no error; a dropped flow is off by its size."""
     table = KnownFlows.from_frame("table", "public", flows().assign(trips=5), GEOGRAPHY)
     exact = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho=1000, delta="1e-8"))
-    assert Option("", exact).with_errors(table, 1).errors == (0.0, 0.0)
+    assert Option("", exact).with_errors(table, 1).errors == (0.0, 0.0, 0.0)
     hidden = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget("0.5", "1e-8"), mechanism="stability_histogram")
     assert hidden.steps[-1].noise_facts["threshold"] > 30
     errors = Option("", hidden).with_errors(table, 1).errors
     assert errors[1] == 5
+    assert errors[2] == 5 * 2 * len(flows()) / sum(flows()[side].nunique() for side in ("origin", "destination"))
     assert SIZE_CLASSES[:3] == (0, 1, 10)
     wide = plan_release(GEOGRAPHY, unit=TRIP, budget=Budget(rho="1e-9", delta="1e-8"))
     assert Option("", wide).with_errors(table, 1).errors == ()
