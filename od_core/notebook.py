@@ -1,4 +1,4 @@
-"""Show objects in notebooks, as small tables of HTML by one template that escapes every text."""
+"""Show objects in notebooks, as small tables of HTML by one template that escapes every text, or show no value."""
 
 from __future__ import annotations
 
@@ -9,6 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from jinja2 import Template
+
+
+class Confidential:
+    """An object whose text shows none of its values. Data classes that inherit from it need ``repr=False``."""
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(confidential)"
 
 
 class Shown:

@@ -137,12 +137,10 @@ def _length(text: str) -> Length | None:
 def _days(length: Length, text: str) -> tuple[datetime.date, datetime.date]:
     """Return a period's first day and the day after its last. Raises ValueError or OverflowError if it is invalid."""
     match length:
-        case "day":
+        case "day" | "week":
             first = datetime.date.fromisoformat(text)
-        case "week":
-            first = datetime.date.fromisocalendar(int(text[:4]), int(text[6:]), 1)
         case "month":
-            first = datetime.date(int(text[:4]), int(text[5:]), 1)
+            first = datetime.date.fromisoformat(f"{text}-01")
         case "quarter":
             first = datetime.date(int(text[:4]), 3 * int(text[6:]) - 2, 1)
         case "year":

@@ -18,6 +18,7 @@ from od_core.flows.plan import ReleasePlan
 from od_core.flows.release import Release
 from od_core.flows.step import ThresholdStep
 from od_core.geography.flow_tree import FlowTree, Nodes
+from od_core.notebook import Confidential
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
@@ -31,7 +32,7 @@ k, where r is the rank of the node and k the position of the category."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Truth:
+class Truth(Confidential):
     """The true flows at every level of a flow tree, with which releases are compared. NOT private.
 
     Attributes:
@@ -43,9 +44,6 @@ class Truth:
     tree: FlowTree
     levels: tuple[Level, ...]
     categories: int = 1
-
-    def __repr__(self) -> str:
-        return "Truth(confidential)"
 
     @classmethod
     def of_counts(cls, tree: FlowTree, counts: TripCounts, breakdown: str | None = None) -> Truth:

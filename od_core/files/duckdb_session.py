@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -151,6 +151,14 @@ def of_machine(error: Exception, what: str) -> OdError | None:
         return None
     message = f"{what}: {fault}; nothing was lost, and the records are unchanged"
     return OdError(code, message, next_step=step, confidential_detail=text)
+
+
+def sql_macros(path: Path, **known: object) -> dict[str, Callable[..., str]]:
+    """Return the macros of a file of SQL, by name: functions that return SQL, in which ``known`` names can be used."""
+    from jinja2 import Environment, StrictUndefined
+
+    environment = Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
+    return vars(environment.from_string(path.read_text(encoding="utf-8"), known).module)
 
 
 def quoted_name(name: str) -> str:

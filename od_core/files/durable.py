@@ -14,11 +14,12 @@ import errno
 import fcntl
 import hashlib
 import io
+import json
 import os
 import pwd
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -125,6 +126,11 @@ def file_digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def facts_digest(facts: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of JSON-ready facts, whatever the order of their names."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+
+
 def file_state(path: Path) -> list[int]:
     """Return the size, inode, modification time and change time of a file, of which some differ after any change."""
     status = path.stat()
@@ -171,7 +177,6 @@ def rights(path: Path) -> str:
 
 
 def _user(number: int) -> str:
-    """Return the name of a user by its number; the number itself in words if it has no name."""
     with suppress(KeyError):
         return pwd.getpwuid(number).pw_name
     return f"user {number}"

@@ -171,10 +171,7 @@ def no_column(table: str, name: str, columns: Sequence[str], expected: Sequence[
 def geography_fault(
     code: str, message: str, detail: str | None = None, *, next_step: str = "correct the public geography"
 ) -> OdError:
-    """Return the OdError for a faulty public list.
-
-    The detail quotes the list. It is confidential, because a wrong path may lead to records.
-    """
+    """Return the OdError for a faulty public list. What it quotes is confidential: a wrong path may lead to records."""
     return OdError(code, message, next_step=next_step, confidential_detail=detail)
 
 

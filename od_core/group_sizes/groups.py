@@ -18,6 +18,7 @@ from od_core.errors import OdError
 from od_core.files.data_frame import TableOrFile, column_names
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
 from od_core.geography.geography import Geography, Numbers
+from od_core.notebook import Confidential
 from od_core.periods import Period
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import read_table, whole_numbers
@@ -102,7 +103,7 @@ def _frame_fault(message: str) -> OdError:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class GroupSizes:
+class GroupSizes(Confidential):
     """The groups with their areas and sizes, in rows ordered by area and, within an area, by size.
 
     A row is one group, or several groups of one area and size. All that is made of the groups is the same in both
@@ -130,9 +131,6 @@ class GroupSizes:
         to_next = np.diff(self.area)
         if not in_range or np.any((to_next < 0) | ((to_next == 0) & (np.diff(self.size) < 0))):
             raise OdError("OD-GROUPS-ORDER", "groups are not in order of area and size", next_step="report this defect")
-
-    def __repr__(self) -> str:
-        return "GroupSizes(confidential)"
 
     @property
     def total(self) -> int:

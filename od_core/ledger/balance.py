@@ -204,10 +204,7 @@ def charged_by(declared: Mapping[str, Any], period: str) -> tuple[str, ...]:
 
 
 def _capped(declared: Mapping[str, Any], periods: Sequence[str]) -> dict[str, frozenset[str]]:
-    """Return the elementary periods whose charges count against one cap together: a period alone, or those of a year.
-
-    They are given by the name of the period or of the year.
-    """
+    """Return the elementary periods whose charges count against one cap, by the name of the period or of the year."""
     if "year" not in declared:
         return {period: frozenset([period]) for period in periods}
     years = (year_of(Period(period), declared["elementary_period"], declared["year"]) for period in periods)

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import datetime
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -35,6 +34,8 @@ from od_core.extras import require
 from od_core.files.durable import (
     CONFIDENTIAL_FOLDER_MODE,
     PUBLIC_FILE_MODE,
+    facts_digest,
+    file_state,
     make_folder,
     may_write,
     rights,
@@ -65,11 +66,6 @@ NONE = EntryName(0, "")
 """Name of the last entry of a ledger without entries."""
 
 
-def _in_head(name: EntryName) -> str:
-    """Return the name of an entry as the head states it. The text of a later entry is greater."""
-    return f"{name.number:012d} {name.hash}"
-
-
 _AMOUNTS = ("rho", "epsilon", "delta")
 
 
@@ -89,11 +85,10 @@ class Entries:
         self._connection = connection
         self._indexes_hold = indexes_hold
         self._placeholder = placeholder
-        self.added: str | None = None
-        """Number and hash of the last entry that this transaction added, as in the head file; None if it added none."""
+        self.added: EntryName | None = None
+        """Last entry that this transaction added; None if it added none."""
 
     def _execute(self, statement: str, *values: object) -> Iterable[Mapping[str, Any]]:
-        """Execute one statement, and return the selected rows by column name."""
         rows: Iterable[Mapping[str, Any]] = self._connection.execute(statement.replace("?", self._placeholder), values)
         return rows
 
@@ -156,13 +151,10 @@ class Entries:
             "content": json.dumps(content or {}, sort_keys=True),
             "previous": "" if last is None else last["hash"],
         }
-        self._add({**entry, "hash": _entry_hash(entry)})
+        self._add({**entry, "hash": facts_digest(entry)})
 
     def copy(self, source: Entries) -> int:
-        """Add all entries of another ledger unchanged to this one, which must be empty, and return their number.
-
-        Raises OdError if this ledger has entries.
-        """
+        """Add all entries of another ledger, and return their number. Raises OdError if this one has entries."""
         if self.verify() != NONE:
             raise OdError(
                 "OD-LEDGER-STATE",
@@ -181,7 +173,7 @@ class Entries:
     def _add(self, entry: Mapping[str, Any]) -> None:
         values = ", ".join("?" * len(entry))
         self._execute(f"INSERT INTO entries ({', '.join(entry)}) VALUES ({values})", *entry.values())  # noqa: S608  # column names only
-        self.added = _in_head(EntryName(entry["number"], entry["hash"]))
+        self.added = EntryName(entry["number"], entry["hash"])
 
     def hold_to(self, newest: EntryName) -> None:
         """Raise OdError unless the entries contain the newest one that was ever added, and none was edited."""
@@ -208,7 +200,7 @@ class Entries:
             raise broken()
         for number, entry in enumerate(self.rows(last), start=last + 1):
             stated_hash = entry.pop("hash")
-            if entry["number"] != number or entry["previous"] != previous or _entry_hash(entry) != stated_hash:
+            if entry["number"] != number or entry["previous"] != previous or facts_digest(entry) != stated_hash:
                 raise broken()
             last, previous = number, stated_hash
             kinds.add(entry["kind"])
@@ -219,10 +211,6 @@ class Entries:
                 next_step="install the newest version that has released here; an older one may not count all charges",
             )
         return EntryName(last, previous)
-
-
-def _entry_hash(entry: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(entry, sort_keys=True).encode()).hexdigest()
 
 
 def broken() -> OdError:
@@ -274,10 +262,7 @@ class Chain(ABC):
 
     @contextmanager
     def _entries(self, connected: AbstractContextManager[Any], begin: str, end: str) -> Iterator[Entries]:
-        """Open the entries in a transaction that begins and ends with these statements.
-
-        If an exception leaves the context, no entry is added.
-        """
+        """Open the entries in a transaction with these first and last statements, which an exception rolls back."""
         with self._usable(), connected as connection:
             connection.execute(begin)
             try:
@@ -331,7 +316,6 @@ class Chain(ABC):
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """Yield the shared connection, or a new one."""
         if (shared := self._shared()) is not None:
             yield shared
             return
@@ -364,7 +348,7 @@ class Chain(ABC):
         with self._entries(self._connected(), self._begin, "COMMIT") as entries:
             head, self._verified = self._check_head(entries), entries.verify(self._verified)
             if head == NONE != self._verified:  # a process was killed between an entry and the head
-                self._renew_head(_in_head(self._verified))
+                self._renew_head(self._verified)
             yield entries
         if entries.added is not None:
             self._renew_head(entries.added)
@@ -394,12 +378,9 @@ class Chain(ABC):
             yield entries
 
     def _check_head(self, entries: Entries) -> EntryName:
-        """Check that the entries contain the entry that the head names, and return its name.
+        """Check that the entries contain the entry that the head names, and return its name; ``NONE`` without a head.
 
-        There may be no head if nothing was charged. Then :data:`od_core.ledger.chain.NONE` is returned.
-
-        Raises:
-            OdError: they lack that entry, or the head is damaged or missing, or cannot be read.
+        Raises OdError if they lack that entry, or the head is damaged or missing, or cannot be read.
         """
         try:
             head = self._head.read_bytes()
@@ -429,21 +410,22 @@ class Chain(ABC):
         entries.hold_to(newest)
         return newest
 
-    def _renew_head(self, newest: str) -> None:
+    def _renew_head(self, newest: EntryName) -> None:
         """Write the number and hash of the newest entry to the head, unless another process has written newer ones.
 
         The head is overwritten in place. It is one short line in one sector of the disk, so a crash leaves either the
         old or the new head. The old head names an earlier entry of the chain. With it, the loss of the newest entries
         may go unnoticed, but no intact ledger is refused.
         """
+        head = f"{newest.number:012d} {newest.hash}".encode()  # that of a later entry is greater
         if not self._head.exists():
             make_folder(self._head.parent, CONFIDENTIAL_FOLDER_MODE)
-            write_durably(self._head, lambda file: file.write_text(newest, encoding="utf-8"))
+            write_durably(self._head, lambda file: file.write_bytes(head))
             return
         with self._head.open("rb+", buffering=0) as file:
             fcntl.flock(file, fcntl.LOCK_EX)
-            if file.read().decode() < newest:
-                written, head = 0, newest.encode()
+            if file.read() < head:
+                written = 0
                 while written < len(head):  # one call may write only a part
                     written += os.pwrite(file.fileno(), head[written:], written)
                 os.fdatasync(file.fileno())
@@ -508,14 +490,14 @@ class SqliteChain(Chain):
         if not (may_write(self._path) and may_write(self._path.parent)):
             mode = "ro"
             if self._path.exists() and not self._log.exists():
-                mode, state = "ro&immutable=1", self._path.stat()
+                mode, state = "ro&immutable=1", file_state(self._path)
         uri = f"{self._path.absolute().as_uri()}?mode={mode}"  # no mode creates the file
         try:
             with closing(_opened(uri)) as connection:
                 connection.execute("PRAGMA query_only = ON")
                 yield connection
         finally:
-            if state is not None and _version(self._path.stat()) != _version(state):
+            if state is not None and file_state(self._path) != state:
                 raise OdError(
                     "OD-LEDGER-UNAVAILABLE",
                     "the ledger was written to while it was read without the right to write",
@@ -574,10 +556,6 @@ def _opened(place: str) -> sqlite3.Connection:
     connection = sqlite3.connect(place, uri=True, timeout=WAIT_SECONDS, isolation_level=None)
     connection.row_factory = sqlite3.Row
     return connection
-
-
-def _version(state: os.stat_result) -> tuple[int, ...]:
-    return state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns
 
 
 SCHEMES = ("postgresql://", "postgres://")
@@ -679,27 +657,22 @@ class PostgresChain(Chain):
             yield
 
     def _connect(self) -> Connection[dict[str, Any]]:
-        """Connect to the server, as a role that can add entries and cannot change them.
-
-        Raises OdError if there is no table, its trigger is missing, or the role may change entries.
-        """
         import psycopg
         from psycopg.rows import dict_row
 
-        with self._usable():
-            connection = psycopg.connect(
-                self._server,
-                autocommit=True,
-                row_factory=dict_row,
-                connect_timeout=10,
-                client_encoding="UTF8",
-                application_name="od-release",
-            )
-            try:
-                _check_guards(connection.execute(_GUARDS).fetchone())
-            except BaseException:
-                connection.close()
-                raise
+        connection = psycopg.connect(
+            self._server,
+            autocommit=True,
+            row_factory=dict_row,
+            connect_timeout=10,
+            client_encoding="UTF8",
+            application_name="od-release",
+        )
+        try:
+            _check_guards(connection.execute(_GUARDS).fetchone())
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _unusable(self, error: Error) -> OdError:

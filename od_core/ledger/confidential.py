@@ -32,10 +32,7 @@ LOCK_SECONDS = 600.0
 
 @contextmanager
 def exclusive(folder: Path, *, seconds: float = LOCK_SECONDS) -> Iterator[None]:
-    """Lock a folder while this context lasts. Create the folder if it is missing.
-
-    Raises OdError if another run does not release the lock in this time.
-    """
+    """Lock a folder, created if missing, in this context. Raises OdError if another run holds it for ``seconds``."""
     make_folder(folder)
     refusal = OdError(
         "OD-RELEASE-LOCKED",

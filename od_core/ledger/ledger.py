@@ -36,7 +36,6 @@ from od_core.ledger.chain import (
     broken,
     chain_of,
 )
-from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 from od_core.privacy.budget import Cap, Charge, Spent, refuse_wrong_charge, wrong_charge
@@ -249,10 +248,7 @@ class Ledger:
 
     @contextmanager
     def one_look(self) -> Iterator[None]:
-        """Open a context in which all methods that only read see the ledger as it is now; no entry may be added.
-
-        This saves time if much is read.
-        """
+        """Open a context in which reading is faster, and sees the ledger as it is now; no entry may be added."""
         with self._chain.look() as self._look:
             try:
                 yield
@@ -261,10 +257,7 @@ class Ledger:
 
     @contextmanager
     def trial(self) -> Iterator[None]:
-        """Open a context to find out whether the ledger would refuse entries: those added in it are not kept.
-
-        A trial within a trial is a part of it.
-        """
+        """Open a context that keeps no entries, to see whether some are refused. A trial within one is a part of it."""
         if self._trial is not None:
             yield
             return
@@ -279,9 +272,9 @@ class Ledger:
         """Return a context in which all transactions use one connection. This saves time if there are many."""
         return self._chain.kept_open()
 
-    def exclusive(self, seconds: float = LOCK_SECONDS) -> AbstractContextManager[None]:
+    def exclusive(self) -> AbstractContextManager[None]:
         """Return a context that only one release can be in. Raises OdError if another one is in it for too long."""
-        return self._chain.exclusive(seconds)
+        return self._chain.exclusive()
 
     def declare(self, domain: PrivacyDomain) -> None:
         """Enter the privacy domain of a data set, or a new cap with its reason. Do nothing if both are entered already.

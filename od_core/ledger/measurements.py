@@ -294,7 +294,6 @@ class DurableMeasurements:
         return self._known[step.number]
 
     def _read(self, step: Step) -> NoisyVector:
-        """Return the noisy values of a measured step. Raises OdError if their file is absent or was changed."""
         state = self.ledger.level_state(self.key, step.number)
         if state is None or state.kind != MEASURED:
             raise OdError(

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from od_core.errors import NOTHING_SPENT, STAYS_CHARGED, OdError
-from od_core.files.duckdb_session import parquet_rows, scratch_database
+from od_core.files.duckdb_session import parquet_rows, scratch_database, sql_macros
 from od_core.files.durable import write_durably
 from od_core.files.table_writers import write_batches
 from od_core.ledger.confidential import ConfidentialFolder
@@ -44,6 +44,8 @@ SCHEMA = pa.schema([*((name, pa.int64()) for name in USER), ("counted", pa.int32
 
 _ALLOWED = pa.schema([*((name, pa.int64()) for name in USER), ("allowed", pa.int32())])
 """Columns of :attr:`Allowances.table`."""
+
+_SQL = sql_macros(Path(__file__).with_name("user_counters.sql"), parquet_rows=parquet_rows)
 
 _FOLDER = "user-counters"  # with a hyphen, so no series has this name
 
@@ -89,15 +91,9 @@ class UserCounters:
             counted = self._verified(self.key)
             columns = [*USER, "counted"]
             return Allowances(pq.read_table(counted, columns=columns).rename_columns([*USER, "allowed"]), others=0)
-        m, most = self.unit.contribution_bound, self.unit.max_trips_year
         others = self._files(but=self._part(self.key))
-        if not others:
-            return Allowances(_ALLOWED.empty_table(), others=m)
-        query = f"""
-            SELECT {", ".join(USER)}, CAST(greatest({most} - used, 0) AS INTEGER) AS allowed
-            FROM ({_used(others)}) WHERE {most} - used < {m}
-        """  # noqa: S608  # numbers, and names of our own
-        return Allowances(self._asked(query, others), others=m)
+        allowed = self._asked(_SQL["allowances"](others, self.unit), others) if others else _ALLOWED.empty_table()
+        return Allowances(allowed, others=self.unit.contribution_bound)
 
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Store how many trips of each user the release counts, durably; if it was drawn, compare them instead.
@@ -148,14 +144,8 @@ class UserCounters:
 
     def hold_to_year(self, counted: int) -> None:
         """Check the bounds over all files of the year, and the sum of the own one; see :meth:`hold_to_counted`."""
-        m, most = self.unit.contribution_bound, self.unit.max_trips_year
         files = self._files()
-        rows = parquet_rows(self._path(self.key))
-        query = f"""
-            SELECT coalesce((SELECT max(used) FROM ({_used(files)})), 0) <= {most}
-                AND coalesce((SELECT max(counted) FROM {rows}), 0) <= {m}
-                AND coalesce((SELECT sum(counted) FROM {rows}), 0) = {counted}
-        """  # noqa: S608  # numbers, and names of our own
+        query = _SQL["are_within"](files, self.unit, self._path(self.key), counted)
         if not self._asked(query, files)[0][0].as_py():
             raise OdError(
                 "OD-YEAR-COUNTERS",
@@ -169,17 +159,14 @@ class UserCounters:
         The file of counters must have been checked, as :func:`od_core.ledger.measurements.begin_release` does.
         """
         path = self._path(self.key)
-        query = f"SELECT coalesce(sum(least(trips, {max_trips:d}) - counted), 0) FROM {parquet_rows(path)}"  # noqa: S608  # a number, and a file of our own
-        return int(self._asked(query, {"": [path]})[0][0].as_py())
+        return int(self._asked(_SQL["uncounted"](path, max_trips), {"": [path]})[0][0].as_py())
 
     def _part(self, key: ReleaseKey) -> str:
-        """Return the elementary period to which the counters of a release belong."""
         (part,) = Period(key.period).parts(self.elementary)
         return part.text
 
     @cached_property
     def _parts(self) -> tuple[Period, ...]:
-        """Elementary periods of the year of the release."""
         return year_of(Period(self._part(self.key)), self.elementary, self.year)
 
     @property
@@ -210,10 +197,7 @@ class UserCounters:
         return {part: paths for part, paths in files.items() if paths and part != but}
 
     def _verified(self, key: ReleaseKey) -> Path:
-        """Return the file of counters of a drawn release.
-
-        Raises OdError if it is missing or changed, or the release was counted with another key.
-        """
+        """Return the file of counters of a drawn release. Raises OdError if it is lost, changed or of another key."""
         fingerprint = self._stated(key)
         if stored_identity(self.confidential, key).get("key") != self.confidential.key_name():  # all else differs, too
             raise self._of_another_key(f"the counters of users of {key}")
@@ -256,19 +240,6 @@ class UserCounters:
         folder = self.confidential.subfolder(self._folder)
         with scratch_database(folder, *(path for paths in files.values() for path in paths)) as connection:
             return connection.sql(query).to_arrow_table()
-
-
-def _used(files: dict[str, list[Path]]) -> str:
-    """Return SQL for the number of trips that each user has used in some periods, with columns of :data:`USER`, used.
-
-    In a period, it is the largest number that any of its files has.
-    """
-    user = ", ".join(USER)
-    parts = [f"SELECT {', '.join(f'0::BIGINT AS {name}' for name in USER)}, 0 AS counted WHERE false"]
-    for paths in files.values():
-        rows = " UNION ALL ".join(f"SELECT {user}, counted FROM {parquet_rows(path)}" for path in paths)  # noqa: S608
-        parts.append(f"SELECT {user}, max(counted) AS counted FROM ({rows}) GROUP BY {user}")  # noqa: S608
-    return f"SELECT {user}, sum(counted) AS used FROM ({' UNION ALL '.join(parts)}) GROUP BY {user}"  # noqa: S608
 
 
 def _columns(batches: Iterable[pa.RecordBatch]) -> Iterator[list[NDArray[np.int64]]]:

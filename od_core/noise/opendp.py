@@ -29,6 +29,8 @@ from od_core.noise import opendp_worker
 from od_core.noise.opendp_worker import ANSWER, GAUSSIAN, LAPLACE, REQUEST, next_scale, rounded_up
 from od_core.parallel import threads
 
+_ENDED = "a process that drew noise ended before it had finished"
+
 MIN_DRAWS = 8_192
 """Smallest number of draws per process if there are several. They take 0.1 s, four times the start of a process."""
 
@@ -83,7 +85,7 @@ def _worker(request: bytes) -> Iterator[tuple[subprocess.Popen[bytes], BinaryIO]
                 process.stdin.write(request)  # type: ignore[union-attr]  # a pipe
                 yield process, answer
             except BrokenPipeError:
-                raise _ended() from None
+                raise _lost(_ENDED) from None
             finally:
                 process.kill()
 
@@ -96,16 +98,12 @@ def _receive(process: subprocess.Popen[bytes], answer: BinaryIO, room: NDArray[n
     ended, head = process.wait(), bytearray(ANSWER.size)
     answer.seek(0)
     if ended != 0 or answer.readinto(head) != len(head):  # type: ignore[attr-defined]
-        raise _ended()
+        raise _lost(_ENDED)
     (scale,) = ANSWER.unpack(head)
     if not math.isnan(scale) and answer.readinto(room.view(np.uint8).data) != room.nbytes:  # type: ignore[attr-defined]
-        raise _ended()
+        raise _lost(_ENDED)
     answer.close()
     return float(scale)
-
-
-def _ended() -> OdError:
-    return _lost("a process that drew noise ended before it had finished")
 
 
 @cache

@@ -333,10 +333,7 @@ def quantile(distribution: SymmetricDistribution, word: int, bits: int) -> int |
 
 
 def _surely_floors(balls: list[arb]) -> list[int] | None:
-    """Return the floors of the positive numbers in the balls, up to the first 0 (included).
-
-    Return None if one of these floors is not proven, or if none of them is 0.
-    """
+    """Return the floors of positive numbers in balls, up to the first 0; None if one is not proven, or none is 0."""
     floors: list[int] = []
     for ball in balls:
         if ball < 1:

@@ -8,7 +8,6 @@ number, whose charges add up over a year in full; see ``docs/explanation/person-
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from abc import ABC, abstractmethod
@@ -19,6 +18,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from od_core.errors import OdError
+from od_core.files.durable import facts_digest
 from od_core.noise.opendp import MAX_VARIANCE
 from od_core.notebook import Shown
 from od_core.privacy.accounting import Number, exact_fraction, promise_text, text_above
@@ -291,12 +291,12 @@ class Plan(Shown, ABC):
     @property
     def digest(self) -> str:
         """SHA-256 of the facts. If two plans have the same digest, the same draws give the same release."""
-        return _digest(self.facts())
+        return facts_digest(self.facts())
 
     @property
     def counts_digest(self) -> str:
         """The same without the fact on earlier releases, which decides no count and is fixed when it is reserved."""
-        return _digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
+        return facts_digest({name: fact for name, fact in self.facts().items() if name != EARLIER})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -324,7 +324,6 @@ class PlannedRelease(Shown, ABC):
         return "\n".join(f"{name}: {text}" for name, text in self._summary().items())
 
     def _shown(self) -> dict[str, Any]:
-        """Return the summary, and what the release cost."""
         return {**self._summary(), "Cost": f"rho {text_above(self.spent.rho)} of the cap of its data set"}
 
     def _summary(self) -> dict[str, str]:
@@ -347,10 +346,6 @@ class PlannedRelease(Shown, ABC):
 
 def _promise(spent: Spent, unit: PrivacyUnit) -> str:
     return f"{promise_text(spent.epsilon, spent.delta)} for unit {unit.kind}, {unit.neighbours} neighbours"
-
-
-def _digest(facts: dict[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def check_charges(plan: Plan) -> None:

@@ -32,10 +32,7 @@ _BITS = 128
 
 
 def laplace_scale(unit: PrivacyUnit, epsilon: Fraction) -> Fraction:
-    """Return the noise scale: :func:`sensitivity_of_leaves` divided by epsilon.
-
-    Raises OdError if epsilon is outside the range of a budget.
-    """
+    """Return the noise scale, :func:`sensitivity_of_leaves` over epsilon. Raises OdError if epsilon is out of range."""
     check_epsilon(epsilon)
     return sensitivity_of_leaves(unit) / epsilon
 
@@ -83,10 +80,7 @@ def stability_threshold(unit: PrivacyUnit, epsilon: Fraction, delta: Fraction, r
 
 
 def _ceiling(number: Callable[[], arb]) -> int:
-    """Return the least integer from a number up, which is computed again with more bits until it is certain.
-
-    The number must not be an integer.
-    """
+    """Return the least integer above a number that is none, which is computed with more bits until it is certain."""
     precision = _BITS
     while True:
         with at_precision(precision):

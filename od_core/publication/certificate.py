@@ -6,13 +6,12 @@ fields for programs of others.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NotRequired, TypedDict
 
+from od_core.files.durable import facts_digest
 from od_core.periods import Period
 from od_core.privacy.posterior import Guarantee
 
@@ -188,5 +187,4 @@ def of_100(probability: Fraction) -> int:
 
 def certificate_digest(certificate: Certificate) -> str:
     """Return the SHA-256 of all fields of a certificate except ``software``, which differs after a later rebuild."""
-    facts = {name: fact for name, fact in certificate.items() if name != "software"}
-    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    return facts_digest({name: fact for name, fact in certificate.items() if name != "software"})

@@ -207,10 +207,7 @@ def _weights(column: pd.Series) -> pa.Array:
 
 
 def _user_ids(column: pd.Series) -> pa.Array:
-    """Return user ids as text, and None for a value that is neither text nor a whole number.
-
-    Raises OdError if the type of the column can hold neither.
-    """
+    """Return user ids as text, and None for other values. Raises OdError if the type of the column can hold no ids."""
     if pd.api.types.is_integer_dtype(column.dtype):
         return pa.array(column).cast(pa.large_string())
     if column.notna().any() and not may_hold_text(column):
@@ -248,10 +245,7 @@ def whole_numbers(column: pd.Series, fault: Callable[[str, int | None], OdError]
 
 
 def _as_counts(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column of text, as :func:`od_core.records.load.as_count` reads a file.
-
-    A column with another text is returned unchanged.
-    """
+    """Return the numbers of a column of text as a file is read; the column itself if it also has another text."""
     query = f"SELECT {as_count('value')} AS value FROM given"  # noqa: S608  # names of our own
     with memory_database() as connection:
         connection.register("given", pa.table({"value": texts(column)}))

@@ -1,4 +1,39 @@
-{# The SQL of a CountQuery, which DuckDB and Spark run alike. Each macro is a query, and `query` is the CountQuery. #}
+{# The SQL of a CountQuery, which DuckDB and Spark run alike. Each macro is a query, and `query` is the CountQuery. It reads
+   these relations:
+
+   - `records`, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
+     weight, person (the user id, NULL if it is not valid), and `segment_` and the name of a breakdown (text);
+   - the public relations of `CountQuery.relations`;
+   - under a user unit, the `secret` of `CountQuery.secret`.
+
+   **Contribution bound.** All trips of a user above m are dropped before anything is counted. The trips of a user are
+   sorted by an HMAC-SHA256, and the first m are counted. Under unit `user_year`, fewer are counted if the year allows no
+   more (`ledger/user_counters.py`). The HMAC covers the user id, the period, the counted fields, and a number that
+   distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor on
+   the records of other users. The key is chosen without using the data. With the same key, the same trips are chosen when
+   the release is run again. If trips are also counted by segment, trips with equal fields may differ in their segments. A
+   keyed hash of the segment then decides which of them gets which number. So the bound keeps as many trips of each leaf
+   pair as without segments.
+
+   **Weights.** A weight is rounded to the nearest whole number (halves are rounded up) and limited to the declared bound.
+   A weight that is missing, negative, infinite or not a number is a fault, and its record is not counted. Such a record
+   cannot be assigned to an `unknown` zone either, because it states no number of trips. Dropping it changes the total n,
+   but n is not published exactly if there are weights. The share of faults is a share of records, because a faulty record
+   has no valid weight. #}
+
+{# Statements for DuckDB alone: functions under their names in Spark, and the view `records` of the relation `loaded`, in
+   which a weight is a number and, under a user unit, the user id of a valid one is in the column person. #}
+{% macro in_duckdb(query, loaded) %}
+CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
+CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
+CREATE TEMP VIEW records AS SELECT *
+    {% if query.unit.max_weight is not none %} REPLACE (TRY_CAST(weight AS DOUBLE) AS weight)
+    {% elif query.unit.kind != "trip" %}, CASE
+        WHEN {% for pattern in id_patterns(query.unit) %}regexp_matches("user", {{ quoted_text(pattern) }}) AND {% endfor %} true
+        THEN "user" END AS person
+    {% endif %}
+FROM {{ loaded }}
+{% endmacro %}
 
 {# The HMAC-SHA256 of a text (RFC 2104). `message` is SQL for the text. #}
 {% macro hmac(message) -%}
@@ -10,6 +45,11 @@
 {% macro record_hmac(last) -%}
     {% set fields = ["person", "secret.period", "origin", "destination", last] | join("), '-') || ',' || coalesce(hex(") %}
     {{ hmac("coalesce(hex(" ~ fields ~ "), '-')") }}
+{%- endmacro %}
+
+{# The trips that a record with a weight counts, NULL if the weight, a DOUBLE, is not valid. #}
+{% macro counted_trips(query) -%}
+    CASE WHEN {{ IS_WEIGHT }} THEN CAST(least(round(weight), {{ query.unit.max_weight }}) AS BIGINT) END
 {%- endmacro %}
 
 {# One row per record, before the contribution bound of a user unit, with the columns of `ranked` and, for a user unit,
@@ -30,9 +70,13 @@ SELECT /*+ BROADCAST(origins, destinations{% for one in query.breakdowns %}, seg
     END, -1) AS rank,
     origins.code IS NULL OR destinations.code IS NULL OR ({{ is_valid }}) IS NOT TRUE AS faulty
     {% if query.unit.kind != "trip" %}, person, records.origin, records.destination
-    {% elif query.counts_trips %}, trips{% endif %}
-    {% for digit in query.digits %}{{ ", CAST(" if loop.first else " + " }}{{ digit }}{{ " AS INTEGER) AS segment" if loop.last }}{% endfor %}
-FROM {% if query.counted_trips %}(SELECT *, {{ query.counted_trips }} AS trips FROM records) AS {% endif %} records
+    {% elif query.is_flows or query.unit.max_weight is not none %}, trips{% endif %}
+    {% for one, factor in query.factors %}
+    {{ ", CAST(" if loop.first else " + " }}
+    coalesce(segment_{{ one.name }}.digit, {{ 0 if one.unknown is none else factor * one.categories.index(one.unknown) }})
+    {{ " AS INTEGER) AS segment" if loop.last }}
+    {% endfor %}
+FROM {% if query.unit.max_weight is not none %}(SELECT *, {{ counted_trips(query) }} AS trips FROM records) AS {% endif %} records
 LEFT JOIN origin_zones AS origins ON records.origin = origins.code
 LEFT JOIN destination_zones AS destinations ON records.destination = destinations.code
 {% for one in query.breakdowns %}
@@ -111,18 +155,27 @@ FROM (
 LEFT JOIN allowances ON hashed.user_high = allowances.user_high AND hashed.user_low = allowances.user_low
 {% endmacro %}
 
+{# The rows of a file of counters (`SCHEMA` in `ledger/user_counters.py`), from the relation `users`. #}
+{% macro counters(query) %}
+SELECT user_high, user_low, counted, trips FROM users
+{% endmacro %}
+
 {# One row per rank, and segment if there are breakdowns, in any order: both, the trips, and the number of faulty trips.
    If the unit bounds weights, `faulty` is the number of faulty records, and a further column `counted` is the number of
    all records. `ranked` is the SQL of that name in brackets, or the name of a relation with its result. #}
 {% macro by_rank(query, ranked) %}
 SELECT {{ query.grouped_by }},
-    {{ "CAST(coalesce(sum(CAST(trips AS BIGINT)), 0) AS BIGINT)" if query.counts_trips else "count(*)" }} AS trips,
+    {% if query.is_flows or query.unit.max_weight is not none %}
+    CAST(coalesce(sum(CAST(trips AS BIGINT)), 0) AS BIGINT) AS trips,
+    {% else %}
+    count(*) AS trips,
+    {% endif %}
     {% if query.is_flows %}
     CAST(coalesce(sum(CASE WHEN faulty THEN CAST(trips AS BIGINT) END), 0) AS BIGINT) AS faulty
     {% else %}
     count(CASE WHEN faulty THEN 1 END) AS faulty
     {% endif %}
-    {{ ", count(*) AS counted" if query.counted_trips }}
+    {{ ", count(*) AS counted" if query.unit.max_weight is not none }}
 FROM {{ ranked }}
 GROUP BY {{ query.grouped_by }}
 {% endmacro %}

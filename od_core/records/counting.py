@@ -1,32 +1,9 @@
 """Confidential: count records by leaf pair with SQL, which DuckDB and Spark run alike, in files and in memory.
 
-A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The SQL finds the rank of each
-record, counts the trips of each rank and sorts the ranks. It reads these relations:
-
-- ``records``, with the columns origin and destination (text), in_period and, if the unit or the file needs them, trips,
-  weight, person (the user id, NULL if it is not valid), and ``segment_`` and the name of a breakdown (text);
-- the public relations of :attr:`CountQuery.relations`;
-- under a user unit, the ``secret`` of :attr:`CountQuery.secret`.
-
-The treatment of a record depends only on that record and on public data, with one exception: the contribution bound,
-which also depends on the other records of the same user.
-
-**Contribution bound.** All trips of a user above m are dropped before anything is counted. The trips of a user are
-sorted by an HMAC-SHA256, and the first m are counted. Under unit ``user_year``, fewer are counted if the year allows no
-more (:mod:`od_core.ledger.user_counters`). The HMAC covers the user id, the period, the counted fields, and a number
-that distinguishes trips of this user with equal fields. So the choice depends neither on the order of the records nor
-on the records of other users. The key is chosen without using the data. With the same key, the same trips are chosen
-when the release is run again. If trips are also counted by segment, trips with equal fields may differ in their
-segments. A keyed hash of the segment then decides which of them gets which number. So the bound keeps as many trips of
-each leaf pair as without segments.
-
-**Weights.** A weight is rounded to the nearest whole number (halves are rounded up) and limited to the declared bound.
-A weight that is missing, negative, infinite or not a number is a fault, and its record is not counted. Such a record
-cannot be assigned to an ``unknown`` zone either, because it states no number of trips. Dropping it changes the total n,
-but n is not published exactly if there are weights. The share of faults is a share of records, because a faulty record
-has no valid weight.
-
-See ``docs/explanation/privacy.md``.
+A rank is the position of a leaf pair (origin zone, destination zone) in tree order. The SQL (``count.sql``) finds the
+rank of each record, counts the trips of each rank and sorts the ranks. The treatment of a record depends only on that
+record and on public data, with one exception: the contribution bound, which also depends on the other records of the
+same user. See ``docs/explanation/privacy.md``.
 """
 
 from __future__ import annotations
@@ -39,20 +16,26 @@ from fractions import Fraction
 from functools import partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, TypedDict, TypeVar, Unpack
 
 import numpy as np
 import pyarrow as pa
-from jinja2 import Environment, StrictUndefined
 
 from od_core.errors import OdError, raise_alone
 from od_core.files.data_frame import TableOrFile
-from od_core.files.duckdb_session import memory_database, of_machine, parquet_rows, quoted_text, scratch_database
+from od_core.files.duckdb_session import (
+    memory_database,
+    of_machine,
+    parquet_rows,
+    quoted_text,
+    scratch_database,
+    sql_macros,
+)
 from od_core.geography.codes import lost_to_pandas
 from od_core.geography.flow_tree import FlowTree
 from od_core.geography.geography import Geography, Numbers
 from od_core.ledger.object_store import LocalStore, Store
-from od_core.ledger.user_counters import USER, UserCounters
+from od_core.ledger.user_counters import UserCounters
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.privacy.unit import TRIP, PrivacyUnit
 from od_core.records import faults
@@ -65,24 +48,14 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_SQL: Any = (
-    Environment(undefined=StrictUndefined)  # noqa: S701  # SQL
-    .from_string(
-        Path(__file__).with_name("count.sql").read_text(encoding="utf-8"),
-        {"filled_with_zeros": faults.filled_with_zeros, "MAX_COUNT": faults.MAX_COUNT},
-    )
-    .module
+_SQL = sql_macros(
+    Path(__file__).with_name("count.sql"),
+    filled_with_zeros=faults.filled_with_zeros,
+    id_patterns=faults.id_patterns,
+    quoted_text=quoted_text,
+    IS_WEIGHT=faults.IS_WEIGHT,
+    MAX_COUNT=faults.MAX_COUNT,
 )
-
-COUNTERS = f"SELECT {', '.join(USER)}, counted, trips FROM users"  # noqa: S608  # names of our own
-"""SQL of the rows of :data:`od_core.ledger.user_counters.SCHEMA`, from the relation ``users``."""
-
-SPARK_FUNCTIONS = """
-    CREATE TEMP MACRO sha2(value, bits) AS sha256(value);
-    CREATE TEMP MACRO conv(value, radix, wanted) AS CAST('0x' || value AS BIGINT);
-"""
-"""Statements for DuckDB that define functions under their names in Spark, so that both run the same SQL."""
-
 
 _BLOCK = 64
 """Block length of SHA-256 in bytes. The key is padded with zeros to this length (RFC 2104)."""
@@ -167,33 +140,17 @@ class CountQuery:
             f"{loaded_column(breakdown.name)}_list": pa.table(
                 {"category": breakdown.categories, "digit": np.arange(len(breakdown.categories), dtype=np.int32) * size}
             )
-            for breakdown, size in self._sizes
+            for breakdown, size in self.factors
         }
 
     def sql(self, name: str, *arguments: object) -> str:
         """Return the SQL of a macro of ``count.sql``, which gets the query and further arguments."""
-        return str(getattr(_SQL, name)(self, *arguments))
+        return _SQL[name](self, *arguments)
 
     @property
     def grouped_by(self) -> str:
         """Columns that identify a row of ``by_rank``."""
         return "rank, segment" if self.breakdowns else "rank"
-
-    @property
-    def counted_trips(self) -> str | None:
-        """SQL for the trips that a record with a weight counts, NULL if it is not valid; None if there are no weights.
-
-        It reads the column ``weight``, which must have the type DOUBLE.
-        """
-        most, weight = self.unit.max_weight, faults.WEIGHT
-        if most is None:
-            return None
-        return f"CASE WHEN {faults.IS_WEIGHT} THEN CAST(least(round({weight}), {most:d}) AS BIGINT) END"
-
-    @property
-    def counts_trips(self) -> bool:
-        """Whether records have a number of trips, so that a record is not one trip."""
-        return self.is_flows or self.unit.max_weight is not None
 
     @property
     def sides(self) -> tuple[tuple[str, Geography, Numbers], tuple[str, Geography, Numbers]]:
@@ -224,16 +181,7 @@ class CountQuery:
         return " + ".join(products) or "CAST(0 AS BIGINT)"
 
     @property
-    def digits(self) -> list[str]:
-        """SQL for the digit of each breakdown in the code of a record's segments, 0 for a category that is faulty."""
-        digits = []
-        for breakdown, size in self._sizes:
-            position = 0 if breakdown.unknown is None else breakdown.categories.index(breakdown.unknown)
-            digits.append(f"coalesce({loaded_column(breakdown.name)}.digit, {position * size})")
-        return digits
-
-    @property
-    def _sizes(self) -> list[tuple[Breakdown, int]]:
+    def factors(self) -> list[tuple[Breakdown, int]]:
         """Each breakdown, and the factor of its positions in the code of segments."""
         numbers = [len(breakdown.categories) for breakdown in self.breakdowns]
         return [(breakdown, prod(numbers[at + 1 :])) for at, breakdown in enumerate(self.breakdowns)]
@@ -288,16 +236,9 @@ def _counted(
     ``loaded`` is the SQL of a relation with the columns of :func:`od_core.records.load.load_records`, and ``advice``
     that of :func:`od_core.records.faults.refuse_too_many_faults`, which this function calls.
     """
-    unit, fields = query.unit, "*"
-    if unit.max_weight is not None:
-        fields = f"* REPLACE (TRY_CAST({faults.WEIGHT} AS DOUBLE) AS {faults.WEIGHT})"
-    elif unit.kind != "trip":
-        connection.execute(SPARK_FUNCTIONS)
+    if query.unit.kind != "trip":
         connection.register("secret", query.secret)
-        patterns = faults.id_patterns(unit)
-        is_id = " AND ".join(f'regexp_matches("user", {quoted_text(pattern)})' for pattern in patterns)
-        fields = f'*, CASE WHEN {is_id} THEN "user" END AS person'
-    connection.execute(f"CREATE TEMP VIEW records AS SELECT {fields} FROM {loaded}")  # noqa: S608  # names of our own
+    connection.execute(query.sql("in_duckdb", loaded))
     for name, public in query.relations.items():
         connection.register(name, public)
     if query.counters is not None:
@@ -316,7 +257,7 @@ def _counted(
         advice=advice,
     )
     if query.counters is not None:
-        query.counters.keep(connection.sql(f"{COUNTERS} ORDER BY ALL").to_arrow_reader())
+        query.counters.keep(connection.sql(f"{query.sql('counters')} ORDER BY ALL").to_arrow_reader())
     return counts
 
 
@@ -385,10 +326,8 @@ def count_records(
     The counts are those of :func:`count_trips`. The memory is limited to that of DuckDB plus one file of counts.
 
     Args:
-        records: Parquet file that ``load_records`` wrote. It has the columns origin and destination (text) and
-            in_period, a column trips (BIGINT or DOUBLE) if a row is a flow, the columns weight (DOUBLE) and user (text)
-            if the unit needs them, and for each breakdown a column ``segment_`` and its name (text). DuckDB writes data
-            that do not fit in memory to a temporary folder beside this file.
+        records: Parquet file that :func:`od_core.records.load.load_records` wrote. DuckDB writes data that do not fit
+            in memory to a temporary folder beside this file.
         store, folder: store and folder for the files of counts. After every exception, this function removes the
             folder.
         tree, period, options: attributes of :class:`CountQuery`.

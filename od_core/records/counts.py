@@ -29,6 +29,7 @@ from od_core.geography.flow_tree import Expansion, FlowTree, Pairs, position_of
 from od_core.geography.geography import Numbers
 from od_core.kernels import kernel
 from od_core.ledger.object_store import Store
+from od_core.notebook import Confidential
 from od_core.parallel import in_order
 from od_core.records.segments import Breakdown, by_category
 
@@ -53,7 +54,7 @@ occurs once for each of its codes.
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class TripCounts:
+class TripCounts(Confidential):
     """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in tree order.
 
     Raises OdError if the arrays have other shapes, or do not ascend; or the categories of a breakdown have other trips.
@@ -82,9 +83,6 @@ class TripCounts:
                     f"the categories of breakdown {name!r} do not have as many trips as all records",
                     next_step="report this defect",
                 )
-
-    def __repr__(self) -> str:
-        return "TripCounts(confidential)"
 
     def column_pieces(self) -> Iterator[tuple[NDArray[np.int64], ...]]:
         """Yield the arrays ``rank`` and ``before``, and those of :meth:`segment_columns`, once, as one block."""
@@ -211,7 +209,7 @@ def _add_counts(noisy, rank, before, first_rank, whole_zones, offsets, first_chi
 
 
 @dataclass(frozen=True, repr=False)
-class CountFile:
+class CountFile(Confidential):
     """Confidential: the description of one file of counts.
 
     Attributes:
@@ -227,12 +225,9 @@ class CountFile:
     pairs: int
     trips: int
 
-    def __repr__(self) -> str:
-        return "CountFile(confidential)"
-
 
 @dataclass(frozen=True, repr=False)
-class CountFiles:
+class CountFiles(Confidential):
     """Confidential: the trips of every leaf pair (origin zone, destination zone) that has any, in files of a folder.
 
     The object refers to the files and contains no counts until they are read. It can be sent to another process.
@@ -240,9 +235,6 @@ class CountFiles:
 
     store: Store
     folder: str
-
-    def __repr__(self) -> str:
-        return "CountFiles(confidential)"
 
     @cached_property
     def _manifest(self) -> dict[str, Any]:

@@ -29,14 +29,14 @@ import yaml
 
 from od_core.errors import OdError
 from od_core.files.data_frame import shown_columns
-from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder
+from od_core.files.duckdb_session import quoted_name, quoted_text, spill_folder, sql_macros
 from od_core.files.durable import absence, write_durably
 from od_core.geography.codes import WHOLE_SPACE
 from od_core.geography.geography import Geography
 from od_core.periods import Period, check_time_zone
 from od_core.records.faults import IS_USER_ID, MAX_COUNT, no_user_ids, no_weights
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, column_in
-from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, opened, record_schema
+from od_core.records.open_file import CORRECT, UNSTATED_TIME, OpenFile, opened
 from od_core.records.segments import DAY_TYPES, DAYS, SegmentSource
 
 
@@ -59,6 +59,7 @@ def refuse_unused(unused: list[str], table: str, next_step: str) -> None:
         )
 
 
+_SQL = sql_macros(Path(__file__).with_name("fields.sql"), MAX_COUNT=MAX_COUNT)
 _DIALECTS = yaml.safe_load(Path(__file__).with_name("dialects.yaml").read_text(encoding="utf-8"))
 
 
@@ -142,11 +143,11 @@ class RecordQuery(ABC):
         """Return the OdError for a column of a wrong type."""
 
     @abstractmethod
-    def _name(self, column: str) -> str:
+    def _name(self, name: str) -> str:
         """Return a name of a column, quoted for SQL."""
 
     @abstractmethod
-    def _text(self, text: str) -> str:
+    def _text(self, value: str) -> str:
         """Return a text as an SQL literal."""
 
     @abstractmethod
@@ -191,43 +192,28 @@ class RecordQuery(ABC):
         return f"{day} >= DATE '{period.first}' AND {day} < DATE '{period.end}'"
 
     def _code(self, name: ColumnName) -> str:
-        """Return SQL for a zone code as text."""
         types = "zone_numbers" if self._form.has_numbered_zones else "text"
         must_be = f"; zone codes must be {self._rules['must_be']['codes']}"
-        return _as_text(*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
+        return _SQL["as_text"](*self._of_type(name, types, "OD-TRIPS-NOT-TEXT", must_be))
 
     def _cell(self, name: str, coordinate: ColumnName) -> str:
-        """Return SQL for the number of a coordinate's cell along its axis, as text; NULL if it is not within the axis.
-
-        The arithmetic is that of :func:`od_core.stops.geometry.cells_of`.
-        """
+        """Return SQL for the number of a coordinate's cell along its axis, as text."""
         column, _ = self._of_type(coordinate, "numbers", "OD-TRIPS-COORDINATE", ", not coordinates in degrees")
-        number = f"TRY_CAST({column} AS DOUBLE)"
         is_latitude = name == "destination" or int(name.partition("_")[2] or 0) % 2
-        *edges, cells = self._columns.axes[1 if is_latitude else 0]
-        least, most = (f"CAST('{float(edge)!r}' AS DOUBLE)" for edge in edges)
-        cell = f"least(floor(({number} - {least}) / ({most} - {least}) * {cells}), {cells - 1})"
-        return f"CASE WHEN {number} BETWEEN {least} AND {most} THEN CAST(CAST({cell} AS BIGINT) AS STRING) END"
+        return _SQL["cell"](column, *self._columns.axes[1 if is_latitude else 0])
 
     def _placed(self, code: str, geography: Geography | None) -> str:
-        """Return SQL that replaces codes that name no place, such as abroad, by the geography's ``unknown`` zone.
-
-        Codes that are zones of the geography stay unchanged, and so do all codes if there is no ``unknown`` zone.
-        """
+        """Return SQL that replaces codes of no place, such as abroad, by the ``unknown`` zone, if there is one."""
         if geography is None or geography.unknown is None:
             return code
         nowhere = [self._text(value) for value in self._form.nowhere if value not in ("", *geography.zones)]
-        conditions = [f"{code} IN ({', '.join(nowhere)})"] if nowhere else []
-        if "" in self._form.nowhere:
-            conditions.append(f"{self.matches(code, IS_USER_ID)} IS NOT TRUE")
-        if not conditions:
-            return code
-        return f"CASE WHEN {' OR '.join(conditions)} THEN {self._text(geography.unknown)} ELSE {code} END"
+        is_visible = self.matches(code, IS_USER_ID) if "" in self._form.nowhere else None
+        return _SQL["placed"](code, nowhere, is_visible, self._text(geography.unknown))
 
     def _count(self, name: ColumnName) -> str:
         """Return SQL for the trips of a row: infinity above 2^53, and NULL for text that is not a number."""
         column, kind = self._of_type(name, "counts", "OD-TRIPS-COUNT", f", not {self._rules['must_be']['trips']}")
-        return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else as_count(column, kind)
+        return f"CAST({column} AS BIGINT)" if kind in self._rules["whole"] else _SQL["as_count"](column, kind)
 
     def _weight(self, name: str) -> str:
         """Return SQL for the weight of a row, NULL if not a number. ``count_records`` rounds and limits it later."""
@@ -241,7 +227,7 @@ class RecordQuery(ABC):
         column, own_name, kind = self._column(name)
         if kind not in self._rules["ids"]:
             raise no_user_ids(f"{self.place}column {own_name!r} holds {kind}")
-        return _as_text(column, kind)
+        return _SQL["as_text"](column, kind)
 
     def _segment(self, source: SegmentSource) -> str:
         """Return SQL for the category of a record as text, NULL if it is missing."""
@@ -266,19 +252,14 @@ class RecordQuery(ABC):
         types, step = ("looked_up", "") if source.lookup else ("category_texts", self._rules["must_be"]["no_lookup"])
         meant = self._rules["must_be"]["looked_up" if source.lookup else "categories"]
         must_be = f"; the categories of breakdown {source.breakdown!r} must be {meant}"
-        return _as_text(*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
+        return _SQL["as_text"](*self._of_type(source.column, types, "OD-TRIPS-NOT-TEXT", must_be, step))
 
     def _band(self, source: SegmentSource) -> str:
-        """Return SQL for the band of a number, NULL if it is not finite; NaN is greater than infinity."""
         column, _ = self._of_type(source.column, "numbers", "OD-TRIPS-CATEGORY", ", not numbers")
-        number = f"TRY_CAST({column} AS DOUBLE)"
         *lower, last = map(self._text, source.bands)
-        limits = zip(source.breaks, lower, strict=True)
-        below = " ".join(f"WHEN {number} < CAST('{limit!r}' AS DOUBLE) THEN {band}" for limit, band in limits)
-        return f"CASE WHEN abs({number}) < CAST('Infinity' AS DOUBLE) THEN CASE {below} ELSE {last} END END"
+        return _SQL["band"](column, list(zip(source.breaks, lower, strict=True)), last)
 
     def _is_category(self, name: str, values: tuple[str, ...]) -> str:
-        """Return SQL for whether a column of a row has one of the selected values."""
         column, _ = self._of_type(name, "categories", "OD-TRIPS-CATEGORY", ", not categories")
         return f"coalesce(CAST({column} AS STRING), '') IN ({', '.join(map(self._text, values))})"
 
@@ -309,11 +290,7 @@ class FileQuery(RecordQuery):
     def _fault(self, code: str, message: str, next_step: str | None = None) -> OdError:
         return self._file.fault(code, message, next_step=next_step or CORRECT)
 
-    def _name(self, column: str) -> str:
-        return quoted_name(column)
-
-    def _text(self, text: str) -> str:
-        return quoted_text(text)
+    _name, _text = staticmethod(quoted_name), staticmethod(quoted_text)
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
         if kind == UNSTATED_TIME:
@@ -337,33 +314,8 @@ def part_of_time(
     return Template(rules[what][kind]).substitute(patterns, column=column, zone=quoted(str(time_zone)))
 
 
-_FRACTION = r"\s*[+-]?[0-9_]*\.[0-9_]*[1-9][0-9_]*\s*"
-"""RE2 pattern of a text that is a decimal fraction."""
-
-
-def as_count(column: str, kind: str = "VARCHAR") -> str:
-    """Return SQL for a count in a column of text or numbers as DOUBLE, NULL if it is not a number.
-
-    A number above 2^53 becomes infinity, and a fraction never becomes a whole number: as DOUBLE, 2^53 + 1 would be
-    2^53, and the decimal 2.00000000000000000001 would be 2.
-    """
-    exceeds = f"TRY_CAST({column} AS HUGEINT) > {MAX_COUNT}"
-    fraction = {"DECIMAL": f"{column} <> trunc({column})", "VARCHAR": f"regexp_full_match({column}, '{_FRACTION}')"}
-    half = f" WHEN {fraction[kind]} THEN 0.5::DOUBLE" if kind in fraction else ""
-    return f"CASE WHEN {exceeds} THEN 'inf'::DOUBLE{half} ELSE TRY_CAST({column} AS DOUBLE) END"
-
-
-def _as_text(column: str, kind: str) -> str:
-    """Return SQL for a column as text.
-
-    Whole numbers are stored as floats if some are missing: 7.0 is the text 7, and 7.5 stays 7.5.
-    """
-    text = f"CAST({column} AS STRING)"
-    if kind not in ("FLOAT", "DOUBLE"):
-        return text
-    is_whole = f"isfinite({column}) AND {column} = floor({column}) AND abs({column}) <= {MAX_COUNT}"
-    as_text = f"CASE WHEN {is_whole} THEN {column}::BIGINT::VARCHAR ELSE {text} END"
-    return f"CASE WHEN NOT isnan({column}) THEN {as_text} END"
+as_count = _SQL["as_count"]
+"""Function that returns the SQL of a count in a column, of text or of another type; see ``fields.sql``."""
 
 
 FIRST_ROWS = 100_000
@@ -382,8 +334,9 @@ def columns_like_counts(source: Path, columns: list[str], form: RecordFormat) ->
     """
     texts = [f"nullif(trim({quoted_name(name)}::VARCHAR), '')" for name in columns]
     are_numbers = [f"2 * count_if(regexp_full_match({text}, '{_NUMBER}')) > count({text})" for text in texts]
-    are_numbers_of = _of_first_rows(source, form, are_numbers) if columns else ()
-    return [name for name, is_number in zip(columns, are_numbers_of, strict=True) if is_number]
+    with opened(source, form) as file:
+        found = _of_first_rows(file, *are_numbers) if columns else ()
+    return [name for name, is_number in zip(columns, found, strict=True) if is_number]
 
 
 def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -> bool:
@@ -391,17 +344,14 @@ def has_single_pairs(source: Path, columns: RecordColumns, form: RecordFormat) -
 
     The columns of codes must be there. Raises OdError if the file cannot be read.
     """
-    names = list(record_schema(source, form))
-    ends = [quoted_name(str(column_in(end, names))) for end in [*columns.codes.values()][:2]]
-    rows, pairs = _of_first_rows(source, form, ["count(*)", f"count(DISTINCT ({', '.join(ends)}))"])
-    return bool(rows >= _MANY_ROWS and pairs == rows)
-
-
-def _of_first_rows(source: Path, form: RecordFormat, aggregates: list[str]) -> tuple[int, ...]:
-    """Return the values of SQL aggregates over the first rows of a file."""
     with opened(source, form) as file:
-        counts: tuple[int, ...] = file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0]
-    return counts
+        ends = [quoted_name(str(column_in(end, list(file.types)))) for end in [*columns.codes.values()][:2]]
+        rows, pairs = _of_first_rows(file, "count(*)", f"count(DISTINCT ({', '.join(ends)}))")
+    return rows >= _MANY_ROWS and pairs == rows
+
+
+def _of_first_rows(file: OpenFile, *aggregates: str) -> tuple[int, ...]:
+    return tuple(file.relation.limit(FIRST_ROWS).aggregate(", ".join(aggregates)).fetchall()[0])
 
 
 def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
@@ -416,7 +366,7 @@ def has_dates(source: Path, column: str, form: RecordFormat) -> bool:
         day = part_of_time("duckdb", "day", quoted_name(column), file.types[column], "UTC", quoted_text)
         if day is None:
             return False
-        rows, dated = file.relation.limit(FIRST_ROWS).aggregate(f"count(*), count({day})").fetchall()[0]
+        rows, dated = _of_first_rows(file, "count(*)", f"count({day})")
         return bool(dated or not rows)
 
 

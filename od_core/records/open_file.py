@@ -22,7 +22,15 @@ import yaml
 
 from od_core.errors import InputError, OdError, nearest_known, nearest_only, raise_alone
 from od_core.files.data_frame import shown_columns
-from od_core.files.duckdb_session import file_name, of_machine, parquet_rows, quoted_name, quoted_text, scratch_database
+from od_core.files.duckdb_session import (
+    file_name,
+    of_machine,
+    parquet_rows,
+    quoted_name,
+    quoted_text,
+    scratch_database,
+    sql_macros,
+)
 from od_core.files.durable import absence
 from od_core.records.faults import reading_errors
 from od_core.records.formats import ColumnName, RecordColumns, RecordFormat, column_in, own_names, shown
@@ -57,18 +65,7 @@ def in_records(error: OdError, file: str, columns: RecordColumns) -> OdError:
     return error.changed(message=f"{file}: {message}")
 
 
-_KINDS_OF_FAULT = {
-    "unterminated quote": "a field begins with a quote that is not closed, or has text after its closing quote",
-    "Maximum line size": f"a line is longer than {_LONGEST_LINE:,} bytes",
-    "Expected Number of Columns": "a line has more or fewer fields than the header",
-    "a line with other fields": "a line has more or fewer fields than a record of this reader",
-    "Parallel CSV Reader": "a line or a field is too long, or a quote is not closed",
-    "state machine": "lines end in different ways (LF, CR LF or CR), or a quote stands where none may",
-}
-"""Description of a fault of a text, by the words with which DuckDB names it. They may also occur in a quoted record."""
-
-
-_KINDS = yaml.safe_load(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
+_KINDS, _KINDS_OF_FAULT = yaml.safe_load_all(Path(__file__).with_name("kinds.yaml").read_text(encoding="utf-8"))
 PARQUET, WORKBOOK, _DUCKDB = "a Parquet file", "an Excel workbook", "a DuckDB file"
 _GZIP, _ZIP = "compressed with gzip", "a zip archive"
 
@@ -79,8 +76,7 @@ def what_to_do(kind: str) -> str:
     """Return the next step for a file of a kind that is not read."""
     is_packed = kind.startswith("compressed") or "archive" in kind
     usual = "unpack it" if is_packed else "save its table as Parquet or as CSV, with codes as text"
-    step: str = _KINDS[kind].get("step", usual)
-    return step
+    return str(_KINDS[kind].get("step", usual))
 
 
 def kind_of(source: Path) -> str | None:
@@ -121,22 +117,15 @@ def incomplete(what: str) -> OdError:
     return OdError("OD-FILE-INCOMPLETE", f"{what}, so its copy probably stopped part-way", next_step=step)
 
 
-_DIALECT = (
-    "auto_detect = false, comment = '', nullstr = '', null_padding = false, ignore_errors = false, strict_mode = true,"
-    " hive_partitioning = false"
+_SQL = sql_macros(
+    Path(__file__).with_name("files.sql"),
+    file_name=file_name,
+    is_compressed=is_compressed,
+    quoted_name=quoted_name,
+    quoted_text=quoted_text,
 )
-"""Options with which every CSV file is read.
-
-With ``hive_partitioning = false``, a folder named ``origin=x`` does not become a column.
-
-The option ``parallel = false`` is not set. With it, DuckDB accepts long files whose fields contain line breaks, but it
-also silently drops everything after a quote that is not closed. With several threads, DuckDB refuses both.
-"""
 
 _CODECS = {"utf-8": "utf-8-sig", "latin-1": "latin-1", "utf-16": "utf-16"}
-
-_NO_SUCH_SIGN = "\1"
-"""Delimiter with which each line is read as one field. A file that contains this character is unreadable."""
 
 
 UNSTATED_TIME = "TIMESTAMP OF AN UNSTATED ZONE"
@@ -274,37 +263,11 @@ class RecordFile:
             return next(csv.reader(file, delimiter=delimiter), [])
 
     def csv_query(self) -> str:
-        """Return a query for the columns of a CSV file. It states every option of the CSV dialect.
-
-        DuckDB would guess unstated options from a sample, so one record could change how others are read.
-        """
+        """Return a query for the columns of a CSV file. Raises OdError if it has no header."""
         names = self.header()
         if not names:
             raise self.fault("OD-FILE-UNREADABLE", "is empty and has no header line")
-        columns = ", ".join(f"{quoted_text(name)}: 'VARCHAR'" for name in own_names(names))
-        delimiter = quoted_text(self.form.delimiter or ",")
-        return self._read_csv(columns, f"header = true, delim = {delimiter}, quote = '\"', escape = '\"'")
-
-    def lines_query(self) -> str:
-        """Return a query for the fields of every line. One with more or fewer makes the file unreadable, as in CSV."""
-        options = f"header = false, delim = {quoted_text(_NO_SUCH_SIGN)}, quote = '', escape = ''"
-        place = {name: f"fields[{number}]" for number, name in enumerate(self.form.fields, start=1)}
-        joined = {name: " || ".join(place[part] for part in parts) for name, parts in self.form.joined}
-        columns = ", ".join(f"{field} AS {quoted_name(name)}" for name, field in (place | joined).items())
-        return f"""
-            SELECT {columns} FROM (
-                SELECT CASE WHEN len(fields) = {len(place)} THEN fields ELSE error('a line with other fields: ' || line)
-                    END AS fields
-                FROM (
-                    SELECT line, list_filter(string_split(line, ' '), lambda field: field <> '') AS fields
-                    FROM ({self._read_csv("'line': 'VARCHAR'", options)}))
-                WHERE len(fields) > 0)
-        """  # noqa: S608  # names of the published layout, and a query of our own
-
-    def _read_csv(self, columns: str, fields: str) -> str:
-        compression = "gzip" if is_compressed(self.source) else "none"
-        how = f"{fields}, {_DIALECT}, encoding = '{self.form.text_encoding}', compression = '{compression}'"
-        return f"SELECT * FROM read_csv({quoted_text(file_name(self.source))}, columns = {{{columns}}}, {how})"  # noqa: S608  # quoted
+        return _SQL["csv"](self, own_names(names))
 
     def rows_of_parquet(self, connection: duckdb.DuckDBPyConnection) -> tuple[duckdb.DuckDBPyRelation, tuple[str, ...]]:
         """Return the rows of a Parquet file, and its columns of times for which neither file nor format states a zone.
@@ -431,7 +394,7 @@ def opened(source: Path, form: RecordFormat, folder: Path | None = None, *, whol
                 case "duckdb":
                     relation = file.rows_of_table(connection)
                 case "lines":
-                    relation = connection.sql(file.lines_query())
+                    relation = connection.sql(_SQL["lines"](file))
                 case _:
                     relation = connection.sql(file.csv_query())
             yield OpenFile(source, form, relation, connection, unstated)

@@ -136,10 +136,7 @@ def breakdowns(
         )
     if len({str(name).casefold() for name in segments}) < len(segments):
         raise _fault("the names of two breakdowns differ only in case", "choose names that differ")
-    return tuple(
-        Breakdown(name, categories if isinstance(categories, str) else tuple(categories), unknown.get(name))  # type: ignore[arg-type]  # a text is refused
-        for name, categories in segments.items()
-    )
+    return tuple(Breakdown(name, listed, unknown.get(name)) for name, listed in segments.items())  # type: ignore[arg-type]  # checked by Breakdown
 
 
 def counts_unlisted(declared: Sequence[Breakdown]) -> bool:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import cast
 
 import pandas as pd
 import pyarrow as pa
@@ -66,9 +65,8 @@ class ZoneList:
         version: the publisher's name for this list, or None. It is published.
         coordinates: columns of latitude and longitude, or None. They are published.
         names: columns of the names of areas, by level. They are published.
-        boundaries: path of a file with the boundaries of a level's areas, and its property with their codes, by level;
-            a path and a property alone are those of zones. They are published. If a path is blank, the boundaries are
-            in a column of the zone list with this name.
+        boundaries: path of a file with the boundaries of a level's areas, and its property with their codes, by level.
+            They are published. If a path is blank, the boundaries are in a column of the zone list with this name.
     """
 
     file: str
@@ -81,11 +79,9 @@ class ZoneList:
     version: str | None = None
     coordinates: tuple[str, str] | None = None
     names: Mapping[str, str] = field(default_factory=dict, hash=False)
-    boundaries: Mapping[str, tuple[str, str]] | tuple[str, str] = field(default_factory=dict, hash=False)
+    boundaries: Mapping[str, tuple[str, str]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.boundaries, Mapping):
-            object.__setattr__(self, "boundaries", {self.levels[-1]: self.boundaries} if self.boundaries else {})
         strange = [level for level in self.boundaries if level not in self.levels]
         if strange:
             raise _declared(
@@ -144,11 +140,7 @@ class ZoneList:
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of the list and of the files of boundaries."""
-        return (self.file, *(file for file, _ in self._boundaries.values() if file))
-
-    @property
-    def _boundaries(self) -> Mapping[str, tuple[str, str]]:
-        return cast("Mapping[str, tuple[str, str]]", self.boundaries)
+        return (self.file, *(file for file, _ in self.boundaries.values() if file))
 
     @property
     def has_coordinates(self) -> bool:
@@ -237,7 +229,7 @@ def geography_from(
         )
     else:
         zones = with_further_levels(zones, listed)
-        columns = {level: column for level, (_, column) in listed._boundaries.items()}
+        columns = {level: column for level, (_, column) in listed.boundaries.items()}
         for level, shapes in (boundaries or {}).items():
             zones = with_boundaries(zones, listed.levels, level, shapes)
             columns[level] = boundary_column(listed.levels, level)
@@ -265,7 +257,7 @@ def _areas(areas: pd.DataFrame, area: str, parent: str, names: Mapping[str, str]
 def _geography(listed: ZoneList, paths: tuple[Path, ...], digests: tuple[str | None, ...]) -> Geography:  # noqa: ARG001  # part of the cache key: the files' content
     """Return the geography in files with these digests. It is cached, because every step of a release needs it."""
     path, *of_boundaries = paths
-    zones, in_files = read_zones(path), [item for item in listed._boundaries.items() if item[1][0]]
+    zones, in_files = read_zones(path), [item for item in listed.boundaries.items() if item[1][0]]
     boundaries = {
         level: read_boundaries(file, code) for (level, (_, code)), file in zip(in_files, of_boundaries, strict=True)
     }

@@ -31,7 +31,7 @@ from od_core.ledger.object_store import Store, keep_detail, read_details
 from od_core.ledger.user_counters import SCHEMA, USER
 from od_core.periods import Period
 from od_core.records import faults
-from od_core.records.counting import COUNTERS, CountOptions, CountQuery, Tally, refuse_bad_counts
+from od_core.records.counting import CountOptions, CountQuery, Tally, refuse_bad_counts
 from od_core.records.counts import CountFile, CountFiles, finish_count_files, write_count_files
 from od_core.records.formats import TABLE, ColumnName, RecordColumns, RecordFormat, shown
 from od_core.records.load import RecordQuery
@@ -80,12 +80,12 @@ class SparkQuery(RecordQuery):
         step = next_step or "correct the table of records, or the columns named in the configuration"
         return OdError(code, message, next_step=step)
 
-    def _name(self, column: str) -> str:
-        return f"`{column.replace('`', '``')}`"
+    def _name(self, name: str) -> str:
+        return f"`{name.replace('`', '``')}`"
 
-    def _text(self, text: str) -> str:
+    def _text(self, value: str) -> str:
         """See :meth:`RecordQuery._text`. Whether a quoted text has escapes depends on the settings of the session."""
-        return f"CAST(X'{text.encode().hex()}' AS STRING)"
+        return f"CAST(X'{value.encode().hex()}' AS STRING)"
 
     def _refuse_unclear_times(self, found: str, kind: str) -> None:
         """Raise OdError if Spark cannot tell whether a column holds instants or local times as declared."""
@@ -184,7 +184,7 @@ def count_in_spark(
                 lost_zeros=lambda: bool(_asked(session, relations, count.sql("lost_zeros")).collect()[0].lost),
             )
             if counters is not None:
-                counters_of_users = _asked(session, relations, COUNTERS)
+                counters_of_users = _asked(session, relations, count.sql("counters"))
                 counters.keep(_counters(counters_of_users, store, f"{folder}/{_USERS}").to_batches())
         return finish_count_files(store, folder, files, count.breakdowns)
     except BaseException:

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import OdError
 from od_core.files.data_frame import Table, TableOrFile, data_frame, exact_numbers, holds_numbers
 from od_core.geography.codes import check_case, lost_to_pandas, text_codes
+from od_core.notebook import Confidential
 from od_core.privacy.neighbours import FAULT_THRESHOLD
 from od_core.records.callers_table import read_table
 from od_core.records.counting import sound_records
@@ -31,7 +32,7 @@ MAX_TRIPS = (1 << 31) - 1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Trajectories:
+class Trajectories(Confidential):
     """The confidential trips, each stored as one cell of a public grid.
 
     Attributes:
@@ -52,9 +53,6 @@ class Trajectories:
         if len(self.points) > MAX_TRIPS:
             raise _fault("OD-STOPS-TRIPS", f"there are more than {MAX_TRIPS} trips")
         _refuse_off_grid(self.points, self.grid)
-
-    def __repr__(self) -> str:
-        return "Trajectories(confidential)"
 
     @property
     def total(self) -> int:

@@ -47,7 +47,7 @@ def geojson(folder: Path, shapes: dict[object, shapely.Geometry], name: str = "s
 def listed(tmp_path: Path) -> ZoneList:
     geojson(tmp_path, {code: square(*corner) for code, corner in SQUARES.items()})
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    return ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code"))
+    return ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")})
 
 
 def test_boundaries_of_a_file_are_those_of_the_zones_and_are_kept(tmp_path, listed):
@@ -87,7 +87,7 @@ def test_a_geopackage_is_read_and_zones_without_boundaries_stay_without(tmp_path
         crs="EPSG:4326",
     )
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    listed = ZoneList("zones.csv", LEVELS, boundaries=("shapes.gpkg", "code"), unknown_area="?")
+    listed = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.gpkg", "code")}, unknown_area="?")
     geography = listed.geography(tmp_path)
     known = dict(zip(geography.zones, geography.boundaries, strict=True))
     assert [zone for zone, shape in known.items() if shape is None] == ["?", "c", "d"]
@@ -165,7 +165,7 @@ def test_polygons_that_overlap_or_cross_themselves_are_drawn_nevertheless(tmp_pa
     bow = shapely.Polygon([(0, 0), (1, 1), (1, 0), (0, 1)])
     geojson(tmp_path, {"a": bow, "b": square(0.5, 0), "c": square(3, 3)})
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    geography = ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+    geography = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
     assert shapely.from_wkb(geography.boundaries[0]).equals_exact(bow)
     regions, shapes = dissolved(geography)
     assert shapely.is_valid(shapes[:3]).all()
@@ -194,7 +194,7 @@ def test_other_content_is_refused(tmp_path, shapes, words):
     geojson(tmp_path, shapes)
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
     with pytest.raises(OdError, match=words) as caught:
-        ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+        ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
     assert caught.value.code == "OD-GEOGRAPHY-BOUNDARIES"
 
 
@@ -220,7 +220,7 @@ def test_boundaries_that_are_cut_at_the_date_line_are_read(tmp_path):
     pole = shapely.Polygon([(-180, -90), (180, -90), (180, -80), (0, -75), (-180, -80)])
     geojson(tmp_path, {"a": both, "b": pole})
     ZONES.to_csv(tmp_path / "zones.csv", index=False)
-    geography = ZoneList("zones.csv", LEVELS, boundaries=("shapes.geojson", "code")).geography(tmp_path)
+    geography = ZoneList("zones.csv", LEVELS, boundaries={LEVELS[-1]: ("shapes.geojson", "code")}).geography(tmp_path)
     latitude, longitude = geography.coordinates[geography.zones.index("a")]
     assert shapely.contains_xy(both, longitude, latitude)
 
@@ -261,7 +261,7 @@ def test_another_property_is_named(tmp_path):
 
 def test_a_list_of_all_areas_has_no_boundaries():
     with pytest.raises(OdError, match="cannot have"):
-        ZoneList("areas.csv", LEVELS, parents=("area", "parent"), boundaries=("s.geojson", "code"))
+        ZoneList("areas.csv", LEVELS, parents=("area", "parent"), boundaries={LEVELS[-1]: ("s.geojson", "code")})
 
 
 def test_an_added_area_for_unknown_places_has_no_boundary(tmp_path, listed):

@@ -55,9 +55,8 @@ def weighed(column: pd.Series, most: int) -> list[int | None]:
     records = pd.DataFrame({"origin": "a1", "destination": "b1", "weight": column}, index=column.index)
     unit = PrivacyUnit("trip", max_weight=most)
     loaded = loaded_trips(records, unit, None, (), one_row_a_trip=False)  # noqa: F841  # DuckDB reads it by its name
-    query = (
-        f"SELECT {CountQuery(TREE, unit).counted_trips} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
-    )
+    counted = CountQuery(TREE, unit).sql("counted_trips")
+    query = f"SELECT {counted} FROM (SELECT TRY_CAST(weight AS DOUBLE) AS weight FROM loaded)"
     return [trips for (trips,) in duckdb.sql(query).fetchall()]
 
 
