@@ -46,7 +46,7 @@ def raised() -> list[Raised]:
     files = [path for package in ("od_core", "od_assets") for path in sorted((ROOT / package).rglob("*.py"))]
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in files]
     own = [dict(_helpers_of(tree)) for tree in trees]
-    shared = {name: each for helpers in own for name, each in helpers.items() if not each.code and name[0] != "_"}
+    shared = {name: each for helpers in own for name, each in helpers.items() if name[0] != "_"}
     for tree, helpers in zip(trees, own, strict=True):
         everywhere = _constants(tree.body)
         for function in _functions(tree):

@@ -117,6 +117,34 @@ def test_areas_that_a_period_lacks_have_no_number_and_no_change(newest: list[Sit
     assert "not listed" in page_of([missing])
 
 
+@pytest.mark.parametrize(("end", "word"), [("lower", "higher"), ("upper", "lower")])
+def test_a_total_at_an_end_of_its_interval_is_marked_unless_it_was_measured(
+    newest: list[SiteRelease], tmp_path: Path, end: str, word: str
+) -> None:
+    """One beside the end is not marked, nor one that was measured."""
+    largest = OverTime.of(newest).rows(2)[0]["name"]
+
+    def moved(distance: int) -> Callable[[Any], Any]:
+        def change(table: Any) -> Any:
+            rows = table.to_pandas()
+            at = (rows["origin"] == largest) & (rows["destination_level"] == "all")
+            trips = rows.loc[at, "trips"]
+            rows.loc[at, "lower"], rows.loc[at, "upper"] = trips - 9, trips + 9
+            rows.loc[at, end] = trips + distance * (1 if end == "upper" else -1)
+            return table.from_pandas(rows, table.schema, preserve_index=False)
+
+        return change
+
+    def marks(release: SiteRelease) -> int:
+        [row] = re.findall(rf'<th scope="row">{largest}</th>.*?</tr>', page_of([release]), re.DOTALL)
+        return int(row.count(f"likely&nbsp;{word}"))
+
+    assert marks(altered(newest[0], tmp_path / "r1", moved(0))) == 1
+    assert marks(altered(newest[0], tmp_path / "r2", moved(1))) == 0
+    plan = newest[0].certificate["plan"] | {"area_totals": "1/10"}
+    assert marks(altered(newest[0], tmp_path / "r3", moved(0), plan=plan)) == 0
+
+
 @pytest.mark.parametrize(
     ("most", "depth", "deepest"), [(2 * 64, 2, 2), (2 * 64 - 1, 1, 2), (2 * 9 - 1, 0, 1), (2 * 6 - 1, 0, 0), (1, 0, 0)]
 )
