@@ -14,10 +14,24 @@ import typer
 
 from od_assets.checks.expectation_process import expectation_process
 from od_assets.cli.declare import further_fields, write_text, written_as
+from od_assets.cli.printing import (
+    print_frame,
+    print_guarantee,
+    print_outcome,
+    print_plan,
+    print_promise,
+    print_status,
+    say,
+    text,
+)
 from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
+from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
+from od_core.files.durable import is_locked
+from od_core.ledger.confidential import LOCK_NAME
+from od_core.ledger.release_key import ReleaseKey
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
@@ -27,7 +41,6 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of
-    from od_assets.cli.printing import say, text
 
     places_of(name)  # refuses a taken name before any question
     fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
@@ -70,11 +83,6 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    from od_assets.cli.printing import print_guarantee, print_plan, print_promise
-    from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
-
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
@@ -87,11 +95,8 @@ def plan(
             "a planning page begins with the declared budget, and not with that for targets",
             next_step="declare the budget for the targets with --to, and make the page after that",
         )
-    series = declaration(release)
-    period = planned_period(series, period)
-    with console.status("Planning"):
-        planned = series.plan(series.read_geography(), period)
-        Folders().hold_to_declared(series.domain)
+    series, planned = _planned(release, period)
+    Folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.user_bounds import bounds_of, print_bounds
 
@@ -122,6 +127,16 @@ def plan(
         print_promise(planned.unit, planned.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
+
+
+def _planned(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
+    from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
+
+    series = declaration(release)
+    period = planned_period(series, period)
+    with console.status("Planning"):
+        return series, series.plan(series.read_geography(), period)
 
 
 def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
@@ -160,15 +175,11 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.printing import print_frame
     from od_assets.cli.target_plan import forecast_of
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
 
-    series = declaration(release)
-    period = planned_period(series, period)
+    series, planned = _planned(release, period)
     with console.status("Simulating releases"):
-        errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+        errors = forecast_of(series, planned, epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -196,13 +207,10 @@ def decide(
     spent.
     """
     from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
-    from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
 
-    series, folders = declaration(release), Folders()
-    plan = series.plan(series.read_geography(), planned_period(series, period))
+    folders = Folders()
+    series, plan = _planned(release, period)
     folders.hold_to_declared(series.domain)
     compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
     if target or table is not None or series.kind.contents == "flows":
@@ -239,7 +247,6 @@ def run(
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
             with console.status("Loading the project"):
-                from od_assets.cli.printing import print_outcome
                 from od_assets.runs.jobs import release_job, run_period
                 from od_assets.runs.period_status import chosen_periods, refuse_without_file
                 from od_assets.series.reading import declaration
@@ -274,14 +281,9 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.cli.printing import print_status
-    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
-    from od_core.files.durable import is_locked
-    from od_core.ledger.confidential import LOCK_NAME
-    from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
