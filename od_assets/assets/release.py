@@ -184,12 +184,9 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
         with failures_without_values(od_warehouse.confidential):
             listed = series.read_geography()
             make_folder(od_warehouse.geographies)
-            for file, zones in series.kept_lists(listed).items():
-                write_durably(
-                    od_warehouse.geographies / file,
-                    partial(zones.to_csv, index=False, encoding="utf-8"),
-                    mode=PUBLIC_FILE_MODE,
-                )
+            for file, side in zip(series.zone_lists, series.sides(listed), strict=False):
+                write = partial(side.to_frame().to_csv, index=False, encoding="utf-8")
+                write_durably(od_warehouse.geographies / file, write, mode=PUBLIC_FILE_MODE)
         return made(listed.digest, areas=listed.area_counts)
 
     zones = columns_of(geography.key, series.placing_columns)
@@ -197,7 +194,8 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     if trips is not None:
         own = {name: columns_of(trips, sources) for name, sources in source_columns(series.columns).items()}
         replaced = own | {code: [*own[code], *zones] for code in replaced or ()}
-    records = source_metadata([series.records_source]) | with_schema(records_schema(series.columns), replaced)
+    declared = source_metadata([series.records_address("{period}")])
+    records = declared | with_schema(records_schema(series.columns), replaced)
     above = [*([geography] if has_nowhere or not are_here else []), *([] if trips is None else [trips])]
 
     @dg.asset(**stated(series, "raw_trips", records), deps=above)

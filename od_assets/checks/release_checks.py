@@ -218,19 +218,15 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
 
 def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
-    of_inputs = [geography_checks(series), *([record_checks(series)] if series.records_are_here else [])]
+    areas, count_listed = ("geography", _count_areas) if isinstance(series, TreeSeries) else ("places", _count_places)
+    of_inputs = [AssetChecks(series, GEOGRAPHY, _REQUIRES[areas], count_listed)]
+    if series.records_are_here:
+        of_inputs.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     if isinstance(series, FlowSeries):
         requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
         return [*of_inputs, *_estimate_checks(series), AssetChecks(series, ["flows"], requires, _count_flows)]
     table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
     return [*of_inputs, AssetChecks(series, [table], _REQUIRES[table], count)]
-
-
-def geography_checks(series: Series[Any, Any]) -> AssetChecks:
-    """Return the check that stored zone lists are partitions at every level, or that places are on the map."""
-    if isinstance(series, TreeSeries):
-        return AssetChecks(series, GEOGRAPHY, _REQUIRES["geography"], _count_areas)
-    return AssetChecks(series, GEOGRAPHY, _REQUIRES["places"], _count_places)
 
 
 def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -255,11 +251,6 @@ def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     edges = dict(zip(("west", "east", "south", "north"), ([edge] for edge in places.map.edges), strict=True))
     placed = pd.DataFrame({"code": listed[columns.code], **degrees})
     return {"are_on_the_map": _count("places_are_on_the_map", places=placed, map=pa.table(edges))}
-
-
-def record_checks(series: Series[Any, Any]) -> AssetChecks:
-    """Return the check of the schema and the content of the raw records."""
-    return AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records)
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:

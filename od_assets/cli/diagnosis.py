@@ -92,7 +92,7 @@ class Finding:
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
-def found(what: str, look: Callable[[], str | None]) -> Finding:
+def found(what: str, look: Callable[[], object]) -> Finding:
     """Run an inspection and return its finding.
 
     A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
@@ -103,7 +103,7 @@ def found(what: str, look: Callable[[], str | None]) -> Finding:
         return Finding.of_error(what, error)
     except OSError as error:
         return Finding.of_error(what, of_system(error))
-    return Finding(what if result is None else f"{what}: {result}")
+    return Finding(f"{what}: {result}" if isinstance(result, str) else what)
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -163,10 +163,6 @@ class InspectedCounters(UserCounters):
     def allowances(self) -> Allowances:
         """See :meth:`UserCounters.allowances`."""
         return self._allowed
-
-    def refuse_unusable(self) -> None:
-        """Raise OdError if a release would refuse the counters of the year."""
-        self.allowances()
 
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Compare the counters if the release is drawn, as :meth:`UserCounters.keep` does; otherwise do nothing."""
@@ -437,7 +433,7 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
         counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
-        findings = [found(f"counters of users for {key}", counters.refuse_unusable)]
+        findings = [found(f"counters of users for {key}", counters.allowances)]
     if file_state.waits is not None:
         return [*findings, found(subject, partial(_refuse_waiting, series, period, file_state.waits))]
     if not series.records_are_here:
@@ -586,13 +582,10 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
 
-    def check_comparison(comparison_name: str) -> None:
-        comparison(comparison_name)
-
     return [
         *of_installation(),
         *(finding for series_name in releases for finding in of_declaration(series_name)),
-        *(found(f"comparison {other}", partial(check_comparison, other)) for other in comparisons),
+        *(found(f"comparison {other}", partial(comparison, other)) for other in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]

@@ -20,6 +20,7 @@ from od_core.errors import nearest_only
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.publication.database import stored_releases
+from od_core.published.opening import published_bundles
 
 
 class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -105,9 +106,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     def public_releases(self) -> list[ReleaseKey]:
         """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
-        folders = self.releases.glob("*/*/r*")
-        bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
-        return sorted({*bundles, *stored_releases(self.database)})
+        return sorted({*published_bundles(self.releases), *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""

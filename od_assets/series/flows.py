@@ -399,15 +399,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """See :attr:`Series.records_are_here`."""
         return self.engine is None
 
-    @property
-    def records_source(self) -> str:
-        """See :attr:`Series.records_source`. For an engine, also the name of a table."""
-        return super().records_source if self.engine is None else self.records_address("{period}")
-
     def records_address(self, period: str) -> str:
-        """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
+        """See :meth:`Series.records_address`."""
         address = self.trips.files.format(period=period)
-        return address if "://" in address or "/" not in address else str(self.records_path(period))
+        is_path = self.engine is None or ("://" not in address and "/" in address)
+        return super().records_address(period) if is_path else address
 
     @property
     @abstractmethod

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-import pandas as pd
 from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_validator
 
 from od_assets.project import Project
@@ -531,10 +530,9 @@ class Series(Named, Generic[P, G]):
         """Return the path of the file with the records of a period."""
         return self.project.root / self.trips.files.format(period=period)
 
-    @property
-    def records_source(self) -> str:
-        """Path or address of the files of records, which contains ``{period}`` if there is a file of each period."""
-        return str(self.project.root / self.trips.files)
+    def records_address(self, period: str) -> str:
+        """Return the location of a period's records: a path; for an engine, also an address or the name of a table."""
+        return str(self.records_path(period))
 
     def marker_path(self, period: str) -> Path | None:
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
@@ -579,10 +577,6 @@ class Series(Named, Generic[P, G]):
     def kept_geography(self, folder: Path) -> G:
         """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
         return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
-
-    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """Return the lists that the geography asset stores, by file name. A list has one row per zone or place."""
-        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
 
     @property
     @abstractmethod
