@@ -272,12 +272,9 @@ def _bundle_asset(
             results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
-                raise OdError(
-                    "OD-PUBLICATION-REFUSED",
-                    f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
-                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
-                    spent=STAYS_CHARGED,
-                )
+                message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
+                step = "run the whole release again; it reads its measurements back and draws nothing twice"
+                raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
             release, ledger = current.release, od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(

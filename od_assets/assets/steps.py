@@ -150,12 +150,9 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     finally:
         task.unlink(missing_ok=True)
     if not messages:
-        raise OdError(
-            "OD-SPARK-SUBMIT",
-            "spark-submit ended without an outcome of the step",
-            next_step=f"read {log.absolute()}, then run the release again",
-            spent=STAYS_CHARGED,
-        )
+        message = "spark-submit ended without an outcome of the step"
+        step = f"read {log.absolute()}, then run the release again"
+        raise OdError("OD-SPARK-SUBMIT", message, next_step=step, spent=STAYS_CHARGED)
     log.unlink(missing_ok=True)
     if "code" in messages[-1]:
         raise OdError(**messages[-1])

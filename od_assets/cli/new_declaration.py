@@ -725,11 +725,9 @@ def places_of(name: str) -> tuple[Path, Path]:
 
 
 def _already_there(path: Path) -> OdError:
-    return OdError(
-        "OD-INIT-EXISTS",
-        f"{path.parent.name}/{path.name} exists already",
-        next_step="choose another name; or remove it, if nothing was released with it",
-    )
+    message = f"{path.parent.name}/{path.name} exists already"
+    step = "choose another name; or remove it, if nothing was released with it"
+    return OdError("OD-INIT-EXISTS", message, next_step=step)
 
 
 def _make_file(path: Path, text: str, undo: ExitStack) -> None:

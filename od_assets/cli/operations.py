@@ -131,11 +131,9 @@ def ui(
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):
-        raise OdError(
-            "OD-UI-HOME",
-            "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice",
-            next_step="name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME",
-        )
+        message = "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice"
+        step = "name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME"
+        raise OdError("OD-UI-HOME", message, next_step=step)
     prepare_dagster_home()
     served = "" if workspace is None else str(workspace.resolve())
     os.chdir(current_project().root)

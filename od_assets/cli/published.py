@@ -85,11 +85,9 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
             declaration(release)  # refuses a name that no series has
         wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"no release{wanted} is published here",
-            next_step="od-release status lists the releases" if release is None else run,
-        )
+        message = f"no release{wanted} is published here"
+        step = "od-release status lists the releases" if release is None else run
+        raise OdError("OD-RELEASE-ABSENT", message, next_step=step)
     if key not in bundles:
         raise lost([key])
     page = bundles[key].resolve() / REPORT
@@ -116,11 +114,8 @@ def compare(
 
     (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
     if first == second:
-        raise OdError(
-            "OD-COMPARE-SAME",
-            f"both releases are {first}, so there is nothing to compare",
-            next_step="name two releases with different periods or revisions",
-        )
+        message = f"both releases are {first}, so there is nothing to compare"
+        raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
     tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     of_one_side = WHOLE_SPACE if tree.has_one_side else level
@@ -163,11 +158,8 @@ def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
             next_step="compare the releases that it is derived from, which its certificate lists as sources",
         )
     if not isinstance(release, Release):
-        raise OdError(
-            "OD-COMPARE-KIND",
-            f"{key} is not a release of flows; only flows can be compared",
-            next_step="name two releases of flows",
-        )
+        message = f"{key} is not a release of flows; only flows can be compared"
+        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")
     return key, release, certificate
 
 
@@ -183,22 +175,17 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
         newest_revisions(bundles, releases[0])  # refuses a name of no series first
-        raise OdError(
-            "OD-SUM-NAMES",
-            f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
-            next_step=f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases",
-        )
+        message = f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum"
+        step = f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases"
+        raise OdError("OD-SUM-NAMES", message, next_step=step)
     if periods is None:
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif is_series:
         period = periods.replace("..", "--")
         keys = newest_releases(bundles, releases[0], Period(period))
     else:
-        raise OdError(
-            "OD-SUM-NAMES",
-            "--periods needs the name of one series",
-            next_step="name a series with --periods, or name releases without it",
-        )
+        message = "--periods needs the name of one series"
+        raise OdError("OD-SUM-NAMES", message, next_step="name a series with --periods, or name releases without it")
     folders.refuse_lost(*keys)
     with console.status("Summing the releases"):
         published = publish_sum(bundles, keys, period)

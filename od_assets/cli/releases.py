@@ -90,11 +90,9 @@ def plan(
         message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
         raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
     if target and page is not None:
-        raise OdError(
-            "OD-TARGET",
-            "a planning page begins with the declared budget, and not with that for targets",
-            next_step="declare the budget for the targets with --to, and make the page after that",
-        )
+        message = "a planning page begins with the declared budget, and not with that for targets"
+        step = "declare the budget for the targets with --to, and make the page after that"
+        raise OdError("OD-TARGET", message, next_step=step)
     series, planned = _planned(release, period)
     Folders().hold_to_declared(series.domain)
     if bounds:
@@ -340,11 +338,8 @@ def compare_mechanisms(
     if flows is None and zones is None:
         component = reading.comparison(comparison or "comparison")
     elif flows is None or zones is None or not levels or comparison:
-        raise OdError(
-            "OD-EVALUATION-TABLE",
-            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
-            next_step="give all three options, or none of them",
-        )
+        message = "your own table needs --flows, --zones and --levels, without the name of a declared comparison"
+        raise OdError("OD-EVALUATION-TABLE", message, next_step="give all three options, or none of them")
     else:
         name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
         section = KnownTableSection(

@@ -90,11 +90,9 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
-        raise OdError(
-            "OD-TABLE-PUBLIC",
-            f"{stated} is neither a file nor a published release of flows over the areas of {series.name}",
-            next_step="give the path of a table of public flows, a published release, or synthetic",
-        )
+        message = f"{stated} is neither a file nor a published release of flows over the areas of {series.name}"
+        step = "give the path of a table of public flows, a published release, or synthetic"
+        raise OdError("OD-TABLE-PUBLIC", message, next_step=step)
     try:
         table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
@@ -160,11 +158,9 @@ def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
 
 
 def _confidential(path: Path, why: str) -> OdError:
-    return OdError(
-        "OD-TABLE-CONFIDENTIAL",
-        f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them",
-        next_step="give a table that is public, such as a published release, or synthetic",
-    )
+    message = f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them"
+    step = "give a table that is public, such as a published release, or synthetic"
+    return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
 
 
 _PLACE = [*COLUMNS[:3], "breakdown"]

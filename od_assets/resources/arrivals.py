@@ -157,18 +157,13 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     if marker is None:
         return
     if not marker.is_file():
-        raise OdError(
-            "OD-FILE-INCOMPLETE",
-            f"{records.name} may be incomplete: there is no file {marker.name}",
-            next_step="wait for that file, then run the release",
-        )
+        message = f"{records.name} may be incomplete: there is no file {marker.name}"
+        raise OdError("OD-FILE-INCOMPLETE", message, next_step="wait for that file, then run the release")
     for line in marker.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, _, name = line.partition(" ")
         if len(digest) == _DIGEST_LENGTH and name.strip().removeprefix("*") == records.name:
             if records.is_file() and file_digest(records) != digest.lower():
-                raise OdError(
-                    "OD-FILE-INCOMPLETE",
-                    f"{records.name} does not have the SHA-256 that {marker.name} states",
-                    next_step="copy the complete file again, then run the release",
-                )
+                message = f"{records.name} does not have the SHA-256 that {marker.name} states"
+                step = "copy the complete file again, then run the release"
+                raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
             return

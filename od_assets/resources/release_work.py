@@ -224,12 +224,9 @@ class ReleaseWork(Generic[P, G]):
         """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is lost."""
         warehouse, key = self.warehouse, self.key
         if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
-            raise OdError(
-                "OD-LEDGER-ROLLED-BACK",
-                f"{key} is public, but the ledger does not record it",
-                next_step="restore the ledger and the confidential folder; without them, nothing is drawn",
-                spent="the budget spent earlier is unknown",
-            )
+            message = f"{key} is public, but the ledger does not record it"
+            step = "restore the ledger and the confidential folder; without them, nothing is drawn"
+            raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent="the budget spent earlier is unknown")
         warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
 
     @cached_property

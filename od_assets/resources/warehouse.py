@@ -161,11 +161,8 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         known, keys = keys, [key for key in keys if release in (key.release, str(key))]
     if release is not None and not keys:
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"{release} was never published here{nearest_only(release, names)}",
-            next_step="od-release status lists the published releases",
-        )
+        message = f"{release} was never published here{nearest_only(release, names)}"
+        raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
     with stoppable(keys, "releases were not verified") as rest:
         return [_row(warehouse.published(key, ledger)) for key in rest]
 

@@ -136,11 +136,9 @@ def _taken() -> Iterator[None]:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # a channel may raise anything
-        raise OdError(
-            "OD-NOTICE-UNSENT",
-            f"the channel of notices did not take one ({type(error).__name__})",
-            next_step="correct the class that is bound as od_notices; the notice is given again until it is taken",
-        ) from None
+        message = f"the channel of notices did not take one ({type(error).__name__})"
+        step = "correct the class that is bound as od_notices; the notice is given again until it is taken"
+        raise OdError("OD-NOTICE-UNSENT", message, next_step=step) from None
 
 
 def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) -> bool:

@@ -51,11 +51,9 @@ class Sender:
         try:
             self._client = OpenLineageClient(config={"facets": {"source_code_location": {"disabled": True}}})
         except Exception as error:  # noqa: BLE001  # a transport may raise anything
-            raise OdError(
-                "OD-LINEAGE-CONFIG",
-                f"the OpenLineage client refuses its configuration ({type(error).__name__})",
-                next_step="correct the variables OPENLINEAGE_* or openlineage.yml; releases do not wait for it",
-            ) from None
+            message = f"the OpenLineage client refuses its configuration ({type(error).__name__})"
+            step = "correct the variables OPENLINEAGE_* or openlineage.yml; releases do not wait for it"
+            raise OdError("OD-LINEAGE-CONFIG", message, next_step=step) from None
         self.sent = 0
 
     def events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: Any) -> list[RunEvent]:

@@ -44,11 +44,8 @@ class Spark(Section):
     def checked(self) -> Self:
         """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
         if (self.address is None) == (not self.submit):
-            raise OdError(
-                "OD-ENGINE",
-                "Spark needs either an address or spark-submit",
-                next_step="declare one of address and submit",
-            )
+            message = "Spark needs either an address or spark-submit"
+            raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
         return self
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
@@ -196,11 +193,9 @@ class Sides:
 
     def __post_init__(self) -> None:
         if self.other is not None and len({side.digest for side in equally_deep(self.origin, self.other)}) == 1:
-            raise OdError(
-                "OD-GEOGRAPHY-SAME",
-                "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out, because one list serves both",
-            )
+            message = "the lists of origins and of destinations hold the same areas"
+            step = "leave destination_geography out, because one list serves both"
+            raise OdError("OD-GEOGRAPHY-SAME", message, next_step=step)
 
     @property
     def destination(self) -> Geography:
@@ -260,11 +255,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
         columns = self.trips.columns.of(self.record_format)
         if self.trips.one_row_a_trip and not columns.counts_rows:
-            raise OdError(
-                "OD-TRIPS-ROWS",
-                f"one_row_a_trip: true is declared, but {columns.row}",
-                next_step="remove the wrong declaration",
-            )
+            message = f"one_row_a_trip: true is declared, but {columns.row}"
+            raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
         if (columns.weight is None) != (self.max_weight is None):
             raise OdError(
                 "OD-TRIPS-WEIGHTS",
@@ -310,11 +302,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         engines = ("threads", "spark")
         refuse_unknown("engine", self.stated_engine, engines, code="OD-ENGINE", next_step="choose threads or spark")
         if (self.stated_engine == "spark") != (self.spark is not None):
-            raise OdError(
-                "OD-ENGINE",
-                "engine: spark needs the section spark:, and that section needs engine: spark",
-                next_step="give both, or neither",
-            )
+            message = "engine: spark needs the section spark:, and that section needs engine: spark"
+            raise OdError("OD-ENGINE", message, next_step="give both, or neither")
         if self.spark is None:
             return None
         if self.bands is None:
@@ -322,11 +311,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
                 "OD-ENGINE", "Spark works on parts, but no bands are declared", next_step="declare bands: {cuts: [4]}"
             )
         if self.arrivals is not None:
-            raise OdError(
-                "OD-ENGINE",
-                "arrivals are detected only on this machine, but Spark reads the records elsewhere",
-                next_step="declare a schedule instead",
-            )
+            message = "arrivals are detected only on this machine, but Spark reads the records elsewhere"
+            raise OdError("OD-ENGINE", message, next_step="declare a schedule instead")
         return self.spark.checked()
 
     @cached_property

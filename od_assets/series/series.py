@@ -68,11 +68,8 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
     except ValueError:
         fields = {"unbalanced braces"}
     if fields - {"period"} or not (fields or one_file):
-        raise OdError(
-            "OD-TRIPS-FILES",
-            f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",
-            next_step="correct the path, or name the date column",
-        )
+        message = f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column"
+        raise OdError("OD-TRIPS-FILES", message, next_step="correct the path, or name the date column")
 
 
 AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]

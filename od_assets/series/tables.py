@@ -86,11 +86,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         if self.stated_mechanism is not None:
             return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
         if self.mechanism_options:  # otherwise they would be ignored
-            raise OdError(
-                "OD-MECHANISM-OPTIONS",
-                "mechanism_options are declared without a mechanism",
-                next_step="name the mechanism",
-            )
+            message = "mechanism_options are declared without a mechanism"
+            raise OdError("OD-MECHANISM-OPTIONS", message, next_step="name the mechanism")
         return None
 
     @property
