@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -40,13 +40,6 @@ class Spark(Section):
     submit: list[str] = Field(default_factory=list)
     settings: dict[str, str] = Field(default_factory=dict)
     store: str | None = None
-
-    def checked(self) -> Self:
-        """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
-        if (self.address is None) == (not self.submit):
-            message = "Spark needs either an address or spark-submit"
-            raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
-        return self
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
         """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
@@ -313,7 +306,10 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         if self.arrivals is not None:
             message = "arrivals are detected only on this machine, but Spark reads the records elsewhere"
             raise OdError("OD-ENGINE", message, next_step="declare a schedule instead")
-        return self.spark.checked()
+        if (self.spark.address is None) == (not self.spark.submit):
+            message = "Spark needs either an address or spark-submit"
+            raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
+        return self.spark
 
     @cached_property
     def mechanism(self) -> Mechanism:

@@ -17,7 +17,7 @@ from od_assets.series.section import Named, Number, Section, first_fault, line_o
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
-from od_core.geography.geography import BOUNDARY, Geography, boundary_column
+from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.noise.backends import noise_named, refuse_too_wide
 from od_core.periods import Period, check_time_zone
@@ -634,16 +634,12 @@ class TreeSeries(Series[P, G]):
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`Series.listed_columns`."""
         lists = self.zone_lists.values()
-        levels = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
-        columns = [
-            Column(level, "string", level, f"Code of the area of level {level}.") for level in self.placing_columns
-        ]
-        columns += [
-            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in levels
-        ]
-        bounded = dict.fromkeys(boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
-        for name in bounded:
-            columns.append(Column(name, "string", BOUNDARY, "Boundary of the area, as WKB in hexadecimal digits."))
+        texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
+        named = (level for zones in lists if zones.names for level in zones.levels)
+        texts |= {name_column(level): f"Name of the area of level {level}." for level in named}
+        bounded = (boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
+        texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
+        columns = [Column(name, "string", name, text) for name, text in texts.items()]
         if any(zones.has_coordinates for zones in lists):
             columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
         return tuple(columns)
