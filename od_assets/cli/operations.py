@@ -8,7 +8,7 @@ from typing import Any
 
 import typer
 
-from od_assets.cli.printing import print_table, text
+from od_assets.cli.printing import print_table, say, text
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
 from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json
@@ -59,10 +59,7 @@ def verify_ledger(as_json: bool = False) -> None:
     if as_json:
         print_json({"whole": True, "entries": entries})
     else:
-        console.print(
-            f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
-            " certificate names."
-        )
+        say("ledger.whole", entries=entries)
 
 
 def print_schema(writer: str) -> None:
@@ -77,9 +74,7 @@ def copy_ledger(target: str) -> None:
     file, _ = folders.ledger_place
     new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
     entries = folders.ledger_chain.copy_to(new)
-    console.print(
-        f"{entries} entries were copied and verified. The old ledger is charged until OD_LEDGER names the new one."
-    )
+    say("ledger.copied", entries=entries)
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
@@ -111,10 +106,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     if not as_json:
         for key, file in records.items():
             console.print(f"{key}: {file}", soft_wrap=True)
-        console.print(
-            "To run one of these releases again, you need its file of records, unchanged. Verification needs none.",
-            soft_wrap=True,
-        )
+        console.print(text("purge.needed"), soft_wrap=True)
     removed = not dry_run and bool(records) and (yes or (not as_json and typer.confirm("Remove these copies?")))
     if removed:
         with folders.ledger_chain.exclusive():

@@ -20,7 +20,7 @@ from od_core.geography.codes import COORDINATES, name_column
 from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.noise.backends import noise_named, refuse_too_wide
-from od_core.periods import Period, check_time_zone
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
@@ -288,11 +288,6 @@ def read_domain(project: Project, name: str) -> DomainSection:
         raise _fault(f"{path.name} has more than one YAML document", path.name) from None
     if declared.name != name:
         raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
-    if declared.time_zone is not None:  # periods are checked in it before the domain is
-        try:
-            check_time_zone(declared.time_zone)
-        except OdError as error:
-            raise error.in_file(path.name) from None
     return declared
 
 
@@ -444,7 +439,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def periods(self) -> SeriesPeriods:
         """Periods of the series, whose days begin in the time zone of the data set."""
-        return self.stated_periods.checked(self._data_set.time_zone)
+        return self.stated_periods.checked(self.domain.time_zone)
 
     @property
     @abstractmethod
