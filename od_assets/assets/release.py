@@ -318,7 +318,6 @@ def _bundle_asset(
     except (CheckError, OverflowError) as error:
         is_too_large = isinstance(error, OverflowError)
         reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
-        raise OdError(
-            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
-        ) from None
+        message, step = f"freshness: within_days {reason}", "correct deadline and within_days"
+        raise OdError("OD-FRESHNESS", message, next_step=step) from None
     return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))

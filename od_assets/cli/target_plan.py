@@ -437,18 +437,14 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
     Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
-        raise OdError(
-            "OD-LEDGER-CAP",
-            f"one release of {planned.release} with these targets needs rho"
-            f" {text_above(planned.plan.charge.as_rho)}, which exceeds the cap {text_above(planned.cap)}",
-            next_step=_REMEDY,
-        )
+        needed, cap = text_above(planned.plan.charge.as_rho), text_above(planned.cap)
+        message = f"one release of {planned.release} with these targets needs rho {needed}, which exceeds the cap {cap}"
+        raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
     text = declaration_file(planned.release).read_text(encoding="utf-8")
     changed_text = with_fields(text, planned.fields)
     if changed_text is None:
-        raise OdError(
-            "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
-        )
+        message = "the declaration has no section privacy of its own"
+        raise OdError("OD-CONFIG", message, next_step="copy the printed section")
     with written_as(path.name, "choose another path"):
         write_text(path, changed_text)
 

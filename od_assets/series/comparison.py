@@ -68,9 +68,8 @@ class Comparison(Named):
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:
-            raise OdError(
-                "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
-            )
+            message = "a comparison needs at least one run"
+            raise OdError("OD-EVALUATION-RUNS", message, next_step="set runs to at least 1")
         _ = self.data_sets
         return self
 

@@ -251,12 +251,12 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             message = f"one_row_a_trip: true is declared, but {columns.row}"
             raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
         if (columns.weight is None) != (self.max_weight is None):
-            raise OdError(
-                "OD-TRIPS-WEIGHTS",
-                "records with weights need both columns: weight and max_weight, the largest number of trips that a"
-                " record counts",
-                next_step="add the missing one, or remove the other",
+            both = "weight and max_weight, the largest number of trips that a record counts"
+            message, step = (
+                f"records with weights need both columns: {both}",
+                "add the missing one, or remove the other",
             )
+            raise OdError("OD-TRIPS-WEIGHTS", message, next_step=step)
         return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
 
     @property
@@ -300,9 +300,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         if self.spark is None:
             return None
         if self.bands is None:
-            raise OdError(
-                "OD-ENGINE", "Spark works on parts, but no bands are declared", next_step="declare bands: {cuts: [4]}"
-            )
+            message = "Spark works on parts, but no bands are declared"
+            raise OdError("OD-ENGINE", message, next_step="declare bands: {cuts: [4]}")
         if self.arrivals is not None:
             message = "arrivals are detected only on this machine, but Spark reads the records elsewhere"
             raise OdError("OD-ENGINE", message, next_step="declare a schedule instead")

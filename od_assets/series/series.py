@@ -253,11 +253,10 @@ class DomainSection(Section):
             raise error.in_file(self._file) from None
         if self.unit == "user_year" and (max_trips, max_trips_pair) != (None, None):
             name = "max_trips_pair" if max_trips is None else "max_trips"
-            raise OdError(
-                "OD-UNIT-MAX-TRIPS",
-                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips",
-                next_step=f"move {name} to {self._file}",
+            message = (
+                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips"
             )
+            raise OdError("OD-UNIT-MAX-TRIPS", message, next_step=f"move {name} to {self._file}")
         of_release = self.max_trips or max_trips
         of_pair = self.max_trips_pair or max_trips_pair
         unit = replace(unit, max_trips=of_release, max_weight=max_weight, max_trips_pair=of_pair)
@@ -411,12 +410,9 @@ class Series(Named, Generic[P, G]):
             message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
             raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")
         if self.protects_trips_alone and self._data_set.unit != "trip":
-            raise OdError(
-                "OD-UNIT-UNKNOWN",
-                f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}; {self.name} can protect only"
-                " single trips",
-                next_step="release flows, which have user units",
-            )
+            protected = f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}"
+            message = f"{protected}; {self.name} can protect only single trips"
+            raise OdError("OD-UNIT-UNKNOWN", message, next_step="release flows, which have user units")
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
@@ -451,12 +447,9 @@ class Series(Named, Generic[P, G]):
         """Format of the records. Raises OdError if this kind of release counts rows, and a row is many trips."""
         form = self.trips.record_format()
         if self.protects_trips_alone and form.columns.trips is not None:
-            raise OdError(
-                "OD-READER-FLOWS",
-                f"reader {self.trips.reader!r} gives flows, with many trips per row, but this kind of release counts"
-                " rows",
-                next_step="use records with one row per trip",
-            )
+            flows = f"reader {self.trips.reader!r} gives flows, with many trips per row"
+            message = f"{flows}, but this kind of release counts rows"
+            raise OdError("OD-READER-FLOWS", message, next_step="use records with one row per trip")
         return form
 
     @property
@@ -591,12 +584,10 @@ class Series(Named, Generic[P, G]):
         plan = self.plan_without_cap(geography, period)
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if rho > allowed:
-            raise OdError(
-                "OD-LEDGER-CAP",
-                f"one release of {self.name} needs rho {text_above(rho)}, which exceeds the cap {text_above(allowed)}"
-                f" of data set {self.domain.name!r}",
-                next_step="request a smaller budget, or raise the cap and state a reason",
-            )
+            cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"
+            message = f"one release of {self.name} needs rho {text_above(rho)}, which exceeds {cap}"
+            step = "request a smaller budget, or raise the cap and state a reason"
+            raise OdError("OD-LEDGER-CAP", message, next_step=step)
         refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
