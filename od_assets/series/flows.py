@@ -252,11 +252,8 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
             raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
         if (columns.weight is None) != (self.max_weight is None):
             both = "weight and max_weight, the largest number of trips that a record counts"
-            message, step = (
-                f"records with weights need both columns: {both}",
-                "add the missing one, or remove the other",
-            )
-            raise OdError("OD-TRIPS-WEIGHTS", message, next_step=step)
+            message = f"records with weights need both columns: {both}"
+            raise OdError("OD-TRIPS-WEIGHTS", message, next_step="add the missing one, or remove the other")
         return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
 
     @property
