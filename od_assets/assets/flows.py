@@ -201,7 +201,6 @@ def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    """Return the asset of the released flows between zones, estimated from all measurements."""
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}

@@ -213,18 +213,6 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     return [geography, raw_trips]
 
 
-def published_assets(
-    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
-) -> list[dg.AssetsDefinition]:
-    """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
-
-    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
-    OdError if the deadlines of the series are invalid.
-    """
-    bundle = _bundle_asset(series, table, columns, sources)
-    return [bundle, _table_asset(series, bundle.key, columns)]
-
-
 _MAIN_TABLES = {
     "flows": ("flows", "flows_by_level"),
     "group sizes": ("histogram", "group_sizes"),
@@ -259,10 +247,14 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     return published_table
 
 
-def _bundle_asset(
+def published_assets(
     series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
-) -> dg.AssetsDefinition:
-    """Return the asset that publishes a release, with its deadlines. Raises OdError if they are invalid."""
+) -> list[dg.AssetsDefinition]:
+    """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
+
+    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
+    OdError if the deadlines of the series are invalid.
+    """
     kind: Kind[Any] = series.kind
 
     @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
@@ -309,6 +301,10 @@ def _bundle_asset(
             metadata |= flow_tables(release, facts, release_context)
         return made(file_digest(folder / CERTIFICATE), **metadata)
 
+    return [_with_deadlines(series, bundle), _table_asset(series, bundle.key, columns)]
+
+
+def _with_deadlines(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
     if series.freshness is None:
         return bundle
     deadline, clock = series.freshness.deadline, series.periods.clock

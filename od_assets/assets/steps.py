@@ -109,7 +109,6 @@ def attempt(work: FlowWork) -> Work:
 
 
 def _workers(work: FlowWork) -> Workers:
-    """Return the workers for the parts of a release: threads, or Spark if the series has an engine."""
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers

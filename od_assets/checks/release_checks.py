@@ -242,7 +242,6 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
-    """Count the listed places of trips with stops that lie outside the map."""
     places = work.series.kept_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {

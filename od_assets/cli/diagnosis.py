@@ -222,7 +222,6 @@ def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
-    """Return a finding on packages that are missing or have a version that is not required."""
     others = [
         f"{requirement.name} {_installed(requirement) or 'is missing'} (needed: {requirement.specifier})"
         for requirement in required
@@ -262,7 +261,6 @@ def noise_backends() -> list[Finding]:
 
 
 def _refuse_broken_backend(name: str) -> None:
-    """Raise OdError unless the noise backend with this name draws the values that it is asked for."""
     try:
         noise = noise_named(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved

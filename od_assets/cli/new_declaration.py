@@ -453,7 +453,6 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_words(answers: Answers, fields: Fields) -> None:
-    """Raise OdError if the words about the series given so far cannot be published."""
     _section(About, "about", answers, fields).checked()
 
 
@@ -464,7 +463,6 @@ def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_periods(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError if the length of periods, the first one and the last one do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
     SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
 

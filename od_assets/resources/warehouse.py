@@ -168,7 +168,6 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
 
 
 def _row(published: Published) -> dict[str, Any]:
-    """Return the result of the verification of a release, ready for JSON."""
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]

@@ -33,7 +33,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the mapping of a YAML node. A name that is written twice is an error."""
         names = [name for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
         texts = [name.value for name in names]
         for name, text in zip(names, texts, strict=True):
