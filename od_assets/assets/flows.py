@@ -285,9 +285,8 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return made(
-            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
-        )
+        metadata = release_metadata(series.kind, release, balance)
+        return made(file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = columns_of([*series.path, "geography"], series.placing_columns)
     of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)

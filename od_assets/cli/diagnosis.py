@@ -35,6 +35,7 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.release import load_period
+from od_assets.assets.steps import counting_options
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
@@ -553,16 +554,8 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
     if isinstance(series, TableSeries):
         counted = series.count(records, geography, period)
     else:
-        counted = trip_counts_of(
-            records,
-            series.plan(geography, period).tree,
-            unit=series.unit,
-            key=InspectedFolder(work.warehouse.confidential.path).key(),
-            period=period,
-            fault_threshold=series.fault_threshold,
-            breakdowns=series.breakdowns,
-            counters=counters,
-        )
+        options = counting_options(series, InspectedFolder(work.warehouse.confidential.path), counters)
+        counted = trip_counts_of(records, series.plan(geography, period).tree, period=period, **options)
     series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 

@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 import yaml
@@ -123,14 +123,11 @@ def compare(
     changed = changes(old, new, origin, destination, segment)
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        facts: dict[str, Any] = {
-            "before": str(first),
-            "after": str(second),
-            "origin_level": origin,
-            "destination_level": destination,
-        }
-        facts |= {"confidence": str(CONFIDENCE), **numbers, **({"note": note.strip()} if note else {})}
-        print_json(facts | {"changes": json.loads(changed.head(top).to_json(orient="records"))})
+        facts = {"before": str(first), "after": str(second)}
+        levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
+        caution = {"note": note.strip()} if note else {}
+        largest = json.loads(changed.head(top).to_json(orient="records"))
+        print_json({**facts, **levels, **numbers, **caution, "changes": largest})
         return
     rows = labelled(
         tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
@@ -151,12 +148,9 @@ def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)
     if isinstance(release, DerivedFlows):
-        raise OdError(
-            "OD-COMPARE-KIND",
-            f"{key} is derived from published releases; two derived tables may share the noise of a release, so only"
-            " releases themselves are compared",
-            next_step="compare the releases that it is derived from, which its certificate lists as sources",
-        )
+        why = "two derived tables may share the noise of a release, so only releases themselves are compared"
+        step = "compare the releases that it is derived from, which its certificate lists as sources"
+        raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
     if not isinstance(release, Release):
         message = f"{key} is not a release of flows; only flows can be compared"
         raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")

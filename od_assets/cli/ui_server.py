@@ -230,11 +230,8 @@ def _published() -> set[str]:
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
     """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
-    refusal = OdError(
-        "OD-UI-RUNNING",
-        f"od-release ui runs already for {home.parent}",
-        next_step="open the address that it printed, or end it first",
-    )
+    message, step = f"od-release ui runs already for {home.parent}", "open the address that it printed, or end it first"
+    refusal = OdError("OD-UI-RUNNING", message, next_step=step)
     return locked(home / "ui.lock", refusal, seconds=0)
 
 
