@@ -1,20 +1,22 @@
 """Operate a project: find faults, print and verify the ledger, remove copies of records, and start the UI."""
 
+from __future__ import annotations
+
 import os
 import sys
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from od_assets.cli.printing import print_table, say, text
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
-from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json
 from od_core.errors import OdError
-from od_core.ledger.balance import Balance
-from od_core.ledger.chain import SCHEMES, chain_of, schema
+
+if TYPE_CHECKING:
+    from od_core.ledger.balance import Balance
 
 
 def doctor(name: str | None = None, period: str | None = None, as_json: bool = False) -> None:
@@ -37,6 +39,8 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     For a data set with a bound for a user's trips of a year, print those of every year, and what its elementary periods
     have spent.
     """
+    from od_assets.resources.folders import Folders
+
     if context.invoked_subcommand is not None:
         return
 
@@ -55,6 +59,8 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
 
 def verify_ledger(as_json: bool = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
+    from od_assets.resources.folders import Folders
+
     entries = Folders().verify_ledger()
     if as_json:
         print_json({"whole": True, "entries": entries})
@@ -64,11 +70,16 @@ def verify_ledger(as_json: bool = False) -> None:
 
 def print_schema(writer: str) -> None:
     """Print the SQL statements with which the owner of a PostgreSQL database creates a ledger in it."""
+    from od_core.ledger.chain import schema
+
     typer.echo(schema(writer), nl=False)
 
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
+    from od_assets.resources.folders import Folders
+    from od_core.ledger.chain import SCHEMES, chain_of
+
     folders = Folders()
     folders.existing_ledger()  # verifies it
     file, _ = folders.ledger_place
@@ -98,6 +109,8 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     must be the same as before. What else the confidential folder has stays, such as counts and measurements. With
     --json, nothing is removed without --yes.
     """
+    from od_assets.resources.folders import Folders
+
     folders = Folders()
     records = folders.kept_records(older_than)
     if not as_json and not records:

@@ -26,11 +26,9 @@ from od_assets.cli.printing import (
 )
 from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
-from od_assets.resources.folders import Folders
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 from od_core.files.durable import is_locked
-from od_core.ledger.confidential import LOCK_NAME
 from od_core.ledger.release_key import ReleaseKey
 
 if TYPE_CHECKING:
@@ -83,6 +81,8 @@ def plan(
 
     Reads no record and spends nothing.
     """
+    from od_assets.resources.folders import Folders
+
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
@@ -205,6 +205,7 @@ def decide(
     spent.
     """
     from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
+    from od_assets.resources.folders import Folders
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
 
     folders = Folders()
@@ -279,9 +280,11 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
+    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
+    from od_core.ledger.confidential import LOCK_NAME
     from od_core.published.opening import published_derived
 
     ledger = Folders().ledger
