@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from od_assets.cli import project_folders
 from od_assets.cli.printing import print_table, say, text
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
 from od_assets.terminal import console, print_json
@@ -39,12 +40,10 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     For a data set with a bound for a user's trips of a year, print those of every year, and what its elementary periods
     have spent.
     """
-    from od_assets.resources.folders import Folders
-
     if context.invoked_subcommand is not None:
         return
 
-    balances = Folders().existing_ledger().balances()
+    balances = project_folders().existing_ledger().balances()
     if as_json:
         print_json([_balance_facts(balance) for balance in balances])
         return
@@ -59,9 +58,7 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
 
 def verify_ledger(as_json: bool = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
-    from od_assets.resources.folders import Folders
-
-    entries = Folders().verify_ledger()
+    entries = project_folders().verify_ledger()
     if as_json:
         print_json({"whole": True, "entries": entries})
     else:
@@ -77,10 +74,9 @@ def print_schema(writer: str) -> None:
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_assets.resources.folders import Folders
     from od_core.ledger.chain import SCHEMES, chain_of
 
-    folders = Folders()
+    folders = project_folders()
     folders.existing_ledger()  # verifies it
     file, _ = folders.ledger_place
     new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
@@ -109,9 +105,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     must be the same as before. What else the confidential folder has stays, such as counts and measurements. With
     --json, nothing is removed without --yes.
     """
-    from od_assets.resources.folders import Folders
-
-    folders = Folders()
+    folders = project_folders()
     records = folders.kept_records(older_than)
     if not as_json and not records:
         console.print("No published release has a copy of its records.")

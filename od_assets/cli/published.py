@@ -15,6 +15,7 @@ import typer
 import yaml
 from rich.text import Text
 
+from od_assets.cli import project_folders
 from od_assets.cli.printing import print_derived, print_explanation, print_frame, say, text
 from od_assets.project import current_project
 from od_assets.terminal import WRONG, console, print_json, printable
@@ -50,9 +51,7 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
 
 def report(release: str | None = None, period: str | None = None) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
-    from od_assets.resources.folders import Folders
-
-    folders = Folders()
+    folders = project_folders()
     page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
     # Elsewhere, a browser that runs in the terminal might start.
@@ -140,13 +139,12 @@ def compare(
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    from od_assets.resources.folders import Folders
     from od_core import Release
     from od_core.flows.derived_flows import DerivedFlows
     from od_core.publication.read_back import certificate_of
     from od_core.published.opening import bundle_folder, open_bundle
 
-    with bundle_folder(Folders().bundle_named(name)) as folder:
+    with bundle_folder(project_folders().bundle_named(name)) as folder:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)
     if isinstance(release, DerivedFlows):
@@ -165,10 +163,9 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
-    folders = Folders()
+    folders = project_folders()
     bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
         newest_revisions(bundles, releases[0])  # refuses a name of no series first
@@ -196,10 +193,9 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
     public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
     changes between periods, compare the releases, not these estimates.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release, publish_assisted
 
-    folders = Folders()
+    folders = project_folders()
     key = named_release(folders.releases, release, period)
     folders.refuse_lost(key)
     with console.status("Estimating the flows"):
@@ -213,11 +209,10 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
     statistics. They are made from the public bundle alone, and are the same on every call. No budget is charged.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release
     from od_core.published.replicate_files import write_replicates
 
-    folders = Folders()
+    folders = project_folders()
     key = named_release(folders.releases, release)
     folders.refuse_lost(key)
     folder = to or folders.var / "replicates" / key.folder
@@ -244,14 +239,13 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
-    from od_assets.resources.folders import Folders
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
 
     values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
-    folders = Folders()
+    folders = project_folders()
     with console.status("Writing the site"):
         result = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
@@ -272,10 +266,9 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     for the people in the data, a record for a data protection impact assessment, and the provenance in PROV-JSON. What
     only the organisation knows is marked. The same release gives the same bytes.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
-    bundle = Folders().bundle_named(release)
+    bundle = project_folders().bundle_named(release)
     target = current_project().var / "disclosure" if folder is None else folder
     result = write_disclosure(bundle, target, within=folder is None)
     if as_json:
@@ -291,10 +284,9 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
 
 def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
-    from od_assets.resources.folders import Folders
     from od_core.published.documents import data_contract
 
-    contract = data_contract(Folders().bundle_named(release))
+    contract = data_contract(project_folders().bundle_named(release))
     if as_json:
         print_json(contract)
     else:
@@ -308,10 +300,9 @@ def explain(release: str, as_json: bool = False) -> None:
     can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
     noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.explanation import explain_release
 
-    folders = Folders()
+    folders = project_folders()
     explanation = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
     if as_json:
         print_json(explanation.to_facts())

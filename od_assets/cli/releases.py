@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
+from od_assets.cli import project_folders
 from od_assets.cli.declare import further_fields, write_text, written_as
 from od_assets.cli.printing import (
     print_frame,
@@ -81,8 +82,6 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    from od_assets.resources.folders import Folders
-
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
@@ -94,7 +93,7 @@ def plan(
         step = "declare the budget for the targets with --to, and make the page after that"
         raise OdError("OD-TARGET", message, next_step=step)
     series, planned = _planned(release, period)
-    Folders().hold_to_declared(series.domain)
+    project_folders().hold_to_declared(series.domain)
     if bounds:
         from od_assets.cli.user_bounds import bounds_of, print_bounds
 
@@ -205,10 +204,9 @@ def decide(
     spent.
     """
     from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
-    from od_assets.resources.folders import Folders
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
 
-    folders = Folders()
+    folders = project_folders()
     series, plan = _planned(release, period)
     folders.hold_to_declared(series.domain)
     compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
@@ -280,14 +278,13 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.published.opening import published_derived
 
-    ledger = Folders().ledger
+    ledger = project_folders().ledger
     series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
@@ -307,12 +304,12 @@ def status(every: bool = False, as_json: bool = False) -> None:
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
     of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
-    rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
+    rows += [release_status(key, None) | of_derived for key in published_derived(project_folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         print_json(rows)
     else:
-        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME), every=every)
+        print_status(rows, may_run=is_locked(project_folders().var / LOCK_NAME), every=every)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:
