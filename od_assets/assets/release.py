@@ -226,13 +226,8 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     name, stored = _MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
-    definition = stated(
-        series,
-        "published_table",
-        described,
-        key=[*series.prefix, f"{series.stated_name}_{name}"],
-        file=f"{name}.parquet",
-    )
+    key = [*series.prefix, f"{series.stated_name}_{name}"]
+    definition = stated(series, "published_table", described, key=key, file=f"{name}.parquet")
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:

@@ -262,15 +262,8 @@ def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     def unmet() -> int:
         with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            return _unmet(
-                records_meet_expectations,
-                records,
-                zones,
-                series.fault_threshold,
-                docs,
-                destinations=destinations,
-                breakdowns=series.breakdowns,
-            )
+            further = {"destinations": destinations, "breakdowns": series.breakdowns}
+            return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
 
     state = file_state(records) if records.exists() else None
     return {RECORDS_CHECK: warehouse.once((str(docs), work.geography.digest, str(state)), unmet)}

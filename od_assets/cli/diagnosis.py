@@ -475,12 +475,8 @@ def _refusals(
     except OdError as error:
         yield error
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
-        yield OdError(
-            "OD-CONFIDENTIAL-ERROR",
-            "the input cannot be read or counted",
-            next_step="correct the input",
-            confidential_detail=traceback.format_exc(),
-        )
+        message, detail = "the input cannot be read or counted", traceback.format_exc()
+        yield OdError("OD-CONFIDENTIAL-ERROR", message, next_step="correct the input", confidential_detail=detail)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -513,12 +509,9 @@ def _faults(
                 share = float(series.fault_threshold)
                 above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
                 required = RECORDS_REQUIREMENT.removesuffix(".")
-                yield OdError(  # as a run reports it
-                    "OD-CHECK-FAILED",
-                    f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}",
-                    next_step="correct the input or the declaration",
-                    confidential_detail=above,
-                )
+                message = f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}"
+                step = "correct the input or the declaration"
+                yield OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:

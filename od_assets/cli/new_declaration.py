@@ -188,12 +188,9 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
             reason = "no code appears twice, as in a table of counts"
     else:
         return None, []
-    return OdError(
-        "OD-TRIPS-ROWS",
-        f"{records.source.name}: nothing says whether a row is one trip; {reason}",
-        next_step=f"give --{_number(answers)} and the column that holds the number of trips of a row, or"
-        " --one-row-a-trip true",
-    ), unused
+    message = f"{records.source.name}: nothing says whether a row is one trip; {reason}"
+    step = f"give --{_number(answers)} and the column that holds the number of trips of a row, or --one-row-a-trip true"
+    return OdError("OD-TRIPS-ROWS", message, next_step=step), unused
 
 
 def found_records(answers: Answers, fields: Fields) -> list[str]:

@@ -167,11 +167,8 @@ def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether the period had no bundle before, or a different one."""
     materialization = record.asset_materialization
-    earlier = dg.AssetRecordsFilter(
-        asset_key=materialization.asset_key,
-        asset_partitions=[materialization.partition],
-        before_storage_id=record.storage_id,
-    )
+    key, partitions = materialization.asset_key, [materialization.partition]
+    earlier = dg.AssetRecordsFilter(key, asset_partitions=partitions, before_storage_id=record.storage_id)
     records = instance.fetch_materializations(earlier, limit=100).records
     before: Any = next((record.asset_materialization for record in records if _is_of_a_release(instance, record)), None)
     return before is None or before.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION]
