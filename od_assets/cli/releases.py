@@ -95,7 +95,7 @@ def plan(
     series, planned = _planned(release, period)
     project_folders().hold_to_declared(series.domain)
     if bounds:
-        from od_assets.cli.user_bounds import bounds_of, print_bounds
+        from od_assets.cli.target_plan import bounds_of, print_bounds
 
         print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
         return
