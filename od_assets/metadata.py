@@ -242,10 +242,8 @@ def flow_tables(release: Release, certificate: Certificate, context: ReleaseCont
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     """Return a data frame as table metadata with an explicit schema, so that the frame may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
-    records = [
-        dg.TableRecord({str(name): value for name, value in row.items()})
-        for row in frame.astype(object).to_dict("records")
-    ]
+    rows = frame.astype(object).to_dict("records")
+    records = [dg.TableRecord({str(name): value for name, value in row.items()}) for row in rows]
     return dg.MetadataValue.table(records, schema=schema)
 
 

@@ -290,13 +290,8 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
 
     zones = columns_of([*series.path, "geography"], series.placing_columns)
     of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
-    sources = {
-        **of_flows,
-        ORIGIN.name: [*of_flows[ORIGIN.name], *zones],
-        DESTINATION.name: [*of_flows[DESTINATION.name], *zones],
-        LOWER.name: intervals,
-        UPPER.name: intervals,
-    }
+    ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
+    sources = {**of_flows, **ends, LOWER.name: intervals, UPPER.name: intervals}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     return [flows, *published_assets(series, flows.key, published, sources)]
 

@@ -287,10 +287,8 @@ def published_assets(
                 kind.store(od_warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts), facts["exact"])
             balance = ledger.balance(series.domain.name, key.period)
-        context.log.info(
-            f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
-            f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
-        )
+        spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
+        context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
         if isinstance(release, Release):
             metadata |= flow_tables(release, facts, release_context)

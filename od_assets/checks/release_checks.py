@@ -318,10 +318,8 @@ def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[
 def _count_flows(work: FlowWork) -> dict[str, int]:
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
-    zones = {
-        "origin": tree.origin.zone_numbers(table["origin"]),
-        "destination": tree.destination.zone_numbers(table["destination"]),
-    }
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    zones = {side: areas.zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
     levels = {level: staged.estimate_table(level, refined=refined) for level in _estimated_levels(plan)}
     root = staged.estimate(next(iter(levels)), refined=refined)

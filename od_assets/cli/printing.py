@@ -282,11 +282,8 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
-    used = [
-        source | {"trips": int(release.leaves.trips.sum())}
-        for source, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
-    ]
-    print_table(table, used)
+    sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
+    print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
     leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
     say("derived.published", key=found.key, is_new=found.is_new, **numbers)

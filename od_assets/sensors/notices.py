@@ -220,12 +220,9 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     finally:
         sender.close()
     if fault and not sender.sent:
-        raise OdError(
-            "OD-LINEAGE-UNSENT",
-            f"the lineage backend did not take an event: {fault}",
-            next_step="check the configuration of OpenLineage and the backend; the event is sent again until it is"
-            " taken, and releases do not wait for it",
-        )
+        message = f"the lineage backend did not take an event: {fault}"
+        step = "check the configuration of OpenLineage and the backend; the event is sent again until it is taken"
+        raise OdError("OD-LINEAGE-UNSENT", message, next_step=f"{step}, and releases do not wait for it")
     context.update_cursor(json.dumps(seen))
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 

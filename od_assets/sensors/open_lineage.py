@@ -210,11 +210,8 @@ class _Translation:
         described = self._metadata(key).get("dagster/column_schema")  # an asset of the team may have none
         columns = () if described is None else described.columns
         fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
-        own_tags = [
-            tags.TagsDatasetFacetFields(tag, value, "DAGSTER")
-            for tag, value in sorted(node.tags.items())
-            if tag.startswith("od/")
-        ]
+        own = ((tag, value) for tag, value in sorted(node.tags.items()) if tag.startswith("od/"))
+        own_tags = [tags.TagsDatasetFacetFields(tag, value, "DAGSTER") for tag, value in own]
         owners = [facets.ownership_dataset.Owner(owner, "OWNER") for owner in node.owners]
         return {
             "schema": schema.SchemaDatasetFacet(fields),
