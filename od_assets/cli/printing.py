@@ -18,7 +18,6 @@ from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
-from od_core.flows.interval_ends import DEVIATIONS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.publication.number_formats import rounded, trips_above
 
@@ -188,6 +187,8 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
 
     If the number of uncounted trips is measured, they say how well it is known.
     """
+    from od_core.flows.interval_ends import DEVIATIONS  # imports NumPy
+
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = plan.rho_of_year(plan.spent, periods), periods * plan.spent.rho
     epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))

@@ -20,11 +20,11 @@ from od_assets.cli.printing import print_derived, print_explanation, print_frame
 from od_assets.project import current_project
 from od_assets.terminal import WRONG, console, print_json, printable
 from od_core.errors import OdError
-from od_core.ledger.release_key import ReleaseKey
 from od_core.periods import Period
 
 if TYPE_CHECKING:
     from od_core import Release
+    from od_core.ledger.release_key import ReleaseKey
     from od_core.publication.certificate import Certificate
 
 
@@ -163,6 +163,7 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
+    from od_core.ledger.release_key import ReleaseKey
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
     folders = project_folders()

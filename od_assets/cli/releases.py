@@ -30,7 +30,6 @@ from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
 from od_core.files.durable import is_locked
-from od_core.ledger.release_key import ReleaseKey
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
@@ -282,6 +281,7 @@ def status(every: bool = False, as_json: bool = False) -> None:
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
     from od_core.ledger.confidential import LOCK_NAME
+    from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
     ledger = project_folders().ledger
