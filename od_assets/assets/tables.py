@@ -100,10 +100,8 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
-    cells = [
-        Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
-        for number in range(1, series.dimensions + 1)
-    ]
+    numbers, words = range(1, series.dimensions + 1), "Confidential: the trip's cell along dimension"
+    cells = [Column(f"cell_{number}", "integer", "Cell", f"{words} {number}.") for number in numbers]
     every_cell = columns_of([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
     counts = dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))

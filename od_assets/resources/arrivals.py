@@ -106,10 +106,8 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
         differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
     if not differs:
         return None
-    return (
-        f"the file of {published} was changed after it was read; if its records are corrected, release"
-        f" them as revision {published.revision + 1}, which is charged again"
-    )
+    step = f"release them as revision {published.revision + 1}, which is charged again"
+    return f"the file of {published} was changed after it was read; if its records are corrected, {step}"
 
 
 @contextmanager

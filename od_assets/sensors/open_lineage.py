@@ -190,11 +190,8 @@ class _Translation:
         asset_facets, output_facets = self._facets(key), dict[str, Any]()
         if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
             asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
-        columns = {
-            column: lineage.Fields([self._field(key, source) for source in sources])
-            for column, sources in self._sources(key).items()
-            if sources
-        }
+        known = {column: sources for column, sources in self._sources(key).items() if sources}
+        columns = {column: lineage.Fields([self._field(key, one) for one in known[column]]) for column in known}
         if columns:
             asset_facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
         if (rows := materialization.metadata.get("dagster/row_count")) is not None:
