@@ -61,10 +61,8 @@ def load_definitions() -> dg.Definitions:
         raise unloadable(error) from None
     warehouse = (definitions.resources or {}).get("od_warehouse")
     if isinstance(warehouse, Warehouse) and warehouse.var != project.var:
-        raise unloadable(
-            f"Python imports {project.module} from another copy of the project, which writes to {warehouse.var} and not"
-            f" to {project.var}"
-        )
+        other = f"another copy of the project, which writes to {warehouse.var} and not to {project.var}"
+        raise unloadable(f"Python imports {project.module} from {other}")
     return definitions
 
 

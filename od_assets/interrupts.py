@@ -38,12 +38,9 @@ class Interrupted(BaseException):  # as KeyboardInterrupt, it is no error
 
     def to_error(self) -> OdError:
         """Return the OdError that names the signal and what was left undone."""
-        return OdError(
-            "OD-INTERRUPTED",
-            f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else ""),
-            next_step="run the same command again; it reads back what was measured",
-            spent=STAYS_CHARGED,
-        )
+        message = f"stopped by {signal.Signals(self.number).name}" + (f": {self.left}" if self.left else "")
+        step = "run the same command again; it reads back what was measured"
+        return OdError("OD-INTERRUPTED", message, next_step=step, spent=STAYS_CHARGED)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from typing import Any
 
 import dagster as dg
 import pandas as pd
+import yaml
 
 from od_assets.compatibility import without_beta_warnings
 from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
@@ -42,17 +43,11 @@ def source_of(file: str) -> dict[str, dg.CodeReferencesMetadataValue]:
 
 _TYPES = {"string": "string", "integer": "int64", "number": "double"}
 
-TRIP_COUNTS = (
-    Column("rank", "integer", "Rank", "Rank of the pair of zones in the flow tree."),
-    Column("trips", "integer", "True trips", "Confidential: the true number of trips of the pair."),
+_COLUMNS: dict[str, Any] = yaml.load(  # the loader is safe
+    Path(__file__).with_name("columns.yaml").read_text(encoding="utf-8"), Loader=yaml.CSafeLoader
 )
 
-GROUP_SIZE_COLUMNS = (
-    Column("area", "integer", "Area", "Number of the zone that the group is in."),
-    Column("size", "integer", "True size", "Confidential: the true number of members of each group of the row."),
-    Column("groups", "integer", "True groups", "Confidential: the number of groups of the row, mostly 1."),
-)
-
+TRIP_COUNTS, GROUP_SIZE_COLUMNS = ([Column(**one) for one in _COLUMNS[name]] for name in ("trip_counts", "group_sizes"))
 
 Sources = Mapping[str, list[dg.TableColumnDep]]
 """Columns of upstream assets that the columns of a table are computed from, by name of the column."""
@@ -87,33 +82,34 @@ def with_schema(schema: dg.TableSchema, sources: Sources | None) -> dict[str, An
 
 def records_schema(columns: RecordColumns) -> dg.TableSchema:
     """Return the schema of the copied records, which are in the confidential folder."""
-    fields = [("date", "timestamp", "Local time of the trip; empty if missing or not a valid date.")]
-    what = "Number of the cell of the coordinate" if columns.axes else "Code of the zone"
-    fields += [(code, "string", f"{what}, from column {name}.") for code, name in columns.codes.items()]
-    fields += [("in_period", "boolean", "Whether the trip belongs to the period.")]
-    fields += [] if columns.trips is None else [("trips", "number", "Number of trips of the row.")]
-    fields += [] if columns.size is None else [("size", "number", "Members of each group of the row.")]
-    fields += [] if columns.weight is None else [("weight", "double", "Weight of the record, unchanged.")]
-    fields += [] if columns.user is None else [("user", "string", "User id.")]
-    fields += [
-        (segment.loaded, "string", f"Category of the trip, from column {segment.column}.")
-        for segment in columns.segments
-    ]
-    return dg.TableSchema([dg.TableColumn(name, kind, description=says) for name, kind, says in fields])
+    described = dict.fromkeys(columns.codes, "cell" if columns.axes else "code")
+    described |= {segment.loaded: "category" for segment in columns.segments}
+    schema = []
+    for name, source in _sources_of_records(columns).items():
+        kind, text = _COLUMNS["raw_trips"][described.get(name, name)]
+        schema.append(dg.TableColumn(name, kind, description=text.format(source=source)))
+    return dg.TableSchema(schema)
 
 
 def source_columns(columns: RecordColumns) -> dict[str, list[str]]:
     """Return the columns of a file of records that each column of the copied records is read from."""
-    date = [columns.date] if isinstance(columns.date, str) else []
-    named = {**columns.codes, "trips": columns.trips, "size": columns.size, "weight": columns.weight}
-    named |= {"user": columns.user, **{segment.loaded: segment.column for segment in columns.segments}}
-    stated = {name: [source] for name, source in named.items() if isinstance(source, str)}
-    return {code: list[str]() for code in columns.codes} | stated | {"date": date, "in_period": date}
+    sources = _sources_of_records(columns).items()
+    return {name: [source] if isinstance(source, str) else [] for name, source in sources}
+
+
+def _sources_of_records(columns: RecordColumns) -> dict[str, Any]:
+    """Return what each column of the copied records is read from, in the order of the columns."""
+    further = {name: getattr(columns, name) for name in ("trips", "size", "weight", "user")}
+    return {
+        **{"date": columns.date, **columns.codes, "in_period": columns.date},
+        **{name: source for name, source in further.items() if source is not None},
+        **{segment.loaded: segment.column for segment in columns.segments},
+    }
 
 
 def record_columns(columns: RecordColumns) -> list[str]:
     """Return the names of all columns of the copied records."""
-    return [column.name for column in records_schema(columns).columns]
+    return list(_sources_of_records(columns))
 
 
 ALLOWED = frozenset(
@@ -246,10 +242,8 @@ def flow_tables(release: Release, certificate: Certificate, context: ReleaseCont
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:
     """Return a data frame as table metadata with an explicit schema, so that the frame may be empty."""
     schema = dg.TableSchema(columns=[dg.TableColumn(str(name), str(kind)) for name, kind in frame.dtypes.items()])
-    records = [
-        dg.TableRecord({str(name): value for name, value in row.items()})
-        for row in frame.astype(object).to_dict("records")
-    ]
+    rows = frame.astype(object).to_dict("records")
+    records = [dg.TableRecord({str(name): value for name, value in row.items()}) for row in rows]
     return dg.MetadataValue.table(records, schema=schema)
 
 

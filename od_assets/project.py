@@ -142,11 +142,9 @@ def _module_folder(root: Path, module: str) -> Path:
     except ImportError:
         spec = None
     if spec is None or not spec.submodule_search_locations:
-        raise OdError(
-            "OD-PROJECT-ABSENT",
-            f"the project in {root} names the module {module}, which does not exist",
-            next_step="correct defs_module or root_module in its pyproject.toml",
-        )
+        message = f"the project in {root} names the module {module}, which does not exist"
+        step = "correct defs_module or root_module in its pyproject.toml"
+        raise OdError("OD-PROJECT-ABSENT", message, next_step=step)
     return Path(next(iter(spec.submodule_search_locations)))
 
 

@@ -201,7 +201,6 @@ def _not_measured(plan: ReleasePlan, level: int, asset: list[str] | None = None)
 
 
 def _refined_asset(series: FlowSeries) -> dg.AssetsDefinition:
-    """Return the asset of the released flows between zones, estimated from all measurements."""
     leaves = series.measurement_key(series.depth)
     estimated = [series.estimate_key(level) for level in series.estimated_levels]
     sources = {**same_columns(leaves, [ORIGIN, DESTINATION]), TRIPS.name: _noisy_columns(series)}
@@ -286,19 +285,13 @@ def _published_assets(series: FlowSeries) -> list[dg.AssetsDefinition]:
             release, path = work.release, work.staged.flows
             write_durably(path, lambda file: pq.write_table(flows_table(release), file))
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return made(
-            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=len(release.leaves)
-        )
+        metadata = release_metadata(series.kind, release, balance)
+        return made(file_digest(path), **metadata, dagster__row_count=len(release.leaves))
 
     zones = columns_of([*series.path, "geography"], series.placing_columns)
     of_flows, intervals = same_columns(flows.key, columns), _noisy_columns(series)
-    sources = {
-        **of_flows,
-        ORIGIN.name: [*of_flows[ORIGIN.name], *zones],
-        DESTINATION.name: [*of_flows[DESTINATION.name], *zones],
-        LOWER.name: intervals,
-        UPPER.name: intervals,
-    }
+    ends = {end.name: [*of_flows[end.name], *zones] for end in (ORIGIN, DESTINATION)}
+    sources = {**of_flows, **ends, LOWER.name: intervals, UPPER.name: intervals}
     published = (FLOWS_WITH_INTERVALS if series.intervals else FLOWS).columns
     return [flows, *published_assets(series, flows.key, published, sources)]
 

@@ -184,12 +184,9 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
         with failures_without_values(od_warehouse.confidential):
             listed = series.read_geography()
             make_folder(od_warehouse.geographies)
-            for file, zones in series.kept_lists(listed).items():
-                write_durably(
-                    od_warehouse.geographies / file,
-                    partial(zones.to_csv, index=False, encoding="utf-8"),
-                    mode=PUBLIC_FILE_MODE,
-                )
+            for file, side in zip(series.zone_lists, series.sides(listed), strict=False):
+                write = partial(side.to_frame().to_csv, index=False, encoding="utf-8")
+                write_durably(od_warehouse.geographies / file, write, mode=PUBLIC_FILE_MODE)
         return made(listed.digest, areas=listed.area_counts)
 
     zones = columns_of(geography.key, series.placing_columns)
@@ -197,7 +194,8 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     if trips is not None:
         own = {name: columns_of(trips, sources) for name, sources in source_columns(series.columns).items()}
         replaced = own | {code: [*own[code], *zones] for code in replaced or ()}
-    records = source_metadata([series.records_source]) | with_schema(records_schema(series.columns), replaced)
+    declared = source_metadata([series.records_address("{period}")])
+    records = declared | with_schema(records_schema(series.columns), replaced)
     above = [*([geography] if has_nowhere or not are_here else []), *([] if trips is None else [trips])]
 
     @dg.asset(**stated(series, "raw_trips", records), deps=above)
@@ -215,18 +213,6 @@ def source_assets(series: Series[Any, Any]) -> list[dg.AssetsDefinition]:
     return [geography, raw_trips]
 
 
-def published_assets(
-    series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
-) -> list[dg.AssetsDefinition]:
-    """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
-
-    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
-    OdError if the deadlines of the series are invalid.
-    """
-    bundle = _bundle_asset(series, table, columns, sources)
-    return [bundle, _table_asset(series, bundle.key, columns)]
-
-
 _MAIN_TABLES = {
     "flows": ("flows", "flows_by_level"),
     "group sizes": ("histogram", "group_sizes"),
@@ -240,13 +226,8 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     name, stored = _MAIN_TABLES[series.kind.contents]
     described = with_columns(PERIOD, *columns, sources=same_columns(bundle, columns))
     described["dagster/table_name"] = f"release.main.{stored}"
-    definition = stated(
-        series,
-        "published_table",
-        described,
-        key=[*series.prefix, f"{series.stated_name}_{name}"],
-        file=f"{name}.parquet",
-    )
+    key = [*series.prefix, f"{series.stated_name}_{name}"]
+    definition = stated(series, "published_table", described, key=key, file=f"{name}.parquet")
 
     @dg.asset(**definition, deps=[bundle], io_manager_key=TABLES_KEY)
     def published_table(context: dg.AssetExecutionContext, od_warehouse: Warehouse) -> dg.MaterializeResult:
@@ -261,10 +242,14 @@ def _table_asset(series: Series[Any, Any], bundle: dg.AssetKey, columns: Sequenc
     return published_table
 
 
-def _bundle_asset(
+def published_assets(
     series: Series[Any, Any], table: dg.AssetKey, columns: Sequence[Column], sources: Sources
-) -> dg.AssetsDefinition:
-    """Return the asset that publishes a release, with its deadlines. Raises OdError if they are invalid."""
+) -> list[dg.AssetsDefinition]:
+    """Return the assets that publish a release of any kind: its bundle, and the main table of the bundle.
+
+    The bundle is made from the asset ``table``; its main table has the columns, with ``sources`` upstream. Raises
+    OdError if the deadlines of the series are invalid.
+    """
     kind: Kind[Any] = series.kind
 
     @dg.asset(**stated(series, "bundle", with_columns(*columns, sources=sources)), deps=[table])
@@ -274,12 +259,9 @@ def _bundle_asset(
             results = run_all_checks(series, od_warehouse, key.period)
             failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
             if failed:
-                raise OdError(
-                    "OD-PUBLICATION-REFUSED",
-                    f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}",
-                    next_step="run the whole release again; it reads its measurements back and draws nothing twice",
-                    spent=STAYS_CHARGED,
-                )
+                message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
+                step = "run the whole release again; it reads its measurements back and draws nothing twice"
+                raise OdError("OD-PUBLICATION-REFUSED", message, next_step=step, spent=STAYS_CHARGED)
             release, ledger = current.release, od_warehouse.ledger
             current.hold_to_reading()
             facts = certificate(
@@ -305,15 +287,17 @@ def _bundle_asset(
                 kind.store(od_warehouse.database, release, key, facts)
             ledger.publish(key, certificate_digest(facts), facts["exact"])
             balance = ledger.balance(series.domain.name, key.period)
-        context.log.info(
-            f"Published {key} in {folder}. It spent rho {text_above(release.spent.rho)}. Of the cap, rho"
-            f" {text_above(balance.cap)}, {text_below(balance.left)} remains."
-        )
+        spent, cap, left = text_above(release.spent.rho), text_above(balance.cap), text_below(balance.left)
+        context.log.info(f"Published {key} in {folder}. It spent rho {spent}. Of the cap, rho {cap}, {left} remains.")
         metadata = report_metadata(kind, release, facts, folder) | release_metadata(kind, release, balance)
         if isinstance(release, Release):
             metadata |= flow_tables(release, facts, release_context)
         return made(file_digest(folder / CERTIFICATE), **metadata)
 
+    return [_with_deadlines(series, bundle), _table_asset(series, bundle.key, columns)]
+
+
+def _with_deadlines(series: Series[Any, Any], bundle: dg.AssetsDefinition) -> dg.AssetsDefinition:
     if series.freshness is None:
         return bundle
     deadline, clock = series.freshness.deadline, series.periods.clock
@@ -323,7 +307,6 @@ def _bundle_asset(
     except (CheckError, OverflowError) as error:
         is_too_large = isinstance(error, OverflowError)
         reason = "is too large" if is_too_large else "does not fit the deadlines, or they are no cron line"
-        raise OdError(
-            "OD-FRESHNESS", f"freshness: within_days {reason}", next_step="correct deadline and within_days"
-        ) from None
+        message, step = f"freshness: within_days {reason}", "correct deadline and within_days"
+        raise OdError("OD-FRESHNESS", message, next_step=step) from None
     return bundle.map_asset_specs(lambda spec: dg.apply_freshness_policy(spec, policy))

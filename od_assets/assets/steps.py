@@ -21,6 +21,7 @@ from dagster_pipes import open_dagster_pipes
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_assets.series.flows import use_session
+from od_assets.series.series import Series
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.durable import write_durably
 from od_core.flows.parts import (
@@ -35,6 +36,7 @@ from od_core.flows.parts import (
     segment_pieces,
 )
 from od_core.ledger.confidential import ConfidentialFolder
+from od_core.ledger.user_counters import UserCounters
 from od_core.noise.backends import noise_named
 from od_core.records.counting import count_records
 
@@ -44,13 +46,7 @@ Step = Callable[[FlowWork, str], None]
 def count(work: FlowWork, folder: str) -> None:
     """Confidential: count the records of a period, and write the counts to ``folder`` in the release's store."""
     series, plan, confidential = work.series, work.plan, work.warehouse.confidential
-    options: dict[str, Any] = {
-        "unit": series.unit,
-        "key": confidential.key(),
-        "fault_threshold": series.fault_threshold,
-        "breakdowns": series.breakdowns,
-        "counters": work.counters,
-    }
+    options = counting_options(series, confidential, work.counters)
     if series.engine is None:
         count_records(work.staged.records, plan.tree, work.store, folder, period=work.key.period, **options)
         return
@@ -68,6 +64,19 @@ def count(work: FlowWork, folder: str) -> None:
         time_zone=series.periods.time_zone,
         **options,
     )
+
+
+def counting_options(
+    series: Series[Any, Any], confidential: ConfidentialFolder, counters: UserCounters | None
+) -> dict[str, Any]:
+    """Return the options with which the records of a series are counted, also by Spark and by ``od-release doctor``."""
+    return {
+        "unit": series.unit,
+        "key": confidential.key(),
+        "fault_threshold": series.fault_threshold,
+        "breakdowns": series.breakdowns,
+        "counters": counters,
+    }
 
 
 def measure(work: FlowWork, number: str) -> None:
@@ -109,7 +118,6 @@ def attempt(work: FlowWork) -> Work:
 
 
 def _workers(work: FlowWork) -> Workers:
-    """Return the workers for the parts of a release: threads, or Spark if the series has an engine."""
     if work.series.engine is None:
         return Threads()
     from od_core.spark.session import SparkWorkers
@@ -150,12 +158,9 @@ def run_step(context: dg.AssetExecutionContext, work: FlowWork, step: str, argum
     finally:
         task.unlink(missing_ok=True)
     if not messages:
-        raise OdError(
-            "OD-SPARK-SUBMIT",
-            "spark-submit ended without an outcome of the step",
-            next_step=f"read {log.absolute()}, then run the release again",
-            spent=STAYS_CHARGED,
-        )
+        message = "spark-submit ended without an outcome of the step"
+        step = f"read {log.absolute()}, then run the release again"
+        raise OdError("OD-SPARK-SUBMIT", message, next_step=step, spent=STAYS_CHARGED)
     log.unlink(missing_ok=True)
     if "code" in messages[-1]:
         raise OdError(**messages[-1])

@@ -5,6 +5,7 @@ from functools import partial
 from typing import Any
 
 import dagster as dg
+import pyarrow.parquet as pq
 
 from od_assets.assets.release import published_assets, source_assets, stated
 from od_assets.metadata import (
@@ -31,7 +32,6 @@ def _table_assets(
     tables: Mapping[str, tuple[Sequence[Column], Sources]],
     *,
     cells: Callable[[Any, int], int],
-    rows: Callable[[Any], int],
 ) -> list[dg.AssetsDefinition]:
     """Return all assets of a series that is measured by a single asset.
 
@@ -39,7 +39,6 @@ def _table_assets(
         tables: columns, each with its upstream columns, of three assets by their names: the confidential counted input,
             the noisy measurements, and the table that will be published.
         cells: function that returns the number of measured cells, given the plan and the number of noisy values.
-        rows: function that returns the number of rows of the published table, given the release.
     """
     counted_input, measurements, table_of_release = (
         stated(series, name, with_columns(*columns, sources=sources)) for name, (columns, sources) in tables.items()
@@ -66,9 +65,8 @@ def _table_assets(
             release = work.estimated()
             path = work.staged.save_table(release)
             balance = od_warehouse.ledger.balance(series.domain.name, work.key.period)
-        return made(
-            file_digest(path), **release_metadata(series.kind, release, balance), dagster__row_count=rows(release)
-        )
+        metadata, rows = release_metadata(series.kind, release, balance), pq.ParquetFile(path).metadata.num_rows
+        return made(file_digest(path), **metadata, dagster__row_count=rows)
 
     *_, (columns, _) = tables.values()
     published = published_assets(series, published_table.key, columns, same_columns(published_table.key, columns))
@@ -94,7 +92,6 @@ def group_size_assets(series: GroupSizeSeries) -> list[dg.AssetsDefinition]:
             "histograms": (HISTOGRAM.columns, histogram),
         },
         cells=lambda _plan, values: values,
-        rows=lambda release: len(release.histogram),
     )
 
 
@@ -103,10 +100,8 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
     columns = boxes_table(series.dimensions, series.stages).columns
     counted_only = {"count", *(end.name for end in COUNT_ENDS)}
     drawn_columns = [column for column in columns if column.name not in counted_only]
-    cells = [
-        Column(f"cell_{number}", "integer", "Cell", f"Confidential: the trip's cell along dimension {number}.")
-        for number in range(1, series.dimensions + 1)
-    ]
+    numbers, words = range(1, series.dimensions + 1), "Confidential: the trip's cell along dimension"
+    cells = [Column(f"cell_{number}", "integer", "Cell", f"{words} {number}.") for number in numbers]
     every_cell = columns_of([*series.path, "trip_cells"], [cell.name for cell in cells])
     measured = dg.AssetKey([*series.path, "noisy_boxes"])
     counts = dict.fromkeys(counted_only, columns_of(measured, ["noisy"]))
@@ -118,7 +113,6 @@ def stops_assets(series: StopsSeries) -> list[dg.AssetsDefinition]:
             "boxes": (columns, {**same_columns(measured, columns), **counts}),
         },
         cells=lambda plan, values: values // plan.grid.values_per_box,
-        rows=lambda release: len(release.measured),
     )
 
 

@@ -126,11 +126,8 @@ def flows_meet_expectations(
     """
     gxe = import_expectations()
     # Great Expectations copies a set of values hundreds of times, so it does not get the lists of zones.
-    listed = {
-        f"{side}_is_listed": flows[side].isin(codes)
-        for side, codes in (("origin", origins), ("destination", destinations))
-        if side in flows
-    }
+    sides = {"origin": origins, "destination": destinations}
+    listed = {f"{side}_is_listed": flows[side].isin(codes) for side, codes in sides.items() if side in flows}
     expected = [
         gxe.ExpectTableColumnCountToEqual(value=5),
         *(gxe.ExpectColumnToExist(column=column) for column in ("origin", "destination", "trips")),
@@ -220,19 +217,16 @@ def _run(name: str, frame: pd.DataFrame, expected: list[Any], docs: Path, *, con
     context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
     asset = context.data_sources.add_pandas(name).add_dataframe_asset(name)
     suite = context.suites.add(gx.ExpectationSuite(name, expectations=expected))
-    validation = context.validation_definitions.add(
-        gx.ValidationDefinition(name=name, data=asset.add_batch_definition_whole_dataframe("all"), suite=suite)
-    )
+    batch = asset.add_batch_definition_whole_dataframe("all")
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name=name, data=batch, suite=suite))
     context.add_data_docs_site(name, site(str(docs / name), confidential=confidential))
-    checkpoint = context.checkpoints.add(
-        gx.Checkpoint(
-            name=name,
-            validation_definitions=[validation],
-            actions=[UpdateDataDocsAction(name="docs", site_names=[name])],
-            result_format={"result_format": "BOOLEAN_ONLY"},
-        )
+    checkpoint = gx.Checkpoint(
+        name=name,
+        validation_definitions=[validation],
+        actions=[UpdateDataDocsAction(name="docs", site_names=[name])],
+        result_format={"result_format": "BOOLEAN_ONLY"},
     )
-    outcome = checkpoint.run(batch_parameters={"dataframe": frame})
+    outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": frame})
     results = next(iter(outcome.run_results.values())).results
     met: dict[str, bool] = {}
     for result in results:

@@ -218,19 +218,15 @@ def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) 
 
 def release_checks(series: Series[Any, Any]) -> list[AssetChecks]:
     """Return all blocking checks of a release of any kind, in the order of its assets."""
-    of_inputs = [geography_checks(series), *([record_checks(series)] if series.records_are_here else [])]
+    areas, count_listed = ("geography", _count_areas) if isinstance(series, TreeSeries) else ("places", _count_places)
+    of_inputs = [AssetChecks(series, GEOGRAPHY, _REQUIRES[areas], count_listed)]
+    if series.records_are_here:
+        of_inputs.append(AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records))
     if isinstance(series, FlowSeries):
         requires = _REQUIRES["flows"] | ({} if series.segments is None else _REQUIRES["segments"])
         return [*of_inputs, *_estimate_checks(series), AssetChecks(series, ["flows"], requires, _count_flows)]
     table, count = ("boxes", _count_boxes) if isinstance(series, StopsSeries) else ("histograms", _count_histograms)
     return [*of_inputs, AssetChecks(series, [table], _REQUIRES[table], count)]
-
-
-def geography_checks(series: Series[Any, Any]) -> AssetChecks:
-    """Return the check that stored zone lists are partitions at every level, or that places are on the map."""
-    if isinstance(series, TreeSeries):
-        return AssetChecks(series, GEOGRAPHY, _REQUIRES["geography"], _count_areas)
-    return AssetChecks(series, GEOGRAPHY, _REQUIRES["places"], _count_places)
 
 
 def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -246,7 +242,6 @@ def _count_areas(work: ReleaseWork[Any, Any]) -> dict[str, int]:
 
 
 def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
-    """Count the listed places of trips with stops that lie outside the map."""
     places = work.series.kept_geography(work.warehouse.geographies)
     listed, columns = places.to_frame(), places.columns
     degrees = {
@@ -255,11 +250,6 @@ def _count_places(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     edges = dict(zip(("west", "east", "south", "north"), ([edge] for edge in places.map.edges), strict=True))
     placed = pd.DataFrame({"code": listed[columns.code], **degrees})
     return {"are_on_the_map": _count("places_are_on_the_map", places=placed, map=pa.table(edges))}
-
-
-def record_checks(series: Series[Any, Any]) -> AssetChecks:
-    """Return the check of the schema and the content of the raw records."""
-    return AssetChecks(series, RECORDS, _REQUIRES["records"], _count_records)
 
 
 def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
@@ -272,15 +262,8 @@ def _count_records(work: ReleaseWork[Any, Any]) -> dict[str, int]:
     def unmet() -> int:
         with exclusive(docs):  # otherwise a run could change the modes of pages while another run replaces them
             warehouse.confidential.close(docs)  # pages that an earlier version left readable
-            return _unmet(
-                records_meet_expectations,
-                records,
-                zones,
-                series.fault_threshold,
-                docs,
-                destinations=destinations,
-                breakdowns=series.breakdowns,
-            )
+            further = {"destinations": destinations, "breakdowns": series.breakdowns}
+            return _unmet(records_meet_expectations, records, zones, series.fault_threshold, docs, **further)
 
     state = file_state(records) if records.exists() else None
     return {RECORDS_CHECK: warehouse.once((str(docs), work.geography.digest, str(state)), unmet)}
@@ -335,10 +318,8 @@ def _count_estimates(work: FlowWork, *, checks: Sequence[str], levels: Sequence[
 def _count_flows(work: FlowWork) -> dict[str, int]:
     plan, staged, warehouse = work.plan, work.staged, work.warehouse
     tree, table, refined = plan.tree, pd.read_parquet(staged.flows), plan.mechanism.refines
-    zones = {
-        "origin": tree.origin.zone_numbers(table["origin"]),
-        "destination": tree.destination.zone_numbers(table["destination"]),
-    }
+    sides = {"origin": tree.origin, "destination": tree.destination}
+    zones = {side: areas.zone_numbers(table[side]) for side, areas in sides.items()}
     flows = pa.table({**zones, "trips": table["trips"]})
     levels = {level: staged.estimate_table(level, refined=refined) for level in _estimated_levels(plan)}
     root = staged.estimate(next(iter(levels)), refined=refined)

@@ -102,17 +102,12 @@ def further_fields(given: list[str]) -> Fields:
     for text in given:
         field, _, value = text.partition("=")
         if not all(part.strip() for part in (*field.split("."), value)):
-            raise OdError(
-                "OD-INIT-FLAG",
-                f"--set {text!r} is not a field and a value",
-                next_step="give --set FIELD=VALUE, such as --set geography.unknown=264",
-            )
+            message = f"--set {text!r} is not a field and a value"
+            step = "give --set FIELD=VALUE, such as --set geography.unknown=264"
+            raise OdError("OD-INIT-FLAG", message, next_step=step)
         if field == "name":
-            raise OdError(
-                "OD-INIT-FLAG",
-                f"--set {text!r} would name the release, which is the first argument",
-                next_step=f"leave it out, or call od-release init {value}",
-            )
+            message = f"--set {text!r} would name the release, which is the first argument"
+            raise OdError("OD-INIT-FLAG", message, next_step=f"leave it out, or call od-release init {value}")
     return dict(text.partition("=")[::2] for text in given)
 
 

@@ -35,6 +35,7 @@ from rich.text import Text
 from sqlalchemy.exc import DBAPIError
 
 from od_assets.assets.release import load_period
+from od_assets.assets.steps import counting_options
 from od_assets.checks.expectations import listed_codes, listed_for, record_faults
 from od_assets.checks.release_checks import RECORDS_CHECK, RECORDS_REQUIREMENT
 from od_assets.code_location import BROKEN, load_definitions, unloadable
@@ -92,7 +93,7 @@ class Finding:
         return cls(what, f"{error.code}: {error.message}", error.next_step)
 
 
-def found(what: str, look: Callable[[], str | None]) -> Finding:
+def found(what: str, look: Callable[[], object]) -> Finding:
     """Run an inspection and return its finding.
 
     A text that ``look`` returns is appended to ``what``. An OdError or a refusal of the system is the fault.
@@ -103,7 +104,7 @@ def found(what: str, look: Callable[[], str | None]) -> Finding:
         return Finding.of_error(what, error)
     except OSError as error:
         return Finding.of_error(what, of_system(error))
-    return Finding(what if result is None else f"{what}: {result}")
+    return Finding(f"{what}: {result}" if isinstance(result, str) else what)
 
 
 def print_findings(findings: list[Finding]) -> None:
@@ -164,10 +165,6 @@ class InspectedCounters(UserCounters):
         """See :meth:`UserCounters.allowances`."""
         return self._allowed
 
-    def refuse_unusable(self) -> None:
-        """Raise OdError if a release would refuse the counters of the year."""
-        self.allowances()
-
     def keep(self, batches: Iterable[pa.RecordBatch]) -> None:
         """Compare the counters if the release is drawn, as :meth:`UserCounters.keep` does; otherwise do nothing."""
         if self.ledger.is_drawn(self.key):
@@ -226,7 +223,6 @@ def _required(checkout: Path) -> tuple[SpecifierSet, list[Requirement]]:
 
 
 def _versions(what: str, required: list[Requirement]) -> Finding:
-    """Return a finding on packages that are missing or have a version that is not required."""
     others = [
         f"{requirement.name} {_installed(requirement) or 'is missing'} (needed: {requirement.specifier})"
         for requirement in required
@@ -266,7 +262,6 @@ def noise_backends() -> list[Finding]:
 
 
 def _refuse_broken_backend(name: str) -> None:
-    """Raise OdError unless the noise backend with this name draws the values that it is asked for."""
     try:
         noise = noise_named(name).draw(Fraction(1), 0, 0, 8)
     except Exception as error:  # noqa: BLE001  # any exception of a library; no record is involved
@@ -437,7 +432,7 @@ def inspected(series: Series[Any, Any], period: str) -> list[Finding]:
     if warehouse.ledger_chain.exists() and work.counters is not None:
         folder = InspectedFolder(warehouse.confidential.path)
         counters = InspectedCounters(**{**vars(work.counters), "confidential": folder})
-        findings = [found(f"counters of users for {key}", counters.refuse_unusable)]
+        findings = [found(f"counters of users for {key}", counters.allowances)]
     if file_state.waits is not None:
         return [*findings, found(subject, partial(_refuse_waiting, series, period, file_state.waits))]
     if not series.records_are_here:
@@ -480,12 +475,8 @@ def _refusals(
     except OdError as error:
         yield error
     except Exception:  # noqa: BLE001  # any text may hold a confidential value, so none may leave
-        yield OdError(
-            "OD-CONFIDENTIAL-ERROR",
-            "the input cannot be read or counted",
-            next_step="correct the input",
-            confidential_detail=traceback.format_exc(),
-        )
+        message, detail = "the input cannot be read or counted", traceback.format_exc()
+        yield OdError("OD-CONFIDENTIAL-ERROR", message, next_step="correct the input", confidential_detail=detail)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -518,12 +509,9 @@ def _faults(
                 share = float(series.fault_threshold)
                 above = f"{name}: {faulty} of {among} records, above the threshold {share:.3%}"
                 required = RECORDS_REQUIREMENT.removesuffix(".")
-                yield OdError(  # as a run reports it
-                    "OD-CHECK-FAILED",
-                    f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}",
-                    next_step="correct the input or the declaration",
-                    confidential_detail=above,
-                )
+                message = f"{series.name}/raw_trips: check {RECORDS_CHECK} failed. It requires: {required}"
+                step = "correct the input or the declaration"
+                yield OdError("OD-CHECK-FAILED", message, next_step=step, confidential_detail=above)  # as a run does
     try:
         counted = _counted(work, geography, counters, records)
     except OdError as error:
@@ -559,16 +547,8 @@ def _counted(work: ReleaseWork[Any, Any], geography: Any, counters: UserCounters
     if isinstance(series, TableSeries):
         counted = series.count(records, geography, period)
     else:
-        counted = trip_counts_of(
-            records,
-            series.plan(geography, period).tree,
-            unit=series.unit,
-            key=InspectedFolder(work.warehouse.confidential.path).key(),
-            period=period,
-            fault_threshold=series.fault_threshold,
-            breakdowns=series.breakdowns,
-            counters=counters,
-        )
+        options = counting_options(series, InspectedFolder(work.warehouse.confidential.path), counters)
+        counted = trip_counts_of(records, series.plan(geography, period).tree, period=period, **options)
     series.acceptance.refuse_empty(counted.total, series.unit)
     return counted
 
@@ -586,13 +566,10 @@ def diagnosis(name: str | None = None, period: str | None = None) -> list[Findin
             declaration(name)  # raises an error that lists the known names
         releases, comparisons = (name,), ()
 
-    def check_comparison(comparison_name: str) -> None:
-        comparison(comparison_name)
-
     return [
         *of_installation(),
         *(finding for series_name in releases for finding in of_declaration(series_name)),
-        *(found(f"comparison {other}", partial(check_comparison, other)) for other in comparisons),
+        *(found(f"comparison {other}", partial(comparison, other)) for other in comparisons),
         code_location(),
         *([] if period is None else _of_inputs(releases, period)),
     ]

@@ -188,12 +188,9 @@ def unstated_rows(answers: Answers, fields: Fields) -> tuple[OdError | None, lis
             reason = "no code appears twice, as in a table of counts"
     else:
         return None, []
-    return OdError(
-        "OD-TRIPS-ROWS",
-        f"{records.source.name}: nothing says whether a row is one trip; {reason}",
-        next_step=f"give --{_number(answers)} and the column that holds the number of trips of a row, or"
-        " --one-row-a-trip true",
-    ), unused
+    message = f"{records.source.name}: nothing says whether a row is one trip; {reason}"
+    step = f"give --{_number(answers)} and the column that holds the number of trips of a row, or --one-row-a-trip true"
+    return OdError("OD-TRIPS-ROWS", message, next_step=step), unused
 
 
 def found_records(answers: Answers, fields: Fields) -> list[str]:
@@ -453,7 +450,6 @@ def _refuse_owner(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_words(answers: Answers, fields: Fields) -> None:
-    """Raise OdError if the words about the series given so far cannot be published."""
     _section(About, "about", answers, fields).checked()
 
 
@@ -464,7 +460,6 @@ def _refuse_absent_zones(answers: Answers, _fields: Fields) -> None:
 
 
 def _refuse_periods(answers: Answers, _fields: Fields) -> None:
-    """Raise OdError if the length of periods, the first one and the last one do not fit together."""
     last = Period(answers["last"]) if "last" in answers else None
     SeriesPeriods(answers["every"], Period(answers["first"]), last, None)
 
@@ -725,11 +720,9 @@ def places_of(name: str) -> tuple[Path, Path]:
 
 
 def _already_there(path: Path) -> OdError:
-    return OdError(
-        "OD-INIT-EXISTS",
-        f"{path.parent.name}/{path.name} exists already",
-        next_step="choose another name; or remove it, if nothing was released with it",
-    )
+    message = f"{path.parent.name}/{path.name} exists already"
+    step = "choose another name; or remove it, if nothing was released with it"
+    return OdError("OD-INIT-EXISTS", message, next_step=step)
 
 
 def _make_file(path: Path, text: str, undo: ExitStack) -> None:

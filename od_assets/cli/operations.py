@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from od_assets.cli import project_folders
+from od_assets.cli.printing import print_table, say, text
 from od_assets.project import current_project, dagster_home, prepare_dagster_home, stated_home
 from od_assets.terminal import console, print_json
 from od_core.errors import OdError
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
     from od_core.ledger.balance import Balance
 
 
@@ -41,10 +42,8 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from od_assets.cli.printing import print_table, text
-    from od_assets.resources.folders import Folders
 
-    balances = Folders().existing_ledger().balances()
+    balances = project_folders().existing_ledger().balances()
     if as_json:
         print_json([_balance_facts(balance) for balance in balances])
         return
@@ -59,16 +58,11 @@ def ledger(context: typer.Context, as_json: bool = False) -> None:
 
 def verify_ledger(as_json: bool = False) -> None:
     """Check that no ledger entry was edited or lost, and that every charge is the cost of its noise."""
-    from od_assets.resources.folders import Folders
-
-    entries = Folders().verify_ledger()
+    entries = project_folders().verify_ledger()
     if as_json:
         print_json({"whole": True, "entries": entries})
     else:
-        console.print(
-            f"The ledger is intact: {entries} entries; none was edited, and it has every entry that a public"
-            " certificate names."
-        )
+        say("ledger.whole", entries=entries)
 
 
 def print_schema(writer: str) -> None:
@@ -80,17 +74,14 @@ def print_schema(writer: str) -> None:
 
 def copy_ledger(target: str) -> None:
     """Copy all entries to a ledger that has none: for a backup, or to move the ledger to or from PostgreSQL."""
-    from od_assets.resources.folders import Folders
     from od_core.ledger.chain import SCHEMES, chain_of
 
-    folders = Folders()
+    folders = project_folders()
     folders.existing_ledger()  # verifies it
     file, _ = folders.ledger_place
     new = chain_of(file, target) if target.startswith(SCHEMES) else chain_of(Path(target).absolute())
     entries = folders.ledger_chain.copy_to(new)
-    console.print(
-        f"{entries} entries were copied and verified. The old ledger is charged until OD_LEDGER names the new one."
-    )
+    say("ledger.copied", entries=entries)
 
 
 def _balance_facts(balance: Balance) -> dict[str, Any]:
@@ -114,9 +105,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     must be the same as before. What else the confidential folder has stays, such as counts and measurements. With
     --json, nothing is removed without --yes.
     """
-    from od_assets.resources.folders import Folders
-
-    folders = Folders()
+    folders = project_folders()
     records = folders.kept_records(older_than)
     if not as_json and not records:
         console.print("No published release has a copy of its records.")
@@ -124,10 +113,7 @@ def purge(older_than: int = 0, dry_run: bool = False, yes: bool = False, as_json
     if not as_json:
         for key, file in records.items():
             console.print(f"{key}: {file}", soft_wrap=True)
-        console.print(
-            "To run one of these releases again, you need its file of records, unchanged. Verification needs none.",
-            soft_wrap=True,
-        )
+        console.print(text("purge.needed"), soft_wrap=True)
     removed = not dry_run and bool(records) and (yes or (not as_json and typer.confirm("Remove these copies?")))
     if removed:
         with folders.ledger_chain.exclusive():
@@ -144,11 +130,9 @@ def ui(
 ) -> None:
     """Start the Dagster UI and its daemon with the project's run history. Access requires the printed address."""
     if workspace is None and stated_home() not in (None, dagster_home(current_project().var).resolve()):
-        raise OdError(
-            "OD-UI-HOME",
-            "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice",
-            next_step="name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME",
-        )
+        message = "DAGSTER_HOME is that of another Dagster deployment, whose own daemon must not run twice"
+        step = "name its workspace file with --workspace, or start dg dev, or unset DAGSTER_HOME"
+        raise OdError("OD-UI-HOME", message, next_step=step)
     prepare_dagster_home()
     served = "" if workspace is None else str(workspace.resolve())
     os.chdir(current_project().root)

@@ -18,7 +18,6 @@ from rich.text import Text
 
 from od_assets.terminal import WRONG, console, print_json
 from od_core.flows.estimators import ESTIMATORS
-from od_core.flows.interval_ends import DEVIATIONS
 from od_core.privacy.accounting import epsilon_tight, promise_text, text_above, text_below
 from od_core.publication.number_formats import rounded, trips_above
 
@@ -188,6 +187,8 @@ def year_text(series: Series[Any, Any], plan: Plan) -> str:
 
     If the number of uncounted trips is measured, they say how well it is known.
     """
+    from od_core.flows.interval_ends import DEVIATIONS  # imports NumPy
+
     periods, step = len(series.domain.periods_of_year(series.periods.first)), plan.uncounted_step
     bounded, unbounded = plan.rho_of_year(plan.spent, periods), periods * plan.spent.rho
     epsilon, without_bound = (epsilon_tight(rho, plan.spent.delta) for rho in (bounded, unbounded))
@@ -282,11 +283,8 @@ def print_derived(found: PublishedFlows, table: str, *, as_json: bool) -> None:
         facts = {"release": str(found.key), "bundle": str(found.folder), "published_now": found.is_new}
         print_json(facts | {"certificate": found.certificate})
         return
-    used = [
-        source | {"trips": int(release.leaves.trips.sum())}
-        for source, release in zip(found.certificate["sources"], found.flows.releases, strict=True)
-    ]
-    print_table(table, used)
+    sources = zip(found.certificate["sources"], found.flows.releases, strict=True)
+    print_table(table, [source | {"trips": int(release.leaves.trips.sum())} for source, release in sources])
     leaves = found.flows.leaves
     numbers = {"trips": f"{int(leaves.trips.sum()):,}", "pairs": f"{len(leaves):,}"}
     say("derived.published", key=found.key, is_new=found.is_new, **numbers)

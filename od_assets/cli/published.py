@@ -9,14 +9,18 @@ import webbrowser
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
+import yaml
 from rich.text import Text
 
+from od_assets.cli import project_folders
+from od_assets.cli.printing import print_derived, print_explanation, print_frame, say, text
 from od_assets.project import current_project
 from od_assets.terminal import WRONG, console, print_json, printable
 from od_core.errors import OdError
+from od_core.periods import Period
 
 if TYPE_CHECKING:
     from od_core import Release
@@ -47,9 +51,7 @@ def verify(release: str | None = None, as_json: bool = False) -> None:
 
 def report(release: str | None = None, period: str | None = None) -> None:
     """Open the report of a published release in the browser, and print its path. Without a display, print only that."""
-    from od_assets.resources.folders import Folders
-
-    folders = Folders()
+    folders = project_folders()
     page = newest_report(folders.releases, release, period, folders.database)
     typer.echo(printable(str(page)))
     # Elsewhere, a browser that runs in the terminal might start.
@@ -83,11 +85,9 @@ def newest_report(releases: Path, release: str | None, period: str | None, datab
             declaration(release)  # refuses a name that no series has
         wanted = ("" if release is None else f" of {release}") + ("" if period is None else f" for {period}")
         run = f"od-release run {release}" + ("" if period is None else f" --period {period}")
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"no release{wanted} is published here",
-            next_step="od-release status lists the releases" if release is None else run,
-        )
+        message = f"no release{wanted} is published here"
+        step = "od-release status lists the releases" if release is None else run
+        raise OdError("OD-RELEASE-ABSENT", message, next_step=step)
     if key not in bundles:
         raise lost([key])
     page = bundles[key].resolve() / REPORT
@@ -107,7 +107,6 @@ def compare(
     as_json: bool = False,
 ) -> None:
     """Print the largest changes of flows between two releases, and mark those larger than their uncertainty."""
-    from od_assets.cli.printing import print_frame, text
     from od_core.flows.publishing.changes import cautions, changes
     from od_core.flows.publishing.flow_tables import labelled
     from od_core.geography.codes import WHOLE_SPACE
@@ -115,11 +114,8 @@ def compare(
 
     (first, old, certificate), (second, new, certificate_after) = map(_flows_named, (before, after))
     if first == second:
-        raise OdError(
-            "OD-COMPARE-SAME",
-            f"both releases are {first}, so there is nothing to compare",
-            next_step="name two releases with different periods or revisions",
-        )
+        message = f"both releases are {first}, so there is nothing to compare"
+        raise OdError("OD-COMPARE-SAME", message, next_step="name two releases with different periods or revisions")
     tree, note = new.plan.tree, cautions(new.plan.unit.kind, certificate, certificate_after)
     origin = origin_level or level or old.plan.tree.origin.levels[0]
     of_one_side = WHOLE_SPACE if tree.has_one_side else level
@@ -127,14 +123,11 @@ def compare(
     changed = changes(old, new, origin, destination, segment)
     numbers = {"pairs": len(changed), "significant": int(changed["significant"].sum())}
     if as_json:
-        facts: dict[str, Any] = {
-            "before": str(first),
-            "after": str(second),
-            "origin_level": origin,
-            "destination_level": destination,
-        }
-        facts |= {"confidence": str(CONFIDENCE), **numbers, **({"note": note.strip()} if note else {})}
-        print_json(facts | {"changes": json.loads(changed.head(top).to_json(orient="records"))})
+        facts = {"before": str(first), "after": str(second)}
+        levels = {"origin_level": origin, "destination_level": destination, "confidence": str(CONFIDENCE)}
+        caution = {"note": note.strip()} if note else {}
+        largest = json.loads(changed.head(top).to_json(orient="records"))
+        print_json({**facts, **levels, **numbers, **caution, "changes": largest})
         return
     rows = labelled(
         tree, changed.head(top), (tree.origin.level_number(origin), tree.destination.level_number(destination))
@@ -146,28 +139,21 @@ def compare(
 
 
 def _flows_named(name: str) -> tuple[ReleaseKey, Release, Certificate]:
-    from od_assets.resources.folders import Folders
     from od_core import Release
     from od_core.flows.derived_flows import DerivedFlows
     from od_core.publication.read_back import certificate_of
     from od_core.published.opening import bundle_folder, open_bundle
 
-    with bundle_folder(Folders().bundle_named(name)) as folder:
+    with bundle_folder(project_folders().bundle_named(name)) as folder:
         key, release = open_bundle(folder)
         certificate = certificate_of(folder)
     if isinstance(release, DerivedFlows):
-        raise OdError(
-            "OD-COMPARE-KIND",
-            f"{key} is derived from published releases; two derived tables may share the noise of a release, so only"
-            " releases themselves are compared",
-            next_step="compare the releases that it is derived from, which its certificate lists as sources",
-        )
+        why = "two derived tables may share the noise of a release, so only releases themselves are compared"
+        step = "compare the releases that it is derived from, which its certificate lists as sources"
+        raise OdError("OD-COMPARE-KIND", f"{key} is derived from published releases; {why}", next_step=step)
     if not isinstance(release, Release):
-        raise OdError(
-            "OD-COMPARE-KIND",
-            f"{key} is not a release of flows; only flows can be compared",
-            next_step="name two releases of flows",
-        )
+        message = f"{key} is not a release of flows; only flows can be compared"
+        raise OdError("OD-COMPARE-KIND", message, next_step="name two releases of flows")
     return key, release, certificate
 
 
@@ -177,32 +163,24 @@ def sum_command(releases: list[str], periods: str | None = None, as_json: bool =
     It is computed from the public bundles alone: no record is read, no noise is drawn and no budget is charged. The
     same releases give the same bundle; after a new revision of one of them, the sum has a new revision, too.
     """
-    from od_assets.cli.printing import print_derived
-    from od_assets.resources.folders import Folders
     from od_core.ledger.release_key import ReleaseKey
-    from od_core.periods import Period
     from od_core.published.derived import newest_releases, newest_revisions, publish_sum
 
-    folders = Folders()
+    folders = project_folders()
     bundles, is_series = folders.releases, len(releases) == 1 and "/" not in releases[0]
     if periods is None and is_series:
         newest_revisions(bundles, releases[0])  # refuses a name of no series first
-        raise OdError(
-            "OD-SUM-NAMES",
-            f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum",
-            next_step=f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases",
-        )
+        message = f"{releases[0]} is the name of a series, and --periods does not say which of its releases to sum"
+        step = f"od-release sum {releases[0]} --periods FIRST..LAST, or name releases"
+        raise OdError("OD-SUM-NAMES", message, next_step=step)
     if periods is None:
         period, keys = None, [ReleaseKey.parse(name) for name in releases]
     elif is_series:
         period = periods.replace("..", "--")
         keys = newest_releases(bundles, releases[0], Period(period))
     else:
-        raise OdError(
-            "OD-SUM-NAMES",
-            "--periods needs the name of one series",
-            next_step="name a series with --periods, or name releases without it",
-        )
+        message = "--periods needs the name of one series"
+        raise OdError("OD-SUM-NAMES", message, next_step="name a series with --periods, or name releases without it")
     folders.refuse_lost(*keys)
     with console.status("Summing the releases"):
         published = publish_sum(bundles, keys, period)
@@ -216,11 +194,9 @@ def assist(release: str, period: str | None = None, earlier: int = 11, as_json: 
     public bundles alone: no record is read, no noise is drawn and no budget is charged. The release stays as it is. For
     changes between periods, compare the releases, not these estimates.
     """
-    from od_assets.cli.printing import print_derived
-    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release, publish_assisted
 
-    folders = Folders()
+    folders = project_folders()
     key = named_release(folders.releases, release, period)
     folders.refuse_lost(key)
     with console.status("Estimating the flows"):
@@ -234,11 +210,10 @@ def replicates(release: str, number: int = 100, to: Path | None = None, as_json:
     Run your own model on each of them, to see how certain its results are, as with replicate weights in survey
     statistics. They are made from the public bundle alone, and are the same on every call. No budget is charged.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.derived import named_release
     from od_core.published.replicate_files import write_replicates
 
-    folders = Folders()
+    folders = project_folders()
     key = named_release(folders.releases, release)
     folders.refuse_lost(key)
     folder = to or folders.var / "replicates" / key.folder
@@ -265,15 +240,13 @@ def site(
     release: files that are there already are left alone. What you leave out is as declared by OdSite, if it is. If the
     bundle of a published release is missing or damaged, the others are written all the same, and the exit code is 2.
     """
-    from od_assets.cli.printing import say
-    from od_assets.resources.folders import Folders
     from od_assets.series.reading import declared_site
     from od_core.published.site import HOME, write_site
 
     values = {"title": title, "url": url, "publisher": publisher, "licence": licence, "contact": contact}
     declared = declared_site()
     described = replace(declared.described(), **{name: text for name, text in values.items() if text is not None})
-    folders = Folders()
+    folders = project_folders()
     with console.status("Writing the site"):
         result = write_site(folders.releases, to or declared.place, described, folders.database)
     if as_json:
@@ -294,10 +267,9 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
     for the people in the data, a record for a data protection impact assessment, and the provenance in PROV-JSON. What
     only the organisation knows is marked. The same release gives the same bytes.
     """
-    from od_assets.resources.folders import Folders
     from od_core.published.documents import DESCRIPTIONS, TO_COMPLETE, write_disclosure
 
-    bundle = Folders().bundle_named(release)
+    bundle = project_folders().bundle_named(release)
     target = current_project().var / "disclosure" if folder is None else folder
     result = write_disclosure(bundle, target, within=folder is None)
     if as_json:
@@ -313,12 +285,9 @@ def disclose(release: str, folder: Path | None = None, as_json: bool = False) ->
 
 def contract(release: str, as_json: bool = False) -> None:
     """Print the data contract of a published release for a data catalogue, in the Open Data Contract Standard."""
-    import yaml
-
-    from od_assets.resources.folders import Folders
     from od_core.published.documents import data_contract
 
-    contract = data_contract(Folders().bundle_named(release))
+    contract = data_contract(project_folders().bundle_named(release))
     if as_json:
         print_json(contract)
     else:
@@ -332,11 +301,9 @@ def explain(release: str, as_json: bool = False) -> None:
     can move. For other units, neighbours, bounds, deltas and epsilons, another table states the epsilon with the same
     noise, and the noise with the same promise. Only public facts are used: the bundle and, if it is here, the ledger.
     """
-    from od_assets.cli.printing import print_explanation
-    from od_assets.resources.folders import Folders
     from od_core.published.explanation import explain_release
 
-    folders = Folders()
+    folders = project_folders()
     explanation = explain_release(folders.bundle_named(release), folders.ledger_at_hand())
     if as_json:
         print_json(explanation.to_facts())

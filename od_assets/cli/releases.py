@@ -13,11 +13,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from od_assets.checks.expectation_process import expectation_process
+from od_assets.cli import project_folders
 from od_assets.cli.declare import further_fields, write_text, written_as
+from od_assets.cli.printing import (
+    print_frame,
+    print_guarantee,
+    print_outcome,
+    print_plan,
+    print_promise,
+    print_status,
+    say,
+    text,
+)
 from od_assets.interrupts import Interrupted, stoppable
 from od_assets.project import current_project, prepare_dagster_home
 from od_assets.terminal import console, print_json, printable
 from od_core.errors import OdError
+from od_core.files.durable import is_locked
 
 if TYPE_CHECKING:
     from od_assets.series.series import Series
@@ -27,7 +39,6 @@ if TYPE_CHECKING:
 def init(name: str, further: list[str] | None = None, **given: str | None) -> None:
     """Declare a new release: ask for the missing options, write its files, and print its plan. Releases nothing."""
     from od_assets.cli.new_declaration import answered, initialize, places_of
-    from od_assets.cli.printing import say, text
 
     places_of(name)  # refuses a taken name before any question
     fields, at_terminal = further_fields(further or []), sys.stdin.isatty()
@@ -70,11 +81,6 @@ def plan(
 
     Reads no record and spends nothing.
     """
-    from od_assets.cli.printing import print_guarantee, print_plan, print_promise
-    from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
-
     if not target and (to is not None or (table is not None and not bounds)):
         name = "--to" if table is None else "--table"
         raise OdError("OD-TARGET", f"{name} is for targets, and there is no target", next_step="add --target")
@@ -82,18 +88,13 @@ def plan(
         message = "--users and --bound belong to --bounds, which takes neither targets nor a planning page"
         raise OdError("OD-BOUNDS-OPTIONS", message, next_step="give --bounds alone with its options")
     if target and page is not None:
-        raise OdError(
-            "OD-TARGET",
-            "a planning page begins with the declared budget, and not with that for targets",
-            next_step="declare the budget for the targets with --to, and make the page after that",
-        )
-    series = declaration(release)
-    period = planned_period(series, period)
-    with console.status("Planning"):
-        planned = series.plan(series.read_geography(), period)
-        Folders().hold_to_declared(series.domain)
+        message = "a planning page begins with the declared budget, and not with that for targets"
+        step = "declare the budget for the targets with --to, and make the page after that"
+        raise OdError("OD-TARGET", message, next_step=step)
+    series, planned = _planned(release, period)
+    project_folders().hold_to_declared(series.domain)
     if bounds:
-        from od_assets.cli.user_bounds import bounds_of, print_bounds
+        from od_assets.cli.target_plan import bounds_of, print_bounds
 
         print_bounds(bounds_of(series, planned, users or [], table, bound or [], runs), as_json=as_json)
         return
@@ -122,6 +123,16 @@ def plan(
         print_promise(planned.unit, planned.spent)
     if page is not None:
         console.print(f"Planning page: {page}", soft_wrap=True)
+
+
+def _planned(release: str, period: str | None) -> tuple[Series[Any, Any], PrivacyPlan]:
+    from od_assets.runs.period_status import planned_period
+    from od_assets.series.reading import declaration
+
+    series = declaration(release)
+    period = planned_period(series, period)
+    with console.status("Planning"):
+        return series, series.plan(series.read_geography(), period)
 
 
 def _guarantee(series: Series[Any, Any], plan: PrivacyPlan) -> dict[str, str]:
@@ -160,15 +171,11 @@ def forecast(
     as_json: bool = False,
 ) -> None:
     """Print the expected errors of a release, simulated on data that is already public. Spends nothing."""
-    from od_assets.cli.printing import print_frame
     from od_assets.cli.target_plan import forecast_of
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
 
-    series = declaration(release)
-    period = planned_period(series, period)
+    series, planned = _planned(release, period)
     with console.status("Simulating releases"):
-        errors = forecast_of(series, series.plan(series.read_geography(), period), epsilon, runs)
+        errors = forecast_of(series, planned, epsilon, runs)
     if to is not None:
         errors.write(to)
     if as_json:
@@ -196,13 +203,10 @@ def decide(
     spent.
     """
     from od_assets.cli.target_plan import payable_periods, plan_of_flows, public_table, target_plan
-    from od_assets.resources.folders import Folders
-    from od_assets.runs.period_status import planned_period
-    from od_assets.series.reading import declaration
     from od_core.evaluation.decision import Option, decision_page, named_flows, options
 
-    series, folders = declaration(release), Folders()
-    plan = series.plan(series.read_geography(), planned_period(series, period))
+    folders = project_folders()
+    series, plan = _planned(release, period)
     folders.hold_to_declared(series.domain)
     compared, facts = [*options(plan, epsilon or ())], dict[str, Any](runs=runs, flows=[], source="")
     if target or table is not None or series.kind.contents == "flows":
@@ -239,7 +243,6 @@ def run(
         gc.disable()  # what is imported and defined stays: to search it for garbage took 0.4 of 9.4 s of a small run
         try:
             with console.status("Loading the project"):
-                from od_assets.cli.printing import print_outcome
                 from od_assets.runs.jobs import release_job, run_period
                 from od_assets.runs.period_status import chosen_periods, refuse_without_file
                 from od_assets.series.reading import declaration
@@ -274,17 +277,14 @@ def status(every: bool = False, as_json: bool = False) -> None:
     longer declared are listed, too, as are published flows that were derived from releases, which spend nothing. If a
     declaration has a fault, the others are printed all the same, and the exit code is 2.
     """
-    from od_assets.cli.printing import print_status
-    from od_assets.resources.folders import Folders
     from od_assets.runs.period_status import period_status, release_status
     from od_assets.series.reading import COMPARISON, RELEASES, declaration, declared_in, refuse_wrong_type
     from od_assets.series.section import component_type, declaration_files
-    from od_core.files.durable import is_locked
     from od_core.ledger.confidential import LOCK_NAME
     from od_core.ledger.release_key import ReleaseKey
     from od_core.published.opening import published_derived
 
-    ledger = Folders().ledger
+    ledger = project_folders().ledger
     series, faults = [], list[OdError]()
     types = {path: component_type(path) for path in declaration_files()}
     declared = Counter(path.parent.name for path, kind in types.items() if kind in (*RELEASES, COMPARISON))
@@ -304,12 +304,12 @@ def status(every: bool = False, as_json: bool = False) -> None:
     public = (name for name, state in states.items() if state.is_published and name not in listed)
     rows += [release_status(ReleaseKey.parse(name), states[name]) for name in public]
     of_derived = {"state": "published", "measured_levels": "none, derived"}  # the ledger does not know them
-    rows += [release_status(key, None) | of_derived for key in published_derived(Folders().releases)]
+    rows += [release_status(key, None) | of_derived for key in published_derived(project_folders().releases)]
     rows.sort(key=lambda row: ReleaseKey.parse(row["release"]))
     if as_json:
         print_json(rows)
     else:
-        print_status(rows, may_run=is_locked(Folders().var / LOCK_NAME), every=every)
+        print_status(rows, may_run=is_locked(project_folders().var / LOCK_NAME), every=every)
     for fault in faults:
         typer.echo(printable(str(fault)), err=True)
     if faults:
@@ -338,11 +338,8 @@ def compare_mechanisms(
     if flows is None and zones is None:
         component = reading.comparison(comparison or "comparison")
     elif flows is None or zones is None or not levels or comparison:
-        raise OdError(
-            "OD-EVALUATION-TABLE",
-            "your own table needs --flows, --zones and --levels, without the name of a declared comparison",
-            next_step="give all three options, or none of them",
-        )
+        message = "your own table needs --flows, --zones and --levels, without the name of a declared comparison"
+        raise OdError("OD-EVALUATION-TABLE", message, next_step="give all three options, or none of them")
     else:
         name = re.sub(r"\W+", "_", flows.stem).strip("_").lower() or "table"
         section = KnownTableSection(

@@ -1,4 +1,4 @@
-"""Plan from public tables: forecasts, and the least budget for targets."""
+"""Plan from public tables: forecasts, the least budget for targets, and what bounds of a user's trips would cut."""
 
 import glob
 import json
@@ -15,15 +15,15 @@ from typing import Any
 import pandas as pd
 import yaml
 
-from od_assets.cli.declare import write_text, written_as, yaml_block
+from od_assets.cli.declare import as_mapping, as_number, write_text, written_as, yaml_block
 from od_assets.cli.printing import level_names, print_frame, print_table, say, text
 from od_assets.project import current_project
 from od_assets.resources.folders import Folders
 from od_assets.series.reading import RELEASES, declaration_file, declarations_of
 from od_assets.series.section import with_environment, yaml_documents
 from od_assets.series.series import Series
-from od_assets.terminal import WRONG, console
-from od_core import Ledger, OdError, Plan, ReleaseKey, ReleasePlan
+from od_assets.terminal import WRONG, console, print_json
+from od_core import Ledger, OdError, Plan, PrivacyUnit, ReleaseKey, ReleasePlan
 from od_core.evaluation.forecast import (
     ALL_SIZES,
     CLASS_NAMES,
@@ -40,6 +40,7 @@ from od_core.evaluation.forecast import (
 )
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
+from od_core.evaluation.user_bounds import UserTrips, bound_errors, described_users, usual_bounds, with_bounds
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.periods import Period
@@ -90,11 +91,9 @@ def public_table(series: Series[Any, Any], plan: ReleasePlan, stated: str | None
     path = Path(stated)
     refuse_records(path)
     if not path.is_file():
-        raise OdError(
-            "OD-TABLE-PUBLIC",
-            f"{stated} is neither a file nor a published release of flows over the areas of {series.name}",
-            next_step="give the path of a table of public flows, a published release, or synthetic",
-        )
+        message = f"{stated} is neither a file nor a published release of flows over the areas of {series.name}"
+        step = "give the path of a table of public flows, a published release, or synthetic"
+        raise OdError("OD-TABLE-PUBLIC", message, next_step=step)
     try:
         table = KnownFlows.from_frame(path.name, "public", path, plan.tree.origin, plan.tree.destination)
     except OdError as error:
@@ -160,11 +159,9 @@ def _is_another_name(path: Path, files: Iterable[Path]) -> bool:
 
 
 def _confidential(path: Path, why: str) -> OdError:
-    return OdError(
-        "OD-TABLE-CONFIDENTIAL",
-        f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them",
-        next_step="give a table that is public, such as a published release, or synthetic",
-    )
+    message = f"{path.name} is confidential: {why}, and a choice that follows from records would reveal them"
+    step = "give a table that is public, such as a published release, or synthetic"
+    return OdError("OD-TABLE-CONFIDENTIAL", message, next_step=step)
 
 
 _PLACE = [*COLUMNS[:3], "breakdown"]
@@ -441,18 +438,14 @@ def write_declaration(planned: TargetPlan, path: Path) -> None:
     Raises OdError if the cap does not allow the budget, or the declaration has no section ``privacy``.
     """
     if not planned.fits:
-        raise OdError(
-            "OD-LEDGER-CAP",
-            f"one release of {planned.release} with these targets needs rho"
-            f" {text_above(planned.plan.charge.as_rho)}, which exceeds the cap {text_above(planned.cap)}",
-            next_step=_REMEDY,
-        )
+        needed, cap = text_above(planned.plan.charge.as_rho), text_above(planned.cap)
+        message = f"one release of {planned.release} with these targets needs rho {needed}, which exceeds the cap {cap}"
+        raise OdError("OD-LEDGER-CAP", message, next_step=_REMEDY)
     text = declaration_file(planned.release).read_text(encoding="utf-8")
     changed_text = with_fields(text, planned.fields)
     if changed_text is None:
-        raise OdError(
-            "OD-CONFIG", "the declaration has no section privacy of its own", next_step="copy the printed section"
-        )
+        message = "the declaration has no section privacy of its own"
+        raise OdError("OD-CONFIG", message, next_step="copy the printed section")
     with written_as(path.name, "choose another path"):
         write_text(path, changed_text)
 
@@ -573,3 +566,60 @@ def _nearest(
                 break
         allowed /= share
     return found
+
+
+def bounds_of(
+    series: Series[Any, Any], plan: Plan, users: list[str], table: str | None, bounds: list[str], runs: int | None
+) -> dict[str, Any]:
+    """Return the errors of a series with some bounds, and the best ones. Reads no record, and spends nothing.
+
+    For the texts of ``users``, see :func:`described_users`; those of ``bounds`` are such as ``m=10,c=1``.
+
+    Raises:
+        OdError: the series does not release flows of users, or not by measuring every level; an option is refused; or
+            the noise is too large for simulations.
+    """
+    plan = plan_of_flows(series, plan, "bounds of users' trips", "choose max_trips by od-release plan")
+    if plan.unit.kind == "trip" or plan.has_threshold:
+        message = "bounds of trips are compared for units of users, and mechanisms that measure every level"
+        raise OdError("OD-BOUNDS-UNIT", message, next_step="declare unit user, user_period or user_year")
+    if not users or (runs is not None and runs < 1):
+        step = "give --users, as in --users '60: 2x9 4x1', and at least one run"
+        raise OdError("OD-BOUNDS-USERS", "it is not stated how users travel, or there are no runs", next_step=step)
+    known, source = public_table(series, plan, table)
+    trips = UserTrips.drawn(known, plan, list(map(described_users, users)))
+    periods = len(series.domain.periods_of_year(series.periods.first)) if plan.unit.max_trips_year else 1
+    rows = [
+        bound_errors(with_bounds(plan, unit, periods), trips, trips.counted_by(unit, periods), runs or RUNS)
+        for unit in ([_unit(plan.unit, each) for each in bounds] or usual_bounds(plan.unit, periods))
+    ]
+    return {
+        **{"release": series.name, "source": f"{source} {text('bounds.drawn')}", "periods": periods},
+        **{"users": int(trips.user.max()) + 1, "trips": len(trips.rank), "levels": plan.tree.level_names},
+        **{"bounds": rows, "best": _best(rows, "error")},
+        "best_of_people": _best([row for row in rows if row["c"] == 1], "error_of_counted"),
+    }
+
+
+def _best(rows: list[dict[str, Any]], figure: str) -> dict[str, Any] | None:
+    return min(rows, key=lambda row: (round(row[figure][-1], 2), row["cut"]), default=None)
+
+
+def print_bounds(found: dict[str, Any], *, as_json: bool) -> None:
+    """Print the result of :func:`bounds_of`."""
+    advice = text("bounds.advice", **found)
+    if as_json:
+        print_json(found | {"advice": advice})
+        return
+    print_table("bounds", found["bounds"])
+    for sentence in (text("bounds.columns", **found), found["source"], f"\n{advice}"):
+        console.print(sentence, soft_wrap=True)
+
+
+def _unit(unit: PrivacyUnit, stated: str) -> PrivacyUnit:
+    """Return a unit with the stated bounds. Without c there is no pair cap; m and M are the declared ones."""
+    given = {name: as_number(number) for name, number in as_mapping(stated).items()}
+    if not given.keys() <= {"m", "c", "M"}:
+        raise OdError("OD-BOUNDS-GRID", f"{stated!r} are no bounds", next_step="give, for example, --bound m=10,c=1")
+    m, most = given.get("m", unit.max_trips), given.get("M", unit.max_trips_year)
+    return replace(unit, max_trips=m, max_trips_pair=given.get("c"), max_trips_year=most)  # type: ignore[arg-type]  # it checks

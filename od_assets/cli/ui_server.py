@@ -185,18 +185,13 @@ def serve(port: int, hosts: Sequence[str], address: str = "127.0.0.1", workspace
     """
     stated_token = os.environ.pop(TOKEN, None)  # runs do not need it
     if stated_token is not None and not re.fullmatch(r"[\w-]{32,}", stated_token, re.ASCII):
-        raise OdError(
-            "OD-UI-TOKEN",
-            f"{TOKEN} must consist of at least 32 letters, digits, - or _",
-            next_step="create one with openssl rand -hex 32, or leave it unset",
-        )
+        message = f"{TOKEN} must consist of at least 32 letters, digits, - or _"
+        raise OdError("OD-UI-TOKEN", message, next_step="create one with openssl rand -hex 32, or leave it unset")
     for host in hosts:
         if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:]+\]", host, re.ASCII):
-            raise OdError(
-                "OD-UI-HOST",
-                f"{host!r} is not a host name",
-                next_step="give it without scheme, port and wildcard, such as od.example.org",
-            )
+            message = f"{host!r} is not a host name"
+            step = "give it without scheme, port and wildcard, such as od.example.org"
+            raise OdError("OD-UI-HOST", message, next_step=step)
     token = stated_token or secrets.token_urlsafe(32)
     with ExitStack() as stack:
         listening = stack.enter_context(_listening(address, port))
@@ -235,11 +230,8 @@ def _published() -> set[str]:
 
 def _only_one(home: Path) -> AbstractContextManager[None]:
     """Return a context that only one UI of a Dagster home can be in: two daemons would launch each run twice."""
-    refusal = OdError(
-        "OD-UI-RUNNING",
-        f"od-release ui runs already for {home.parent}",
-        next_step="open the address that it printed, or end it first",
-    )
+    message, step = f"od-release ui runs already for {home.parent}", "open the address that it printed, or end it first"
+    refusal = OdError("OD-UI-RUNNING", message, next_step=step)
     return locked(home / "ui.lock", refusal, seconds=0)
 
 
@@ -249,11 +241,9 @@ def _listening(address: str, port: int) -> socket.socket:
         family = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         return socket.create_server((address, port), family=family)
     except OSError as error:
-        raise OdError(
-            "OD-UI-PORT",
-            f"cannot listen on port {port} of {address}: {error.strerror}",
-            next_step="give another --port, or as --listen an address of this machine",
-        ) from None
+        message = f"cannot listen on port {port} of {address}: {error.strerror}"
+        step = "give another --port, or as --listen an address of this machine"
+        raise OdError("OD-UI-PORT", message, next_step=step) from None
 
 
 @contextmanager

@@ -252,26 +252,22 @@ class OdWarehouse(Declared, Prefix):
         return dg.Definitions(resources=resources, sensors=sensors)
 
 
-def refuse_broken(path: Path) -> None:
-    """Raise OdError if a declaration cannot be parsed, does not fit its component, or is refused by Dagster."""
-    refuse_wrong_type(path)
-    declared_type, name = component_type(path), path.parent.name
-    if declared_type in RELEASES:
-        refuse_unloadable(declaration(name))
-    elif declared_type == COMPARISON:
-        comparison(name)
-    elif declared_type == SITE:
-        read_declaration(path, DeclaredSite)
-    elif declared_type == WAREHOUSE:
-        read_declaration(path, OdWarehouse)
-
-
 def broken_declarations() -> dict[Path, OdError]:
-    """Return the fault of every broken declaration of the project, by its file, in the order of their paths."""
+    """Return the fault of every broken declaration of the project, by its file, in the order of their paths.
+
+    It cannot be parsed, does not fit its component, or is refused by Dagster.
+    """
     faults = {}
     for path in declaration_files():
         try:
-            refuse_broken(path)
+            refuse_wrong_type(path)
+            declared_type, name = component_type(path), path.parent.name
+            if declared_type in RELEASES:
+                refuse_unloadable(declaration(name))
+            elif declared_type == COMPARISON:
+                comparison(name)
+            elif declared_type in (SITE, WAREHOUSE):
+                read_declaration(path, DeclaredSite if declared_type == SITE else OdWarehouse)
         except OdError as error:
             faults[path] = error
     return faults

@@ -93,10 +93,8 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
     whenever a period is added, so its change is no reason. ``published`` is the newest release of the period.
     """
     if found.key.revision > published.revision:
-        return (
-            f"{published} is published; {found.key} is charged again, so run it by hand:"
-            f" od-release run {published.release} --period {published.period}"
-        )
+        run = f"od-release run {published.release} --period {published.period}"
+        return f"{published} is published; {found.key} is charged again, so run it by hand: {run}"
     file = series.records_path(found.key.period)
     if found.changed is None or not series.has_file_of_each or file.is_dir():
         return None
@@ -108,10 +106,8 @@ def correction(series: Series[Any, Any], found: Arrival, published: ReleaseKey, 
         differs = certificate.is_file() and certificate.stat().st_mtime < file.stat().st_mtime
     if not differs:
         return None
-    return (
-        f"the file of {published} was changed after it was read; if its records are corrected, release"
-        f" them as revision {published.revision + 1}, which is charged again"
-    )
+    step = f"release them as revision {published.revision + 1}, which is charged again"
+    return f"the file of {published} was changed after it was read; if its records are corrected, {step}"
 
 
 @contextmanager
@@ -157,18 +153,13 @@ def hold_to_marker(records: Path, marker: Path | None) -> None:
     if marker is None:
         return
     if not marker.is_file():
-        raise OdError(
-            "OD-FILE-INCOMPLETE",
-            f"{records.name} may be incomplete: there is no file {marker.name}",
-            next_step="wait for that file, then run the release",
-        )
+        message = f"{records.name} may be incomplete: there is no file {marker.name}"
+        raise OdError("OD-FILE-INCOMPLETE", message, next_step="wait for that file, then run the release")
     for line in marker.read_text(encoding="utf-8", errors="replace").splitlines():
         digest, _, name = line.partition(" ")
         if len(digest) == _DIGEST_LENGTH and name.strip().removeprefix("*") == records.name:
             if records.is_file() and file_digest(records) != digest.lower():
-                raise OdError(
-                    "OD-FILE-INCOMPLETE",
-                    f"{records.name} does not have the SHA-256 that {marker.name} states",
-                    next_step="copy the complete file again, then run the release",
-                )
+                message = f"{records.name} does not have the SHA-256 that {marker.name} states"
+                step = "copy the complete file again, then run the release"
+                raise OdError("OD-FILE-INCOMPLETE", message, next_step=step)
             return

@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fractions import Fraction
 from pathlib import Path
 
@@ -102,14 +102,9 @@ def _marks_itself(run: dg.DagsterRun) -> bool:
 
 
 def _process_name(pid: int) -> str:
-    """Return a text that identifies a process: its id and, on Linux, its start time, which no later process has."""
+    """Return a text that identifies a process: its id and its start time, which no later process has."""
     try:
-        if Path("/proc/self/stat").exists():
-            start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
-        else:
-            start = "alive"
-            with suppress(PermissionError):
-                os.kill(pid, 0)
+        start = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[19]
     except (FileNotFoundError, ProcessLookupError):
         start = "gone"
     return f"{pid}-{start}"

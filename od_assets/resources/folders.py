@@ -50,11 +50,8 @@ class Folders:
     def existing_ledger(self) -> Ledger:
         """Return the ledger without creating one. Raises OdError if nothing was released yet."""
         if not self.ledger_chain.exists() and not (self.var / "confidential" / "ledger.head").exists():
-            raise OdError(
-                "OD-LEDGER-ABSENT",
-                "there is no ledger yet, because nothing was released here",
-                next_step="run a release",
-            )
+            message = "there is no ledger yet, because nothing was released here"
+            raise OdError("OD-LEDGER-ABSENT", message, next_step="run a release")
         return self.ledger
 
     def ledger_at_hand(self) -> Ledger | None:
@@ -113,11 +110,9 @@ class Folders:
         for other in drawn:
             is_same = other.period == key.period and former.fullmatch(other.release) and other.release not in others
             if is_same and stored_identity(self.confidential, other):
-                raise OdError(
-                    "OD-PREFIX-CHANGED",
-                    f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again",
-                    next_step="restore the key_prefix of the warehouse, or release only periods that were not drawn",
-                )
+                message = f"{key.period} of {series.stated_name} was drawn as {other}, and {key} would be charged again"
+                step = "restore the key_prefix of the warehouse, or release only periods that were not drawn"
+                raise OdError("OD-PREFIX-CHANGED", message, next_step=step)
 
     def verify_ledger(self) -> int:
         """Verify the ledger, and return the number of its entries.
@@ -179,11 +174,8 @@ class Folders:
         self.refuse_lost(key)
         if not self.bundle(key).is_dir():
             published = ", ".join(map(str, published_bundles(self.releases))) or "none"
-            raise OdError(
-                "OD-RELEASE-ABSENT",
-                f"{key} is not published here; published releases: {published}",
-                next_step="name a published release, or the folder of a bundle",
-            )
+            message = f"{key} is not published here; published releases: {published}"
+            raise OdError("OD-RELEASE-ABSENT", message, next_step="name a published release, or the folder of a bundle")
         return self.bundle(key)
 
     def refuse_lost(self, *keys: ReleaseKey) -> None:

@@ -42,11 +42,9 @@ class ReleaseWork(Generic[P, G]):
 
     def __init__(self, warehouse: Warehouse, series: Series[P, G], key: ReleaseKey) -> None:
         if warehouse.var != series.project.var:
-            raise OdError(
-                "OD-WAREHOUSE-OTHER",
-                f"the resource od_warehouse writes to another folder than that of the project, {series.project.var}",
-                next_step="bind no other od_warehouse than the one that OdWarehouse declares",
-            )
+            other = f"another folder than that of the project, {series.project.var}"
+            step = "bind no other od_warehouse than the one that OdWarehouse declares"
+            raise OdError("OD-WAREHOUSE-OTHER", f"the resource od_warehouse writes to {other}", next_step=step)
         self.warehouse = warehouse
         self.series = series
         self.key = key
@@ -187,18 +185,11 @@ class ReleaseWork(Generic[P, G]):
     @property
     def counters(self) -> UserCounters | None:
         """Confidential: counters of users, which counting reads and stores, for unit ``user_year``."""
-        domain, warehouse = self.series.domain, self.warehouse
+        domain = self.series.domain
         if domain.unit.kind != "user_year":
             return None
-        return UserCounters(
-            warehouse.confidential,
-            warehouse.ledger,
-            self.key,
-            domain.name,
-            domain.unit,
-            domain.elementary_period,
-            domain.year or CALENDAR,
-        )
+        confidential, ledger, year = self.warehouse.confidential, self.warehouse.ledger, domain.year or CALENDAR
+        return UserCounters(confidential, ledger, self.key, domain.name, domain.unit, domain.elementary_period, year)
 
     def begin(self, counted: Counted, store: Store | None = None) -> DurableMeasurements:
         """Declare the data set, reserve the release in the ledger, and return the store of its measurements.
@@ -224,12 +215,9 @@ class ReleaseWork(Generic[P, G]):
         """Raise OdError if this release is public without a draw in the ledger, or an entry of a public one is lost."""
         warehouse, key = self.warehouse, self.key
         if not self.is_drawn and (warehouse.bundle(key).exists() or key in stored_releases(warehouse.database)):
-            raise OdError(
-                "OD-LEDGER-ROLLED-BACK",
-                f"{key} is public, but the ledger does not record it",
-                next_step="restore the ledger and the confidential folder; without them, nothing is drawn",
-                spent="the budget spent earlier is unknown",
-            )
+            message = f"{key} is public, but the ledger does not record it"
+            step = "restore the ledger and the confidential folder; without them, nothing is drawn"
+            raise OdError("OD-LEDGER-ROLLED-BACK", message, next_step=step, spent="the budget spent earlier is unknown")
         warehouse.ledger.hold_to(ledger_entries(warehouse.releases))
 
     @cached_property

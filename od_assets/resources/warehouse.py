@@ -20,6 +20,7 @@ from od_core.errors import nearest_only
 from od_core.ledger.chain import EntryName
 from od_core.ledger.confidential import LOCK_SECONDS
 from od_core.publication.database import stored_releases
+from od_core.published.opening import published_bundles
 
 
 class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dagster's metaclass is untyped
@@ -105,9 +106,7 @@ class Warehouse(dg.ConfigurableResource, Folders):  # type: ignore[misc]  # Dags
 
     def public_releases(self) -> list[ReleaseKey]:
         """Return every release that has a public bundle or is in the database, even if the ledger lacks it."""
-        folders = self.releases.glob("*/*/r*")
-        bundles = [ReleaseKey.parse(str(folder.relative_to(self.releases))) for folder in folders if folder.is_dir()]
-        return sorted({*bundles, *stored_releases(self.database)})
+        return sorted({*published_bundles(self.releases), *stored_releases(self.database)})
 
     def published(self, key: ReleaseKey, ledger: Ledger) -> Published:
         """Return the locations of a published release, and the ledger that was charged."""
@@ -162,17 +161,13 @@ def verified(release: str | None = None, warehouse: Warehouse | None = None) -> 
         known, keys = keys, [key for key in keys if release in (key.release, str(key))]
     if release is not None and not keys:
         names = tuple(sorted({name for key in known for name in (key.release, str(key))}))
-        raise OdError(
-            "OD-RELEASE-ABSENT",
-            f"{release} was never published here{nearest_only(release, names)}",
-            next_step="od-release status lists the published releases",
-        )
+        message = f"{release} was never published here{nearest_only(release, names)}"
+        raise OdError("OD-RELEASE-ABSENT", message, next_step="od-release status lists the published releases")
     with stoppable(keys, "releases were not verified") as rest:
         return [_row(warehouse.published(key, ledger)) for key in rest]
 
 
 def _row(published: Published) -> dict[str, Any]:
-    """Return the result of the verification of a release, ready for JSON."""
     findings = verify_release(published)
     faults = {finding.part: finding.fault for finding in findings if finding.fault is not None}
     steps = [finding.next_step for finding in findings if finding.next_step is not None]

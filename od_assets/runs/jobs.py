@@ -122,11 +122,9 @@ def release_job(series: Series[Any, Any]) -> dg.JobDefinition:
     """
     definitions = load_definitions()
     if "od_warehouse" not in (definitions.resources or {}):
-        raise OdError(
-            "OD-WAREHOUSE-ABSENT",
-            "the project declares no warehouse, which all of its releases share",
-            next_step="declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse",
-        )
+        message = "the project declares no warehouse, which all of its releases share"
+        step = "declare one: dg scaffold defs od_assets.components.OdWarehouse warehouse"
+        raise OdError("OD-WAREHOUSE-ABSENT", message, next_step=step)
     try:
         return definitions.resolve_job_def(f"{series.name}_release")
     except Exception as error:  # noqa: BLE001  # any exception of the project's code; no record is involved

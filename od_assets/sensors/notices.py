@@ -136,11 +136,9 @@ def _taken() -> Iterator[None]:
     except OdError:
         raise
     except Exception as error:  # noqa: BLE001  # a channel may raise anything
-        raise OdError(
-            "OD-NOTICE-UNSENT",
-            f"the channel of notices did not take one ({type(error).__name__})",
-            next_step="correct the class that is bound as od_notices; the notice is given again until it is taken",
-        ) from None
+        message = f"the channel of notices did not take one ({type(error).__name__})"
+        step = "correct the class that is bound as od_notices; the notice is given again until it is taken"
+        raise OdError("OD-NOTICE-UNSENT", message, next_step=step) from None
 
 
 def is_declared_here(repository: dg.RepositoryDefinition | None, series: str) -> bool:
@@ -169,11 +167,8 @@ def _is_of_a_release(instance: dg.DagsterInstance, record: Any) -> bool:
 def _is_new(instance: dg.DagsterInstance, record: Any) -> bool:
     """Return whether the period had no bundle before, or a different one."""
     materialization = record.asset_materialization
-    earlier = dg.AssetRecordsFilter(
-        asset_key=materialization.asset_key,
-        asset_partitions=[materialization.partition],
-        before_storage_id=record.storage_id,
-    )
+    key, partitions = materialization.asset_key, [materialization.partition]
+    earlier = dg.AssetRecordsFilter(key, asset_partitions=partitions, before_storage_id=record.storage_id)
     records = instance.fetch_materializations(earlier, limit=100).records
     before: Any = next((record.asset_materialization for record in records if _is_of_a_release(instance, record)), None)
     return before is None or before.tags[_DATA_VERSION] != materialization.tags[_DATA_VERSION]
@@ -225,12 +220,9 @@ def lineage_events(context: dg.SensorEvaluationContext) -> dg.SkipReason:
     finally:
         sender.close()
     if fault and not sender.sent:
-        raise OdError(
-            "OD-LINEAGE-UNSENT",
-            f"the lineage backend did not take an event: {fault}",
-            next_step="check the configuration of OpenLineage and the backend; the event is sent again until it is"
-            " taken, and releases do not wait for it",
-        )
+        message = f"the lineage backend did not take an event: {fault}"
+        step = "check the configuration of OpenLineage and the backend; the event is sent again until it is taken"
+        raise OdError("OD-LINEAGE-UNSENT", message, next_step=f"{step}, and releases do not wait for it")
     context.update_cursor(json.dumps(seen))
     return dg.SkipReason(f"{sender.sent} events sent{f', then stopped: {fault}' if fault else ''}.")
 

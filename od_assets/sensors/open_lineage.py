@@ -51,11 +51,9 @@ class Sender:
         try:
             self._client = OpenLineageClient(config={"facets": {"source_code_location": {"disabled": True}}})
         except Exception as error:  # noqa: BLE001  # a transport may raise anything
-            raise OdError(
-                "OD-LINEAGE-CONFIG",
-                f"the OpenLineage client refuses its configuration ({type(error).__name__})",
-                next_step="correct the variables OPENLINEAGE_* or openlineage.yml; releases do not wait for it",
-            ) from None
+            message = f"the OpenLineage client refuses its configuration ({type(error).__name__})"
+            step = "correct the variables OPENLINEAGE_* or openlineage.yml; releases do not wait for it"
+            raise OdError("OD-LINEAGE-CONFIG", message, next_step=step) from None
         self.sent = 0
 
     def events(self, instance: dg.DagsterInstance, run: dg.DagsterRun, graph: Any) -> list[RunEvent]:
@@ -192,11 +190,8 @@ class _Translation:
         asset_facets, output_facets = self._facets(key), dict[str, Any]()
         if (digest := (materialization.tags or {}).get("dagster/data_version")) is not None:
             asset_facets["version"] = facets.dataset_version_dataset.DatasetVersionDatasetFacet(digest)
-        columns = {
-            column: lineage.Fields([self._field(key, source) for source in sources])
-            for column, sources in self._sources(key).items()
-            if sources
-        }
+        known = {column: sources for column, sources in self._sources(key).items() if sources}
+        columns = {column: lineage.Fields([self._field(key, one) for one in known[column]]) for column in known}
         if columns:
             asset_facets["columnLineage"] = lineage.ColumnLineageDatasetFacet(columns)
         if (rows := materialization.metadata.get("dagster/row_count")) is not None:
@@ -212,11 +207,8 @@ class _Translation:
         described = self._metadata(key).get("dagster/column_schema")  # an asset of the team may have none
         columns = () if described is None else described.columns
         fields = [schema.SchemaDatasetFacetFields(column.name, column.type, column.description) for column in columns]
-        own_tags = [
-            tags.TagsDatasetFacetFields(tag, value, "DAGSTER")
-            for tag, value in sorted(node.tags.items())
-            if tag.startswith("od/")
-        ]
+        own = ((tag, value) for tag, value in sorted(node.tags.items()) if tag.startswith("od/"))
+        own_tags = [tags.TagsDatasetFacetFields(tag, value, "DAGSTER") for tag, value in own]
         owners = [facets.ownership_dataset.Owner(owner, "OWNER") for owner in node.owners]
         return {
             "schema": schema.SchemaDatasetFacet(fields),

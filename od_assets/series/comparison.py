@@ -68,9 +68,8 @@ class Comparison(Named):
         for epsilon in self.epsilons:
             Budget(epsilon, DELTA)
         if self.runs < 1:
-            raise OdError(
-                "OD-EVALUATION-RUNS", "a comparison needs at least one run", next_step="set runs to at least 1"
-            )
+            message = "a comparison needs at least one run"
+            raise OdError("OD-EVALUATION-RUNS", message, next_step="set runs to at least 1")
         _ = self.data_sets
         return self
 
@@ -81,10 +80,8 @@ class Comparison(Named):
         Raises OdError if a synthetic data set is unknown, or a table is not marked as public or synthetic.
         """
         data_sets, step = synthetic_data_sets(), "correct the declaration of the comparison"
-        synthetic = {
-            name: choose("synthetic data set", name, data_sets, code="OD-EVALUATION-UNKNOWN", next_step=step)
-            for name in self.synthetic
-        }
+        chosen = partial(choose, "synthetic data set", code="OD-EVALUATION-UNKNOWN", next_step=step)
+        synthetic = {name: chosen(name, data_sets) for name in self.synthetic}
         return synthetic | {table.name: table.reader(self.project) for table in self.tables}
 
     @property

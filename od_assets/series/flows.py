@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from pydantic import Field
 
@@ -40,16 +40,6 @@ class Spark(Section):
     submit: list[str] = Field(default_factory=list)
     settings: dict[str, str] = Field(default_factory=dict)
     store: str | None = None
-
-    def checked(self) -> Self:
-        """Return the section, whose values are valid. Raises OdError unless it has an address or spark-submit."""
-        if (self.address is None) == (not self.submit):
-            raise OdError(
-                "OD-ENGINE",
-                "Spark needs either an address or spark-submit",
-                next_step="declare one of address and submit",
-            )
-        return self
 
     def session(self, confidential: ConfidentialFolder) -> SparkSession:
         """Return the Spark session of this run, which the first call opens; see ``od_core.spark.session``."""
@@ -196,11 +186,9 @@ class Sides:
 
     def __post_init__(self) -> None:
         if self.other is not None and len({side.digest for side in equally_deep(self.origin, self.other)}) == 1:
-            raise OdError(
-                "OD-GEOGRAPHY-SAME",
-                "the lists of origins and of destinations hold the same areas",
-                next_step="leave destination_geography out, because one list serves both",
-            )
+            message = "the lists of origins and of destinations hold the same areas"
+            step = "leave destination_geography out, because one list serves both"
+            raise OdError("OD-GEOGRAPHY-SAME", message, next_step=step)
 
     @property
     def destination(self) -> Geography:
@@ -260,18 +248,12 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """Columns of the files of records. Raises OdError if they do not fit what a row is declared to be."""
         columns = self.trips.columns.of(self.record_format)
         if self.trips.one_row_a_trip and not columns.counts_rows:
-            raise OdError(
-                "OD-TRIPS-ROWS",
-                f"one_row_a_trip: true is declared, but {columns.row}",
-                next_step="remove the wrong declaration",
-            )
+            message = f"one_row_a_trip: true is declared, but {columns.row}"
+            raise OdError("OD-TRIPS-ROWS", message, next_step="remove the wrong declaration")
         if (columns.weight is None) != (self.max_weight is None):
-            raise OdError(
-                "OD-TRIPS-WEIGHTS",
-                "records with weights need both columns: weight and max_weight, the largest number of trips that a"
-                " record counts",
-                next_step="add the missing one, or remove the other",
-            )
+            both = "weight and max_weight, the largest number of trips that a record counts"
+            message = f"records with weights need both columns: {both}"
+            raise OdError("OD-TRIPS-WEIGHTS", message, next_step="add the missing one, or remove the other")
         return replace(columns, user=self.unit.column, segments=() if self.segments is None else self._sources)
 
     @property
@@ -310,24 +292,20 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         engines = ("threads", "spark")
         refuse_unknown("engine", self.stated_engine, engines, code="OD-ENGINE", next_step="choose threads or spark")
         if (self.stated_engine == "spark") != (self.spark is not None):
-            raise OdError(
-                "OD-ENGINE",
-                "engine: spark needs the section spark:, and that section needs engine: spark",
-                next_step="give both, or neither",
-            )
+            message = "engine: spark needs the section spark:, and that section needs engine: spark"
+            raise OdError("OD-ENGINE", message, next_step="give both, or neither")
         if self.spark is None:
             return None
         if self.bands is None:
-            raise OdError(
-                "OD-ENGINE", "Spark works on parts, but no bands are declared", next_step="declare bands: {cuts: [4]}"
-            )
+            message = "Spark works on parts, but no bands are declared"
+            raise OdError("OD-ENGINE", message, next_step="declare bands: {cuts: [4]}")
         if self.arrivals is not None:
-            raise OdError(
-                "OD-ENGINE",
-                "arrivals are detected only on this machine, but Spark reads the records elsewhere",
-                next_step="declare a schedule instead",
-            )
-        return self.spark.checked()
+            message = "arrivals are detected only on this machine, but Spark reads the records elsewhere"
+            raise OdError("OD-ENGINE", message, next_step="declare a schedule instead")
+        if (self.spark.address is None) == (not self.spark.submit):
+            message = "Spark needs either an address or spark-submit"
+            raise OdError("OD-ENGINE", message, next_step="declare one of address and submit")
+        return self.spark
 
     @cached_property
     def mechanism(self) -> Mechanism:
@@ -399,15 +377,11 @@ class FlowSeries(TreeSeries[ReleasePlan, Sides]):
         """See :attr:`Series.records_are_here`."""
         return self.engine is None
 
-    @property
-    def records_source(self) -> str:
-        """See :attr:`Series.records_source`. For an engine, also the name of a table."""
-        return super().records_source if self.engine is None else self.records_address("{period}")
-
     def records_address(self, period: str) -> str:
-        """Return the location of a period's records for an engine: an address, a path, or the name of a table."""
+        """See :meth:`Series.records_address`."""
         address = self.trips.files.format(period=period)
-        return address if "://" in address or "/" not in address else str(self.records_path(period))
+        is_path = self.engine is None or ("://" not in address and "/" in address)
+        return super().records_address(period) if is_path else address
 
     @property
     @abstractmethod

@@ -95,11 +95,8 @@ def declaration(name: str) -> Series[Any, Any]:
         for path in declaration_files():
             if path.parent.name == name:
                 refuse_wrong_type(path)
-        raise OdError(
-            "OD-RELEASE-UNKNOWN",
-            f"there is no release {name!r} ({nearest_known(name, declared_releases())})",
-            next_step="name a declared release; od-release init declares one",
-        )
+        message = f"there is no release {name!r} ({nearest_known(name, declared_releases())})"
+        raise OdError("OD-RELEASE-UNKNOWN", message, next_step="name a declared release; od-release init declares one")
     return declared_in(declaration_file(name))
 
 
@@ -125,11 +122,8 @@ def comparison(name: str) -> Comparison:
     from od_assets.series.comparison import Comparison  # with the evaluation, which most commands do not need
 
     if name not in declared_comparisons():
-        raise OdError(
-            "OD-EVALUATION-UNKNOWN",
-            f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})",
-            next_step="name a declared comparison",
-        )
+        message = f"there is no comparison {name!r} ({nearest_known(name, declared_comparisons())})"
+        raise OdError("OD-EVALUATION-UNKNOWN", message, next_step="name a declared comparison")
     return read_declaration(declaration_file(name), Comparison)
 
 

@@ -33,7 +33,6 @@ class _Loader(yaml.SafeLoader):
         return super().construct_document(node)
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:
-        """Return the mapping of a YAML node. A name that is written twice is an error."""
         names = [name for name, _ in node.value if name.tag != "tag:yaml.org,2002:merge"]
         texts = [name.value for name in names]
         for name, text in zip(names, texts, strict=True):
@@ -301,11 +300,6 @@ def _has_sections(annotation: Any) -> bool:
     return hasattr(annotation, "model_fields") or any(map(_has_sections, get_args(annotation)))
 
 
-def _part_of(section: Any, name: str) -> Any:
-    part = get_args(section)[1] if get_origin(section) is dict else annotations_of(section).get(name)
-    return _section_of(part)
-
-
 def _section_of(annotation: Any) -> Any:
     """Return the section class in a field's annotation, also if the field is optional; otherwise, the annotation."""
     if get_origin(annotation) is dict:
@@ -334,8 +328,9 @@ def first_fault(error: ValidationError, section: Any, line: Callable[[list[str]]
         if name == getattr(section, "__name__", None) or _COLLECTION.fullmatch(name):
             continue
         path.append(name)
-        fields = tuple(annotations_of(section))
-        section = _part_of(section, name)
+        known = annotations_of(section)
+        fields = tuple(known)
+        section = _section_of(get_args(section)[1] if get_origin(section) is dict else known.get(name))
     if len(path) > 1 and _ALTERNATIVE.fullmatch(path[-1]) and first["type"] != "extra_forbidden":
         path.pop()
     hint = f" ({nearest_known(path[-1], fields)})" if first["type"] == "extra_forbidden" else ""

@@ -9,7 +9,6 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Generic, Literal, Self, TypeVar
 
-import pandas as pd
 from pydantic import Field, StrictBool, ValidationError, ValidationInfo, field_validator
 
 from od_assets.project import Project
@@ -18,10 +17,10 @@ from od_assets.series.section import Named, Number, Section, first_fault, line_o
 from od_core import Breakdown, Budget, Plan, PrivacyUnit, ReleaseKey
 from od_core.errors import OdError, nearest_known
 from od_core.geography.codes import COORDINATES, name_column
-from od_core.geography.geography import BOUNDARY, Geography, boundary_column
+from od_core.geography.geography import Geography, boundary_column
 from od_core.ledger.staged_files import Counted
 from od_core.noise.backends import noise_named, refuse_too_wide
-from od_core.periods import Period, check_time_zone
+from od_core.periods import Period
 from od_core.privacy.accounting import text_above
 from od_core.privacy.budget import Cap
 from od_core.privacy.domain import PrivacyDomain, charged_periods
@@ -69,11 +68,8 @@ def check_path(path: str, what: str, *, one_file: bool) -> None:
     except ValueError:
         fields = {"unbalanced braces"}
     if fields - {"period"} or not (fields or one_file):
-        raise OdError(
-            "OD-TRIPS-FILES",
-            f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column",
-            next_step="correct the path, or name the date column",
-        )
+        message = f"the path of {what} needs {{period}} and nothing else in braces, or the records need a date column"
+        raise OdError("OD-TRIPS-FILES", message, next_step="correct the path, or name the date column")
 
 
 AssetName = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$")]
@@ -257,11 +253,10 @@ class DomainSection(Section):
             raise error.in_file(self._file) from None
         if self.unit == "user_year" and (max_trips, max_trips_pair) != (None, None):
             name = "max_trips_pair" if max_trips is None else "max_trips"
-            raise OdError(
-                "OD-UNIT-MAX-TRIPS",
-                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips",
-                next_step=f"move {name} to {self._file}",
+            message = (
+                f"{name} is declared for one release, but under unit 'user_year' all releases count the same trips"
             )
+            raise OdError("OD-UNIT-MAX-TRIPS", message, next_step=f"move {name} to {self._file}")
         of_release = self.max_trips or max_trips
         of_pair = self.max_trips_pair or max_trips_pair
         unit = replace(unit, max_trips=of_release, max_weight=max_weight, max_trips_pair=of_pair)
@@ -292,11 +287,6 @@ def read_domain(project: Project, name: str) -> DomainSection:
         raise _fault(f"{path.name} has more than one YAML document", path.name) from None
     if declared.name != name:
         raise _fault(f"{path.name}: name: {declared.name!r} differs from the name of its file", path.name)
-    if declared.time_zone is not None:  # periods are checked in it before the domain is
-        try:
-            check_time_zone(declared.time_zone)
-        except OdError as error:
-            raise error.in_file(path.name) from None
     return declared
 
 
@@ -420,12 +410,9 @@ class Series(Named, Generic[P, G]):
             message = "an asset of trips is declared, but arrivals or Spark look for files themselves"
             raise OdError("OD-ARRIVALS", message, next_step="remove asset, or arrivals and the engine")
         if self.protects_trips_alone and self._data_set.unit != "trip":
-            raise OdError(
-                "OD-UNIT-UNKNOWN",
-                f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}; {self.name} can protect only"
-                " single trips",
-                next_step="release flows, which have user units",
-            )
+            protected = f"data set {self.stated_domain!r} protects unit {self._data_set.unit!r}"
+            message = f"{protected}; {self.name} can protect only single trips"
+            raise OdError("OD-UNIT-UNKNOWN", message, next_step="release flows, which have user units")
         charged_periods(self.periods.first, self.domain.elementary_period, self.unit.kind)
         noise_named(self.noise)
         _ = self.acceptance, self.privacy.budget, self.listed_sources, self.about_facts
@@ -448,7 +435,7 @@ class Series(Named, Generic[P, G]):
     @cached_property
     def periods(self) -> SeriesPeriods:
         """Periods of the series, whose days begin in the time zone of the data set."""
-        return self.stated_periods.checked(self._data_set.time_zone)
+        return self.stated_periods.checked(self.domain.time_zone)
 
     @property
     @abstractmethod
@@ -460,12 +447,9 @@ class Series(Named, Generic[P, G]):
         """Format of the records. Raises OdError if this kind of release counts rows, and a row is many trips."""
         form = self.trips.record_format()
         if self.protects_trips_alone and form.columns.trips is not None:
-            raise OdError(
-                "OD-READER-FLOWS",
-                f"reader {self.trips.reader!r} gives flows, with many trips per row, but this kind of release counts"
-                " rows",
-                next_step="use records with one row per trip",
-            )
+            flows = f"reader {self.trips.reader!r} gives flows, with many trips per row"
+            message = f"{flows}, but this kind of release counts rows"
+            raise OdError("OD-READER-FLOWS", message, next_step="use records with one row per trip")
         return form
 
     @property
@@ -531,10 +515,9 @@ class Series(Named, Generic[P, G]):
         """Return the path of the file with the records of a period."""
         return self.project.root / self.trips.files.format(period=period)
 
-    @property
-    def records_source(self) -> str:
-        """Path or address of the files of records, which contains ``{period}`` if there is a file of each period."""
-        return str(self.project.root / self.trips.files)
+    def records_address(self, period: str) -> str:
+        """Return the location of a period's records: a path; for an engine, also an address or the name of a table."""
+        return str(self.records_path(period))
 
     def marker_path(self, period: str) -> Path | None:
         """Return the path of the marker that a period's records are complete; None if the series declares none."""
@@ -580,10 +563,6 @@ class Series(Named, Generic[P, G]):
         """Read the geography from the lists that are stored in a folder. Raises OdError if one is missing or faulty."""
         return self._geography([zones.kept_as(file) for file, zones in self.zone_lists.items()], folder)
 
-    def kept_lists(self, geography: G) -> dict[str, pd.DataFrame]:
-        """Return the lists that the geography asset stores, by file name. A list has one row per zone or place."""
-        return {file: side.to_frame() for file, side in zip(self.zone_lists, self.sides(geography), strict=False)}
-
     @property
     @abstractmethod
     def listed_columns(self) -> tuple[Column, ...]:
@@ -605,12 +584,10 @@ class Series(Named, Generic[P, G]):
         plan = self.plan_without_cap(geography, period)
         allowed, rho = self.domain.cap.allowed_rho(), plan.charge.as_rho
         if rho > allowed:
-            raise OdError(
-                "OD-LEDGER-CAP",
-                f"one release of {self.name} needs rho {text_above(rho)}, which exceeds the cap {text_above(allowed)}"
-                f" of data set {self.domain.name!r}",
-                next_step="request a smaller budget, or raise the cap and state a reason",
-            )
+            cap = f"the cap {text_above(allowed)} of data set {self.domain.name!r}"
+            message = f"one release of {self.name} needs rho {text_above(rho)}, which exceeds {cap}"
+            step = "request a smaller budget, or raise the cap and state a reason"
+            raise OdError("OD-LEDGER-CAP", message, next_step=step)
         refuse_too_wide(noise_named(self.noise), (step.largest_variance for step in plan.charged_steps))
         return plan
 
@@ -643,16 +620,12 @@ class TreeSeries(Series[P, G]):
     def listed_columns(self) -> tuple[Column, ...]:
         """See :attr:`Series.listed_columns`."""
         lists = self.zone_lists.values()
-        levels = dict.fromkeys(level for zones in lists if zones.names for level in zones.levels)
-        columns = [
-            Column(level, "string", level, f"Code of the area of level {level}.") for level in self.placing_columns
-        ]
-        columns += [
-            Column(name_column(level), "string", level, f"Name of the area of level {level}.") for level in levels
-        ]
-        bounded = dict.fromkeys(boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
-        for name in bounded:
-            columns.append(Column(name, "string", BOUNDARY, "Boundary of the area, as WKB in hexadecimal digits."))
+        texts = {level: f"Code of the area of level {level}." for level in self.placing_columns}
+        named = (level for zones in lists if zones.names for level in zones.levels)
+        texts |= {name_column(level): f"Name of the area of level {level}." for level in named}
+        bounded = (boundary_column(zones.levels, level) for zones in lists for level in zones.boundaries)
+        texts |= dict.fromkeys(bounded, "Boundary of the area, as WKB in hexadecimal digits.")
+        columns = [Column(name, "string", name, text) for name, text in texts.items()]
         if any(zones.has_coordinates for zones in lists):
             columns += [Column(name, "number", name, "Coordinate of the zone, in degrees.") for name in COORDINATES]
         return tuple(columns)

@@ -86,11 +86,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
         if self.stated_mechanism is not None:
             return GROUP_SIZE_MECHANISMS.make(self.stated_mechanism, **self.mechanism_options)
         if self.mechanism_options:  # otherwise they would be ignored
-            raise OdError(
-                "OD-MECHANISM-OPTIONS",
-                "mechanism_options are declared without a mechanism",
-                next_step="name the mechanism",
-            )
+            message = "mechanism_options are declared without a mechanism"
+            raise OdError("OD-MECHANISM-OPTIONS", message, next_step="name the mechanism")
         return None
 
     @property
@@ -115,10 +112,8 @@ class GroupSizeSeries(TreeSeries[GroupSizePlan, Geography], TableSeries[GroupSiz
             # In a format without fixed columns, there is no default for the column of areas.
             code = declared.area or (None if form.container == "named" else form.columns.origin)
             if code is None or date is None or declared.group is not None:
-                raise _fault(
-                    "without a list of groups, the groups are the days of areas, and the records need the columns"
-                    " area and date"
-                )
+                needed = "the records need the columns area and date"
+                raise _fault(f"without a list of groups, the groups are the days of areas, and {needed}")
         elif code is None or declared.area is not None:
             raise _fault("with a list of groups, the records need the column group, and cannot have the column area")
         return RecordColumns(code, code, date=date)
@@ -227,10 +222,8 @@ class StopsSeries(TableSeries[StopsPlan, PlaceList]):
         axes: tuple[tuple[float, float, int], ...] = ()
         if points is not None:
             if names is not None or self.map.file is not None or self.edges is None or {*map(len, points)} - {2}:
-                raise _fault(
-                    "points are pairs of columns, the longitude before the latitude, without places; their map has"
-                    " edges and no file"
-                )
+                pairs = "pairs of columns, the longitude before the latitude, without places"
+                raise _fault(f"points are {pairs}; their map has edges and no file")
             west, east, south, north = self.edges
             names = [column for point in points for column in point]
             axes = ((west, east, self.map.side), (south, north, self.map.side))

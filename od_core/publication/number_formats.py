@@ -6,9 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count, takewhile
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:  # commands that print need no NumPy
+    import numpy as np
+    from numpy.typing import NDArray
 
 SHADES = ("#f4f8fc", "#dce9f5", "#c1daee", "#97c4e2", "#6aaed6", "#4796c9", "#2070b0", "#0b4f8f", "#08306b")
 """Background colours from light to dark. :func:`ink_on` returns the legible text colour for each."""
@@ -80,7 +82,9 @@ def size_classes(most: int) -> list[tuple[int, int]]:
 
 def places_of_largest(numbers: NDArray[np.int64], most: int) -> NDArray[np.intp]:
     """Return the places of the largest numbers, at most ``most``, in ascending order."""
-    return np.sort(np.argsort(-numbers, kind="stable")[:most])
+    places = (-numbers).argsort(kind="stable")[:most]
+    places.sort()
+    return places
 
 
 def class_text(low: int, high: int) -> str:

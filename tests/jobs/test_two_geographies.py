@@ -218,11 +218,11 @@ def test_a_faulty_list_of_destinations_is_refused(two: Project, changes: dict[st
 
 def test_both_kept_lists_are_checked_again(two: Project) -> None:
     """Whoever changes either of them after the asset wrote it is found out by the check of the partition."""
-    from od_assets.checks.release_checks import geography_checks
+    from od_assets.checks.release_checks import release_checks
 
     component = declared(two)
     assert two.materialize("geography", component=component).success
-    violations = geography_checks(component.checked()).count_violations
+    violations = release_checks(component.checked())[0].count_violations
     assert violations(Warehouse(), "2001-01") == {"is_a_partition": 0}
     for name in ("trips.csv", "trips.destinations.csv"):
         path = two.var / "geographies" / name

@@ -14,7 +14,6 @@ import pytest
 
 from od_assets.checks import expectations, release_checks
 from od_assets.checks.expectations import flows_meet_expectations, records_meet_expectations
-from od_assets.checks.release_checks import record_checks
 from od_assets.resources.release_work import FlowWork
 from od_assets.resources.warehouse import Warehouse
 from od_core.ledger.confidential import exclusive
@@ -155,7 +154,7 @@ def test_two_runs_that_look_at_the_same_records_take_turns(project: Project) -> 
     """Else one closes to others a page that Great Expectations replaces for the second, and fails."""
     settings, warehouse = project.component().checked(), Warehouse()
     assert project.materialize("geography", "raw_trips").success
-    count_now, found = record_checks(settings).count_violations, list[dict[str, int]]()
+    count_now, found = release_checks.release_checks(settings)[1].count_violations, list[dict[str, int]]()
     count_now(warehouse, "2001-01")  # Great Expectations is imported: the next look takes a tenth of the wait
     look = threading.Thread(target=lambda: found.append(count_now(Warehouse(), "2001-01")))
     with exclusive(FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs):
@@ -186,7 +185,9 @@ def test_pages_about_records_are_closed_at_every_moment(project: Project) -> Non
 
     with umask(0):
         with audited(count_violations):
-            assert record_checks(settings).count_violations(warehouse, "2001-01") == {"meets_expectations": 0}
+            assert release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01") == {
+                "meets_expectations": 0
+            }
         count_violations("open", ())
     assert len([path for path in seen if path.suffix == ".html"]) == 3
     assert readable == set()
@@ -211,6 +212,6 @@ def test_pages_that_an_earlier_run_left_open_are_closed(project: Project) -> Non
     docs = FlowWork(warehouse, settings, settings.key("2001-01")).staged.data_docs
     for path in (docs, *docs.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
-    record_checks(settings).count_violations(warehouse, "2001-01")
+    release_checks.release_checks(settings)[1].count_violations(warehouse, "2001-01")
     assert {stat.S_IMODE(path.stat().st_mode) for path in docs.rglob("*") if path.is_file()} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in (docs, *docs.rglob("*")) if path.is_dir()} == {0o700}
