@@ -68,7 +68,9 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     """Release the flows of a month, and write their bundle."""
     key, budget = ReleaseKey(SERIES, month), Budget(epsilon=1, delta="1e-8")
     release = release_flows(trips, zones, unit=PrivacyUnit("trip"), budget=budget, noise="table", fault_threshold=0)
-    facts = certificate(FLOWS, release, key, SERIES, [CheckResult("flows", "sum to n", True)], record=_RECORD)
+    facts = certificate(
+        FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
+    )
     report = FLOWS.report(release, facts, ReleaseContext(month, Fraction(9), Fraction(7), 0, None))
     with staged_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
         pass

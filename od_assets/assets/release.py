@@ -272,7 +272,7 @@ def _bundle_asset(
         with work_on(series).step(context, od_warehouse, series) as current:
             key = current.key
             results = run_all_checks(series, od_warehouse, key.period)
-            failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
+            failed = [f"{check['subject']}: {check['check']}" for check in results if not check["passed"]]
             if failed:
                 raise OdError(
                     "OD-PUBLICATION-REFUSED",

@@ -48,20 +48,16 @@ from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
 from od_core.publication.number_formats import Scale
+from od_core.publication.tables import schema_of
 from od_core.publication.templates import filled
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
 
-_ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
-
 _SHOWN, _QUICK = 8, 1_000_000
 """Largest number of areas of a side that a notebook shows, and of flows between zones whose intervals are computed."""
 
-MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = (
-    pa.schema([(column.name, _ARROW[column.type]) for column in table.columns])
-    for table in (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS)
-)
+MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(schema_of, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
 """Columns of published measurements, one row per cell, and of those by category."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -68,8 +67,8 @@ class StatedSource(TypedDict):
     delta: float
 
 
-class StatedCheck(TypedDict):
-    """The outcome of a blocking check."""
+class CheckResult(TypedDict):
+    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
 
     subject: str
     check: str
@@ -100,7 +99,7 @@ class Certificate(TypedDict):
     about: NotRequired[dict[str, str]]
     account: NotRequired[dict[str, Any]]
     bundle_format: NotRequired[int]
-    checks: NotRequired[list[StatedCheck]]
+    checks: NotRequired[list[CheckResult]]
     estimation: NotRequired[dict[str, Any]]
     evidence: NotRequired[dict[str, Any]]
     fault_threshold: NotRequired[str]
@@ -119,15 +118,6 @@ class Certificate(TypedDict):
     repeated_levels: NotRequired[dict[str, list[str]]]
     sources: NotRequired[list[StatedSource]]
     uncounted: NotRequired[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
-
-    subject: str
-    check: str
-    passed: bool
 
 
 def has_intervals(certificate: Certificate) -> bool:

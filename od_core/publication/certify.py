@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -122,24 +121,21 @@ def certificate(
         "plan": planned,
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
-        "checks": [asdict(check) for check in checks],
-        "software": software_versions(),
+        "checks": checks,
+        "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
         **of_kind,
     }
     return cast("Certificate", facts)
 
 
-_version = cache(version)
-"""Version of an installed package; to find it takes milliseconds, and what a process has imported stays."""
-
-
-def software_versions() -> dict[str, str]:
+@cache  # to find a version takes milliseconds, and what a process has imported stays
+def software_versions() -> Mapping[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = _version(name)
+            versions[name] = version(name)
     return versions
 
 

@@ -175,7 +175,7 @@ def derived_certificate(
         "interval": None if None in confidences else main["interval"],
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
         "invariants": [] if flows.exact_trips is None else [f"the total number of valid trips of {kind.total_of}"],
-        "software": software_versions(),
+        "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
     }
     return cast("Certificate", certificate)

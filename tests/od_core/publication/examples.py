@@ -113,7 +113,10 @@ def drawn(kind: str, seed: int) -> Release:
 
 
 RECORD = ReleaseRecord("2001-07-03T09:00:00+00:00", 0, EntryName(7, "5" * 64))
-CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1", "whole numbers", True)]
+CHECKS = [
+    CheckResult(subject="flows", check="sum to n", passed=True),
+    CheckResult(subject="levels/estimate_1", check="whole numbers", passed=True),
+]
 
 
 ALL_FORMATS = ("csv", "gis", "omx", "sdmx", "spreadsheet")
