@@ -264,30 +264,25 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
     """
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)
-        with refuse_incomplete(folder.name):
-            return facts.key, _documents(facts)
-
-
-def _documents(facts: Facts) -> dict[str, str]:
-    """Return the text of each disclosure document by its file name."""
-    values = {
-        "facts": facts,
-        "certificate": facts.certificate,
-        "said": facts.said,
-        "to_complete": TO_COMPLETE,
-        "trips_of_a_person": TRIPS_OF_A_PERSON,
-    }
-    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
-    answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
-    entry = filled_data("disclosure/registry-entry.yaml", **values)
-    return {
-        REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
-        CHECKLIST: checklist_json(facts, checklist),
-        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
-        NOTICE: filled("disclosure/notice.html", **values),
-        ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
-        PROVENANCE: _json(provenance(facts)),
-    }
+    with refuse_incomplete(folder.name):
+        values = {
+            "facts": facts,
+            "certificate": facts.certificate,
+            "said": facts.said,
+            "to_complete": TO_COMPLETE,
+            "trips_of_a_person": TRIPS_OF_A_PERSON,
+        }
+        checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
+        answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
+        entry = filled_data("disclosure/registry-entry.yaml", **values)
+        return facts.key, {
+            REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
+            CHECKLIST: checklist_json(facts, checklist),
+            CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
+            NOTICE: filled("disclosure/notice.html", **values),
+            ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
+            PROVENANCE: _json(provenance(facts)),
+        }
 
 
 def provenance(facts: Facts) -> dict[str, Any]:

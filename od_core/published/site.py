@@ -9,10 +9,11 @@ import base64
 import hashlib
 import json
 import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import cached_property
+from functools import cached_property, partial
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -245,8 +246,6 @@ HOME, CATALOGUE, OVER_TIME, PERIODS = "index.html", "catalog.jsonld", "over_time
 """Files of a site: its first page and the catalogue of all releases; and of a series, its flows over time, and the
 places of the atlases of its periods, which they compare with each other."""
 
-_BLOCK = 1 << 20
-
 _MISSING = "its bundle is missing"
 
 
@@ -466,7 +465,6 @@ def _copy(source: Path, target: Path) -> None:
 
     def write(place: Path) -> None:
         with source.open("rb") as file:
-            blocks = iter(lambda: file.read(_BLOCK), b"")
-            write_checked(place, lambda copy: [copy.write(block) for block in blocks], mode=PUBLIC_FILE_MODE)
+            write_checked(place, partial(shutil.copyfileobj, file), mode=PUBLIC_FILE_MODE)
 
     write_durably(target, write, mode=PUBLIC_FILE_MODE)
