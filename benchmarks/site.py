@@ -23,6 +23,7 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.taxis import LEVELS, ZONES, geography
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
@@ -71,7 +72,8 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     facts = certificate(
         FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
     )
-    report = FLOWS.report(release, facts, ReleaseContext(month, Fraction(9), Fraction(7), 0, None))
+    balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
+    report = FLOWS.report(release, facts, ReleaseContext(balance, None))
     with staged_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
         pass
 

@@ -146,7 +146,6 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
-    balance = ledger.balance(data_set, key.period, until)
     previous, facts = None, dict[str, Any]()
     if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
         newest = max(earlier)
@@ -162,7 +161,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, facts)
+    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, facts)
 
 
 TRIPS_OF_A_PERSON = 40

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.table_writers import write_batches
-from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
@@ -250,8 +249,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     tables = FlowTables.of(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
-    releases = release.releases if isinstance(release, DerivedFlows) else [release]
-    moves = [release.plan.mechanism.segment_profile for release in releases if isinstance(release, Release)]
+    moves = [part.plan.mechanism.segment_profile for part in release.parts]
     notes = filled_data(
         "flow_notes.yaml",
         tables=tables,
