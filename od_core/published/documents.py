@@ -33,7 +33,7 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, certificate_digest, guarantee_of, of_100
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, of_100
 from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
@@ -277,7 +277,7 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
         entry = filled_data("disclosure/registry-entry.yaml", **values)
         return facts.key, {
             REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
-            CHECKLIST: checklist_json(facts, checklist),
+            CHECKLIST: _json(filled_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
             CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
             NOTICE: filled("disclosure/notice.html", **values),
             ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
@@ -299,25 +299,6 @@ def provenance(facts: Facts) -> dict[str, Any]:
             relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
             document[kind] = {f"_:{kind}{number}": relation for number, relation in enumerate(relations, start=1)}
     return document
-
-
-def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
-    """Return the checklist as JSON text, which meets ``nist_checklist.schema.json``."""
-    items = []
-    for layer in checklist["layers"]:
-        for item in layer["items"]:
-            evidence = [f"certificate.json#{pointer}" for pointer in item["evidence"].split()]
-            documentation = [f"docs/{place}" for place in item["documentation"].split()]
-            entry = {"id": item["id"], "layer": layer["layer"], **item}
-            items.append(entry | {"evidence": evidence, "documentation": documentation})
-    document = {
-        "publication": checklist["publication"],
-        "doi": "10.6028/NIST.SP.800-226",
-        "release": str(facts.key),
-        "certificate": certificate_digest(facts.certificate),
-        "items": items,
-    }
-    return _json(document)
 
 
 def _json(document: dict[str, Any]) -> str:
