@@ -11,8 +11,7 @@ from od_assets.cli.target_plan import plan_of_flows, public_table
 from od_assets.series.series import Series
 from od_assets.terminal import console, print_json
 from od_core import OdError, Plan, PrivacyUnit
-from od_core.evaluation.forecast import RUNS
-from od_core.evaluation.user_bounds import UserTrips, bound_errors, described_users, usual_bounds, with_bounds
+from od_core.evaluation.forecast import RUNS, UserTrips, bound_errors, described_users, usual_bounds, with_bounds
 
 
 def bounds_of(
