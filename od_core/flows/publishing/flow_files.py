@@ -30,7 +30,7 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
 from od_core.publication import columns
-from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
+from od_core.publication.bundle import ATLAS, BOUNDARIES
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED, Table, pair_segments_table, public_table
 from od_core.publication.tables import (
@@ -69,7 +69,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
-    files.append(_parquet_file("flows", tables.pairs, FLOWS_SCHEMA, table))
+    files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
     one_side = tables.tree.has_one_side  # no matrix, and nothing to choose in the atlas
     files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and not one_side]
     if tables.format > 1:
@@ -98,9 +98,9 @@ def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     ]
 
 
-def _parquet_file(name: str, pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
+def _parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
     write = partial(write_pairs, pairs, schema)
-    return BundleFile(PARQUET[name], table.file, write, table, lambda: sum(len(pair.flows) for pair in pairs))
+    return BundleFile(f"{table.name}.parquet", table.file, write, table, lambda: sum(len(pair.flows) for pair in pairs))
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
@@ -157,14 +157,12 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
         table = pair_segments_table(breakdown, interval=tables.interval, one_side=tables.tree.has_one_side)
         files += _pair_files(tables.segments[breakdown.name], table)
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
-    return [*files, _parquet_file("segment_flows", pairs, SEGMENTS_SCHEMA, table)]
+    return [*files, _parquet_file(pairs, SEGMENTS_SCHEMA, table)]
 
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
-    name, table = "measurements", columns.NOISY_MEASUREMENTS
-    if by_segment:
-        name, table = "segment_measurements", columns.SEGMENT_MEASUREMENTS
-    elif release.plan.area_totals is not None:
+    table = columns.SEGMENT_MEASUREMENTS if by_segment else columns.NOISY_MEASUREMENTS
+    if not by_segment and release.plan.area_totals is not None:
         table = public_table("measurements_with_area_totals")
 
     def write(file: BinaryIO) -> None:
@@ -174,7 +172,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     def rows() -> int:
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    return BundleFile(PARQUET[name], table.file, write, table, rows)
+    return BundleFile(f"{table.name}.parquet", table.file, write, table, rows)
 
 
 def _areas(tables: FlowTables) -> list[BundleFile]:
