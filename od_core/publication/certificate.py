@@ -171,9 +171,9 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
     )
 
 
-def of_100(probability: Fraction) -> int:
-    """Return a probability as a number of cases in 100, rounded up."""
-    return math.ceil(100 * probability)
+def right_of_100(guarantee: Guarantee | None) -> int:
+    """Return in how many of 100 cases the best guess between two equally likely ones is right at most; 100 without."""
+    return 100 if guarantee is None else math.ceil(100 * guarantee.best_guess())
 
 
 def certificate_digest(certificate: Certificate) -> str:

@@ -33,7 +33,7 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, guarantee_of, of_100
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of
 from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
@@ -157,11 +157,6 @@ class Facts:
         """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
         return self.guarantee.of_units(TRIPS_OF_A_PERSON)
 
-    @property
-    def guess_of_person(self) -> int:
-        """Number of cases in 100 in which the best guess about all trips of such a person is right, rounded up."""
-        return 100 if self.person is None else of_100(self.person.best_guess())
-
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences that several documents have in common, by name."""
@@ -184,11 +179,6 @@ class Loss:
     def promise(self) -> str:
         """The promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
         return promise_text(float(self.guarantee.epsilon), float(self.guarantee.delta))
-
-    @property
-    def guess(self) -> int:
-        """In how many of 100 cases the best guess between two equally likely cases is right, at most."""
-        return of_100(self.guarantee.best_guess())
 
 
 _TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": "of a period", "trip": "of a period"}
