@@ -37,6 +37,7 @@ from od_core.files.durable import (
     write_durably,
     write_if_other,
 )
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.publishing.changes import cautions, changes_of_tables
 from od_core.flows.publishing.kind import FLOWS
 from od_core.geography.codes import COORDINATES, WHOLE_SPACE
@@ -252,8 +253,6 @@ MOST_ROWS = 300
 
 _SIDES, _VALUES = ("origin", "destination"), ("trips", "lower", "upper")
 
-Reals = NDArray[np.float64]
-
 
 @dataclass(frozen=True, eq=False)
 class OverTime:
@@ -356,7 +355,7 @@ class OverTime:
         return described
 
 
-def _deepest(sizes: Sequence[NDArray[np.int64]], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
+def _deepest(sizes: Sequence[Integers], most: int, numbers: Callable[[int, int], int]) -> tuple[int, int]:
     """Return the last level of each side down to which the page has few enough numbers, given its areas by level."""
     levels = [(min(at, len(sizes[0]) - 1), min(at, len(sizes[1]) - 1)) for at in range(max(map(len, sizes)))]
     return max((one for one in levels if numbers(sizes[0][one[0]], sizes[1][one[1]]) <= most), default=(0, 0))
