@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from od_core.geography.geography import Geography
 from od_core.ledger.balance import Balance
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.measurements import Measured, Measurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import Counted, StagedTable
 from od_core.noise.backends import NoiseSource
@@ -150,9 +150,7 @@ class TableKind(Kind[R], Generic[P, C, R]):
     staging: type[StagedTable[P, C, R]]
 
     @abstractmethod
-    def measure(
-        self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements
-    ) -> Sequence[tuple[Step, NoisyVector]]:
+    def measure(self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements) -> Measured:
         """Measure each step once, or read it back, and return each step with its noisy values, which are public."""
 
     @abstractmethod
