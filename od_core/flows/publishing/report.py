@@ -129,11 +129,6 @@ def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
     return leaves[leaves["origin"] != leaves["destination"]]
 
 
-def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
-    """Return the ``LISTED`` largest flows from one zone to another, by their codes, largest first."""
-    return between_zones(release, leaf_flows(release, certificate)).nlargest(LISTED, "trips")
-
-
 def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
     drawn = _map(release, certificate)
