@@ -43,9 +43,8 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.synthetic_users import MONTHS, Panel, mobility_panel, taxi_panel, write_loaded_records
 from benchmarks.tables import write_tables
 from od_core import Budget, FlowTree, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import RepeatableNoise
+from od_core.evaluation.forecast import RepeatableNoise, UserTrips, bound_errors
 from od_core.evaluation.metrics import aligned
-from od_core.evaluation.user_bounds import UserTrips, bound_errors
 from od_core.flows.release import run_plan
 from od_core.flows.staging import StagedRelease
 from od_core.geography.flow_tree import Pairs

@@ -23,6 +23,7 @@ from benchmarks.measuring import machine, peak_memory_gigabytes, printed, steps
 from benchmarks.taxis import LEVELS, ZONES, geography
 from od_core import Budget, Geography, PrivacyUnit, release_flows
 from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
@@ -68,8 +69,11 @@ def publish(trips: pd.DataFrame, zones: Geography, month: str, releases: Path) -
     """Release the flows of a month, and write their bundle."""
     key, budget = ReleaseKey(SERIES, month), Budget(epsilon=1, delta="1e-8")
     release = release_flows(trips, zones, unit=PrivacyUnit("trip"), budget=budget, noise="table", fault_threshold=0)
-    facts = certificate(FLOWS, release, key, SERIES, [CheckResult("flows", "sum to n", True)], record=_RECORD)
-    report = FLOWS.report(release, facts, ReleaseContext(month, Fraction(9), Fraction(7), 0, None))
+    facts = certificate(
+        FLOWS, release, key, SERIES, [CheckResult(subject="flows", check="sum to n", passed=True)], record=_RECORD
+    )
+    balance = Balance(SERIES, month, Fraction(9), Fraction(2), {str(key): Fraction(2)}, 0)
+    report = FLOWS.report(release, facts, ReleaseContext(balance, None))
     with staged_folder(lambda folder: write_bundle(FLOWS, release, facts, report, folder), releases / key.folder):
         pass
 

@@ -16,7 +16,7 @@ from od_assets.compatibility import without_beta_warnings
 from od_core import Balance, GroupSizeRelease, Release, ReleasePlan
 from od_core.errors import public_address
 from od_core.flows.publishing.flow_tables import labelled
-from od_core.flows.publishing.report import labelled_changes, largest_changes, largest_flows
+from od_core.flows.publishing.report import between_zones, labelled_changes, largest_changes, leaf_flows
 from od_core.privacy.accounting import float_above, text_above, text_below
 from od_core.privacy.plan import GaussianStep
 from od_core.publication.bundle import ATLAS, REPORT
@@ -234,9 +234,8 @@ def flow_tables(release: Release, certificate: Certificate, context: ReleaseCont
     """Return the largest flows and, if there is an earlier period, the largest changes, as tables for the metadata."""
     changed = largest_changes(release, certificate, context)
     metadata = {} if changed is None else {"largest_changes": table(labelled_changes(release, changed.head(10)))}
-    return allowed(
-        largest_flows=table(labelled(release.tree, largest_flows(release, certificate).head(10))), **metadata
-    )
+    largest = between_zones(release, leaf_flows(release, certificate)).nlargest(10, "trips")
+    return allowed(largest_flows=table(labelled(release.tree, largest)), **metadata)
 
 
 def table(frame: pd.DataFrame) -> dg.TableMetadataValue:

@@ -1,4 +1,4 @@
-/** A flow of a series in every period: the reader chooses where trips begin and end. `over_time.py` writes the data. */
+/** A flow of a series in every period: the reader chooses where trips begin and end. `site.py` writes the data. */
 
 import { changeBetween } from "./changes";
 import { byId, isolated, make, number } from "./dom";

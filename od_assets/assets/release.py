@@ -257,7 +257,7 @@ def published_assets(
         with work_on(series).step(context, od_warehouse, series) as current:
             key = current.key
             results = run_all_checks(series, od_warehouse, key.period)
-            failed = [f"{check.subject}: {check.check}" for check in results if not check.passed]
+            failed = [f"{check['subject']}: {check['check']}" for check in results if not check["passed"]]
             if failed:
                 message = f"{len(failed)} of {len(results)} checks fail, so {key} is not published: {', '.join(failed)}"
                 step = "run the whole release again; it reads its measurements back and draws nothing twice"

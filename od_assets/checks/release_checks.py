@@ -210,7 +210,7 @@ class AssetChecks:
 def run_all_checks(series: Series[Any, Any], warehouse: Warehouse, period: str) -> list[CheckResult]:
     """Run every check of a release on its current files, and return one result per check."""
     return [
-        CheckResult("/".join(checks.asset), name, count == 0)
+        CheckResult(subject="/".join(checks.asset), check=name, passed=count == 0)
         for checks in release_checks(series)
         for name, count in checks.count_violations(warehouse, period).items()
     ]

@@ -32,15 +32,19 @@ from od_core.evaluation.forecast import (
     RUNS,
     TOO_WIDE,
     TOTALS,
+    UserTrips,
+    bound_errors,
+    described_users,
     draw_forecast,
     forecast,
     synthetic_table,
+    usual_bounds,
+    with_bounds,
     with_budget,
     with_epsilon,
 )
 from od_core.evaluation.known_flows import KnownFlows
 from od_core.evaluation.targets import CHANCE, Target, TargetBudget, target_budget
-from od_core.evaluation.user_bounds import UserTrips, bound_errors, described_users, usual_bounds, with_bounds
 from od_core.flows.optimal_shares import LEAST
 from od_core.flows.publishing.kind import FLOWS
 from od_core.periods import Period

@@ -18,7 +18,6 @@ from od_core.extras import require
 from od_core.flows.estimation.held_out import earlier_of
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.parts import first_band_counts
-from od_core.flows.release import finish
 from od_core.flows.staging import StagedRelease
 from od_core.ledger.measurements import DurableMeasurements, NoisyVector, begin_release
 from od_core.ledger.object_store import LocalStore, Store, store_at
@@ -283,10 +282,14 @@ class FlowWork(ReleaseWork[ReleasePlan, Any]):
     @cached_property
     def release(self) -> Release:
         """The release, from its staged estimates and stored measurements, which the assets of a run share."""
-        leaves = self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines)
-        segments = self.staged.segments(self.plan)
-        uncounted = self.measurements.uncounted(self.plan)
-        return finish(self.plan, leaves, self.measured(), segments=segments, uncounted=uncounted, **self.facts_of_draws)
+        return Release(
+            self.plan,
+            leaves=self.staged.estimate(self.plan.tree.depth, refined=self.plan.mechanism.refines),
+            segments=self.staged.segments(self.plan),
+            uncounted=self.measurements.uncounted(self.plan),
+            measured=tuple(self.measured()),
+            **self.facts_of_draws,
+        )
 
 
 class TableWork(ReleaseWork[P, G]):

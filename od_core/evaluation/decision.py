@@ -27,7 +27,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.plan import Plan
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
-from od_core.publication.certificate import of_100
+from od_core.publication.certificate import right_of_100
 from od_core.publication.certify import PERIODS_OF_A_YEAR, TRIPS_OF_A_PERSON
 from od_core.publication.templates import filled
 from od_core.published.explanation import Noise, choices, planned
@@ -66,7 +66,7 @@ class Option:
     @cached_property
     def guess(self) -> int:
         """In how many of 100 cases the best guess about one privacy unit is right at most, from one release."""
-        return 100 if self.plan is None else of_100(Guarantee.of(self.plan.spent).best_guess())
+        return 100 if self.plan is None else right_of_100(Guarantee.of(self.plan.spent))
 
     def with_errors(self, table: KnownFlows, runs: int) -> Option:
         """Return the option with the errors of simulated flows, unless the noise is too wide to be drawn.
@@ -169,7 +169,7 @@ def risks(plan: Plan, domain: PrivacyDomain, period: Period) -> dict[str, int]:
     elif kind == "user_year":
         found["year"] = Guarantee.of_rho(plan.rho_of_year(spent, len(domain.periods_of_year(period))), spent.delta)
     found["cap"] = Guarantee.of_cap(domain.cap, spent.delta)
-    return {name: 100 if each is None else of_100(each.best_guess()) for name, each in found.items()}
+    return {name: right_of_100(each) for name, each in found.items()}
 
 
 def decision_page(series: Any, plan: Plan, compared: Sequence[Option], periods: Sequence[Period], **facts: Any) -> str:

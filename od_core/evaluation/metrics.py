@@ -160,17 +160,17 @@ def theorem_4(plan: ReleasePlan, beta: Fraction = BETA) -> list[float]:
     return accumulated(plan, maxima)
 
 
-def bound_of(plan: ReleasePlan, trips: int, beta: Fraction = BETA) -> list[float] | None:
+def bound_of(plan: ReleasePlan, trips: int) -> list[float] | None:
     """Return bounds of a release's largest absolute error at levels 0 (root) to T; None if no bound is known.
 
-    All bounds hold together with probability 1 - beta. ``trips`` is the public number of trips.
+    All bounds hold together with probability 1 - ``BETA``. ``trips`` is the public number of trips.
     """
     step = plan.steps[-1]
     if isinstance(step, ThresholdStep):
-        return proposition_1_stability(plan.tree, step.scale, step.threshold, beta, trips=trips)
+        return proposition_1_stability(plan.tree, step.scale, step.threshold, trips=trips)
     if plan.mechanism.measures == "all_leaves":
-        return proposition_1_gauss(plan.tree, step.variance, beta)
-    return theorem_4(plan, beta) if plan.mechanism.name in TOP_DOWN else None
+        return proposition_1_gauss(plan.tree, step.variance)
+    return theorem_4(plan) if plan.mechanism.name in TOP_DOWN else None
 
 
 def accumulated(plan: ReleasePlan, maxima: Sequence[float]) -> list[float]:

@@ -42,26 +42,22 @@ from od_core.ledger.measurements import Measurements, charged_to, draw_release
 from od_core.noise.backends import NoiseSource, backend_name, laplace_source, noise_named, refuse_too_wide
 from od_core.parallel import memory
 from od_core.privacy.accounting import Number, float_above
-from od_core.privacy.budget import Budget, Spent
+from od_core.privacy.budget import Budget
 from od_core.privacy.neighbours import FAULT_THRESHOLD, Acceptance, fault_share
 from od_core.privacy.plan import PlannedRelease, Uncounted
 from od_core.privacy.unit import PrivacyUnit
 from od_core.publication.columns import NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS
 from od_core.publication.number_formats import Scale
+from od_core.publication.tables import schema_of
 from od_core.publication.templates import filled
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts
 from od_core.records.segments import find
 
-_ARROW = {"string": pa.large_string(), "integer": pa.int64(), "number": pa.float64()}
-
 _SHOWN, _QUICK = 8, 1_000_000
 """Largest number of areas of a side that a notebook shows, and of flows between zones whose intervals are computed."""
 
-MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = (
-    pa.schema([(column.name, _ARROW[column.type]) for column in table.columns])
-    for table in (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS)
-)
+MEASUREMENT_SCHEMA, SEGMENT_MEASUREMENT_SCHEMA = map(schema_of, (NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS))
 """Columns of published measurements, one row per cell, and of those by category."""
 
 
@@ -413,34 +409,13 @@ def run_plan(plan: ReleasePlan, trips: TripCounts, noise: NoiseSource, measureme
     if isinstance(first, ThresholdStep):
         noisy = measurements.once(first, partial(measure_present, first, trips, noise))
         leaves, measurement = present_leaves(plan, first, noisy)
-        return finish(plan, leaves, [measurement], noise=backend_name(noise), spent=plan.spent)
+        return Release(plan, plan.spent, backend_name(noise), leaves, (measurement,))
     leaves_alone = plan.mechanism.measures == "all_leaves"
     root = above_the_leaves(plan) if leaves_alone else published_root(plan, trips.total)
     measured, nodes = measure_levels(plan, plan.steps, root, trips, noise, measurements)
     for step in plan.area_total_steps:
         measured += measure_level(plan, [step], None, trips, noise, measurements)
     segments: dict[str, Integers] = {}
-    if plan.mechanism.refines:
+    if nodes is None:  # the mechanism refines, and has left the leaves to it
         (*_, nodes), segments = refine(plan, root, measured)
-    return finish(plan, nodes, measured, noise=backend_name(noise), spent=plan.spent, segments=segments)
-
-
-def finish(
-    plan: ReleasePlan,
-    leaves: Nodes | None,
-    measured: Sequence[Measurement],
-    *,
-    noise: str | None,
-    spent: Spent,
-    segments: Mapping[str, Integers] | None = None,
-    uncounted: int | None = None,
-) -> Release:
-    """Return the :class:`Release` of a plan whose levels are all measured and estimated.
-
-    Raises OdError if ``leaves`` is None or is not the last level of the flow tree.
-    """
-    if leaves is None or leaves.level != plan.tree.depth:
-        raise OdError(
-            "OD-RELEASE-UNFINISHED", "not every level is estimated", next_step="estimate the remaining levels"
-        )
-    return Release(plan, spent, noise, leaves, tuple(measured), segments or {}, uncounted=uncounted)
+    return Release(plan, plan.spent, backend_name(noise), nodes, tuple(measured), segments)

@@ -372,22 +372,17 @@ class ReleasedFlows(ABC):
         Raises:
             OdError: if a level, an area, the breakdown or the category is unknown, or there are no :attr:`intervals`.
         """
-        tree = self.tree
-        zones_of_sides = [
-            geography.zones_in(geography.level_number(level), codes)
-            for geography, level, codes in (
-                (tree.origin, origin_level, origins),
-                (tree.destination, destination_level, destinations),
-            )
-        ]
-        inside = zones_of_sides[0][self.leaves.origin] & zones_of_sides[1][self.leaves.destination]
+        origin, destination = self.tree.origin, self.tree.destination
+        begins = origin.zones_in(origin.level_number(origin_level), origins)
+        ends = destination.zones_in(destination.level_number(destination_level), destinations)
+        inside = begins[self.leaves.origin] & ends[self.leaves.destination]
         if segment is None and category is None:
             trips = int(self.leaves.trips[inside].sum())
-            lower, upper = self.intervals.of_sum(*zones_of_sides)
+            lower, upper = self.intervals.of_sum(begins, ends)
         else:
             k = find(self.breakdowns, str(segment)).position(str(category))
             trips = int(self.segments[str(segment)][inside, k].sum())
-            lower, upper = (int(ends[k]) for ends in self.segment_intervals(str(segment)).of_sum(*zones_of_sides))
+            lower, upper = (int(bound[k]) for bound in self.segment_intervals(str(segment)).of_sum(begins, ends))
         return TripsBetween(trips, min(lower, trips), max(upper, trips))
 
     def weighted_sum(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, starmap, takewhile, zip_longest
+from itertools import chain, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +26,9 @@ from od_core.privacy.accounting import float_above
 from od_core.privacy.budget import Spent
 from od_core.privacy.plan import LaplaceStep, Step
 from od_core.privacy.stability import laplace_reach
-from od_core.publication import columns
 from od_core.publication.certificate import Certificate, confidence, has_intervals
 from od_core.publication.certify import pure_sentences
-from od_core.publication.columns import CONFIDENCE
+from od_core.publication.columns import CONFIDENCE, public_table
 from od_core.publication.kind import ReleaseContext, TableKind
 from od_core.publication.number_formats import Scale, class_text, one_three_ten, places_of_largest, size_classes
 from od_core.publication.read_back import certificate_and_tables, changed, pure_plan, stated_spent
@@ -275,19 +274,12 @@ class GroupSizeKind(TableKind[GroupSizePlan, GroupSizes, GroupSizeRelease]):
         """Return the files of the histograms, the intervals, the numbers of groups, the measurements and the areas."""
         frame = release.frame
         groups = pd.DataFrame({"area": list(frame.geography.zones), "groups": frame.groups})
-        measured = "The noisy measurements, for users who make their own estimates."
-        tables = [("histogram", release.histogram, columns.HISTOGRAM, "Groups of each size, at every level.")]
+        tables = {"histogram": release.histogram}
         if has_intervals(certificate):
-            at_most = "Groups of at most each size, at every level, with their intervals."
-            tables += [
-                ("cumulative", release.at_most(), columns.CUMULATIVE, at_most),
-                ("members_by_area", release.members, columns.MEMBERS, "Members of every area, with their intervals."),
-            ]
-        tables += [
-            ("groups_by_area", groups, columns.GROUPS_BY_AREA, "The public number of groups of every zone."),
-            ("noisy_measurements", release.measurements, columns.GROUP_MEASUREMENTS, measured),
-        ]
-        return [*chain.from_iterable(starmap(public_files, tables)), *areas_files(areas_table(frame.geography))]
+            tables |= {"cumulative": release.at_most(), "members": release.members}
+        tables |= {"groups_by_area": groups, "group_measurements": release.measurements}
+        files = chain.from_iterable(public_files(public_table(key), rows) for key, rows in tables.items())
+        return [*files, *areas_files(areas_table(frame.geography))]
 
     def notes(self, release: GroupSizeRelease, certificate: Certificate) -> list[str]:
         """Return the codebook's notes on the top code and on the intervals."""

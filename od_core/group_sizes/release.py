@@ -20,7 +20,7 @@ from od_core.group_sizes.intervals import NoisyGroups, listed_sizes
 from od_core.group_sizes.mechanisms import GroupSizeMechanism
 from od_core.group_sizes.plan import TOP_CODE_LEVEL, GroupSizePlan, TopCodeEstimate, plan_group_sizes
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, NoisyVector, release_table
+from od_core.ledger.measurements import Measured, Measurements, NoisyVector, release_table
 from od_core.noise.backends import NoiseSource, backend_name, checked_noise, laplace_source
 from od_core.privacy.budget import Budget, Spent
 from od_core.privacy.plan import LaplaceStep, PlannedRelease, Step
@@ -265,9 +265,7 @@ def run_plan(
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
 
-def measure_plan(
-    plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements
-) -> list[tuple[LaplaceStep, NoisyVector]]:
+def measure_plan(plan: GroupSizePlan, counted: GroupSizes, noise: NoiseSource, measurements: Measurements) -> Measured:
     """Return every step of a plan with its noisy values, drawn unless ``measurements`` already contains them.
 
     The counted groups are confidential. The result is public.
@@ -279,16 +277,14 @@ def measure_plan(
     return measured
 
 
-def estimated(
-    plan: GroupSizePlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
-) -> GroupSizeRelease:
+def estimated(plan: GroupSizePlan, measured: Measured, *, spent: Spent, noise: str | None) -> GroupSizeRelease:
     """Return the release that the mechanism estimates from the noisy values of all steps. All of these are public."""
     frame = frame_of(plan, measured)
     histograms = plan.mechanism.estimate(frame, _by_level(plan, frame, measured), plan.level_steps[0].scale)
     return GroupSizeRelease(plan, spent, noise, tuple(histograms), tuple(measured))
 
 
-def _by_level(plan: GroupSizePlan, frame: Frame, measured: Sequence[tuple[LaplaceStep, NoisyVector]]) -> list[Counts]:
+def _by_level(plan: GroupSizePlan, frame: Frame, measured: Measured) -> list[Counts]:
     """Return the noisy values of each measured level, top first, in the shape that mechanisms take."""
     levels = ((step, noisy) for step, noisy in measured if step.level != TOP_CODE_LEVEL)
     return [frame.rows(plan.query_of(step), noisy.values()) for step, noisy in levels]

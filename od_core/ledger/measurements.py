@@ -5,7 +5,7 @@ Each measurement is written once, and then only read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -39,7 +39,7 @@ from od_core.noise.backends import (
 from od_core.parallel import finished_first
 from od_core.periods import Period
 from od_core.privacy.domain import charged_periods
-from od_core.privacy.plan import Plan, Step, UncountedStep
+from od_core.privacy.plan import LaplaceStep, Plan, Step, UncountedStep
 from od_core.privacy.unit import PrivacyUnit
 
 Draw = Callable[[], Iterable[NDArray[np.int64]]]
@@ -451,3 +451,7 @@ def write_noisy(sink: Path | BinaryIO | pa.BufferOutputStream, pieces: Iterable[
         write_statistics=False,
         store_schema=False,
     )
+
+
+Measured = Sequence[tuple[LaplaceStep, NoisyVector]]
+"""Each step of a release that is measured in one call, with its noisy values, in the order of the plan."""

@@ -7,7 +7,6 @@ fields for programs of others.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal, NotRequired, TypedDict
 
@@ -67,8 +66,8 @@ class StatedSource(TypedDict):
     delta: float
 
 
-class StatedCheck(TypedDict):
-    """The outcome of a blocking check."""
+class CheckResult(TypedDict):
+    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
 
     subject: str
     check: str
@@ -99,7 +98,7 @@ class Certificate(TypedDict):
     about: NotRequired[dict[str, str]]
     account: NotRequired[dict[str, Any]]
     bundle_format: NotRequired[int]
-    checks: NotRequired[list[StatedCheck]]
+    checks: NotRequired[list[CheckResult]]
     estimation: NotRequired[dict[str, Any]]
     evidence: NotRequired[dict[str, Any]]
     fault_threshold: NotRequired[str]
@@ -118,15 +117,6 @@ class Certificate(TypedDict):
     repeated_levels: NotRequired[dict[str, list[str]]]
     sources: NotRequired[list[StatedSource]]
     uncounted: NotRequired[dict[str, Any]]
-
-
-@dataclass(frozen=True)
-class CheckResult:
-    """The outcome of one blocking check of a subject, such as ``levels/estimate_3``."""
-
-    subject: str
-    check: str
-    passed: bool
 
 
 def has_intervals(certificate: Certificate) -> bool:
@@ -180,9 +170,9 @@ def guarantee_of(certificate: Certificate) -> Guarantee:
     )
 
 
-def of_100(probability: Fraction) -> int:
-    """Return a probability as a number of cases in 100, rounded up."""
-    return math.ceil(100 * probability)
+def right_of_100(guarantee: Guarantee | None) -> int:
+    """Return in how many of 100 cases the best guess between two equally likely ones is right at most; 100 without."""
+    return 100 if guarantee is None else math.ceil(100 * guarantee.best_guess())
 
 
 def certificate_digest(certificate: Certificate) -> str:

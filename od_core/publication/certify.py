@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -122,24 +121,21 @@ def certificate(
         "plan": planned,
         "plan_digest": plan.digest,
         "fault_threshold": str(plan.acceptance.fault_threshold),
-        "checks": [asdict(check) for check in checks],
-        "software": software_versions(),
+        "checks": checks,
+        "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
         **of_kind,
     }
     return cast("Certificate", facts)
 
 
-_version = cache(version)
-"""Version of an installed package; to find it takes milliseconds, and what a process has imported stays."""
-
-
-def software_versions() -> dict[str, str]:
+@cache  # to find a version takes milliseconds, and what a process has imported stays
+def software_versions() -> Mapping[str, str]:
     """Return the version of each installed package of :data:`SOFTWARE`, by name."""
     versions = {}
     for name in SOFTWARE:
         with suppress(PackageNotFoundError):  # a library alone has no Dagster
-            versions[name] = _version(name)
+            versions[name] = version(name)
     return versions
 
 
@@ -150,7 +146,6 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
         OdError: the release is not measured, or the bundle of the previous release is missing or damaged.
     """
     until = ledger.record(key).entry.number
-    balance = ledger.balance(data_set, key.period, until)
     previous, facts = None, dict[str, Any]()
     if earlier := [other for other in ledger.published(until, key.release) if other.period < key.period]:
         newest = max(earlier)
@@ -166,7 +161,7 @@ def context_of(kind: Kind[R], ledger: Ledger, key: ReleaseKey, data_set: str, re
                 next_step=REPAIR,
                 spent=STAYS_CHARGED,
             ) from None
-    return ReleaseContext(balance.period, balance.cap, balance.left, balance.releases - 1, previous, facts)
+    return ReleaseContext(ledger.balance(data_set, key.period, until), previous, facts)
 
 
 TRIPS_OF_A_PERSON = 40

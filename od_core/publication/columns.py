@@ -71,6 +71,7 @@ class Table:
     Attributes:
         name: name of its files, without the extension; a pattern if many files have tables of this form.
         title: short title for people.
+        file: description of its files in one line; empty if those who write them describe them.
         row: meaning of one row.
         absent: meaning of a missing row, and of zero.
         columns: columns in the order of the files.
@@ -80,6 +81,7 @@ class Table:
 
     name: str
     title: str
+    file: str
     row: str
     absent: str
     columns: tuple[Column, ...]
@@ -141,6 +143,7 @@ def public_table(key: str, *, interval: bool = False, distance: bool = False, **
     return Table(
         _text(definition.get("name", key), **facts),
         _text(definition["title"], **facts),
+        definition.get("file", ""),
         _text(definition["row"], **facts),
         _text(intervals.get("absent", definition["absent"]), **facts),
         tuple(columns),
@@ -155,9 +158,7 @@ COUNT_ENDS = _column("count_lower"), _column("count_upper")
 
 FLOWS, FLOWS_WITH_INTERVALS, AREAS = public_table("flows"), public_table("flows", interval=True), public_table("areas")
 NOISY_MEASUREMENTS, SEGMENT_MEASUREMENTS = public_table("noisy_measurements"), public_table("segment_measurements")
-FLOWMAP_LOCATIONS, FLOWMAP_FLOWS = public_table("flowmap_locations"), public_table("flowmap_flows")
-HISTOGRAM, CUMULATIVE, MEMBERS = map(public_table, ("histogram", "cumulative", "members"))
-GROUPS_BY_AREA, GROUP_MEASUREMENTS = public_table("groups_by_area"), public_table("group_measurements")
+HISTOGRAM, GROUP_MEASUREMENTS = public_table("histogram"), public_table("group_measurements")
 
 
 def boxes_table(dimensions: int, places: Sequence[str] = (), *, interval: bool = True) -> Table:

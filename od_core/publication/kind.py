@@ -8,7 +8,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -16,7 +15,8 @@ import pandas as pd
 from markupsafe import Markup
 
 from od_core.geography.geography import Geography
-from od_core.ledger.measurements import Measurements, NoisyVector
+from od_core.ledger.balance import Balance
+from od_core.ledger.measurements import Measured, Measurements, NoisyVector
 from od_core.ledger.release_key import ReleaseKey
 from od_core.ledger.staged_files import Counted, StagedTable
 from od_core.noise.backends import NoiseSource
@@ -44,19 +44,13 @@ class ReleaseContext(Generic[R]):
     Later entries are ignored, so the report is the same whenever it is made.
 
     Attributes:
-        period: the charged elementary period with the least rho remaining.
-        cap: rho that the cap allows in that period.
-        left: rho that remained in that period after the release was charged.
-        others: number of other releases that were charged to that period by then.
+        balance: that of the charged elementary period with the least rho remaining, after the release was charged.
         previous: key and release of the series' last published period before this one, in its newest revision; None
             if there is none.
         previous_certificate: certificate of that release; empty if there is none.
     """
 
-    period: str
-    cap: Fraction
-    left: Fraction
-    others: int
+    balance: Balance
     previous: tuple[ReleaseKey, R] | None
     previous_certificate: Mapping[str, Any] = field(default_factory=dict)
 
@@ -156,9 +150,7 @@ class TableKind(Kind[R], Generic[P, C, R]):
     staging: type[StagedTable[P, C, R]]
 
     @abstractmethod
-    def measure(
-        self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements
-    ) -> Sequence[tuple[Step, NoisyVector]]:
+    def measure(self, plan: P, counted: C, noise: NoiseSource, measurements: Measurements) -> Measured:
         """Measure each step once, or read it back, and return each step with its noisy values, which are public."""
 
     @abstractmethod

@@ -36,21 +36,16 @@ class BundleFile:
     rows: str | Callable[[], str | int] | None = None
 
 
-def public_files(
-    name: str, frame: pd.DataFrame | Callable[[], pa.Table], table: Table, description: str
-) -> list[BundleFile]:
-    """Return the CSV file and the Parquet file of a table, whose columns ``table`` defines.
-
-    ``frame`` is the table, or a function that returns it when a file is written.
-    """
+def public_files(table: Table, rows: pd.DataFrame | Callable[[], pa.Table]) -> list[BundleFile]:
+    """Return the CSV file and the Parquet file of a table, given its rows, or a function that is called for them."""
 
     def arrow() -> pa.Table:
-        table = pa.Table.from_pandas(frame, preserve_index=False) if isinstance(frame, pd.DataFrame) else frame()
-        return table.replace_schema_metadata(None)
+        made = pa.Table.from_pandas(rows, preserve_index=False) if isinstance(rows, pd.DataFrame) else rows()
+        return made.replace_schema_metadata(None)
 
     return [
-        BundleFile(f"{name}.csv", description, lambda file: write_csv(arrow().to_pandas(), file), table),
-        BundleFile(f"{name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table),
+        BundleFile(f"{table.name}.csv", table.file, lambda file: write_csv(arrow().to_pandas(), file), table),
+        BundleFile(f"{table.name}.parquet", "The same table.", lambda file: write_parquet(arrow(), file), table),
     ]
 
 
@@ -73,7 +68,7 @@ def schema_of(table: Table) -> pa.Schema:
 def areas_files(areas: pa.Table) -> list[BundleFile]:
     """Return the CSV file and the Parquet file of the areas of one or two geographies."""
     table = replace(AREAS, columns=tuple(column for column in AREAS.columns if column.name in areas.column_names))
-    return public_files("areas", lambda: areas, table, "The areas of every level.")
+    return public_files(table, lambda: areas)
 
 
 def areas_table(geography: Geography) -> pa.Table:

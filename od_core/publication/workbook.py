@@ -18,9 +18,6 @@ import pyarrow.compute as pc
 from od_core.files.table_writers import text_scalar
 from od_core.publication.templates import filled
 
-_NO_TIME = (1980, 1, 1, 0, 0, 0)
-"""Earliest time that a zip file can state. Every part has this time, so that it does not change the bytes."""
-
 _LEVEL = 1
 """Level of compression: the lowest, which is four times as fast as the usual one."""
 
@@ -60,11 +57,9 @@ def write_workbook(file: BinaryIO, sheets: Sequence[Sheet]) -> None:
         before, after = _part("sheet", sheet=sheet).split(b"<rows/>")
         parts[f"xl/{place}"] = b"".join([before, _head(sheet).encode(), _rows(sheet.table), after])
     content = io.BytesIO()  # a zip file that is written to a stream has sizes in places that some readers ignore
-    with ZipFile(content, "w", compresslevel=_LEVEL) as archive:
-        for name, content_of in parts.items():
-            entry = ZipInfo(name, _NO_TIME)
-            entry.compress_type = ZIP_DEFLATED
-            archive.writestr(entry, content_of, compresslevel=_LEVEL)
+    with ZipFile(content, "w") as archive:
+        for name, content_of in parts.items():  # an entry states no time, which would change the bytes
+            archive.writestr(ZipInfo(name), content_of, ZIP_DEFLATED, _LEVEL)
     file.write(content.getvalue())  # shares the bytes; a buffer that outlives an error is a warning in Python 3.13
 
 

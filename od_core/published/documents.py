@@ -33,7 +33,7 @@ from od_core.privacy.domain import is_of_uncounted, most_in_a_year, rho_of_year
 from od_core.privacy.posterior import Guarantee
 from od_core.privacy.stability import laplace_reach
 from od_core.publication.bundle import CERTIFICATE, CHECKSUMS, PACKAGE, stated_digests
-from od_core.publication.certificate import Certificate, StatedSource, certificate_digest, guarantee_of, of_100
+from od_core.publication.certificate import Certificate, StatedSource, guarantee_of
 from od_core.publication.certify import TRIPS_OF_A_PERSON
 from od_core.publication.kind import BundleKind
 from od_core.publication.read_back import REPAIR, certificate_of, damaged, incomplete, named, refuse_incomplete
@@ -157,11 +157,6 @@ class Facts:
         """The guarantee for a person with ``TRIPS_OF_A_PERSON`` trips under unit ``trip``; None if it is no promise."""
         return self.guarantee.of_units(TRIPS_OF_A_PERSON)
 
-    @property
-    def guess_of_person(self) -> int:
-        """Number of cases in 100 in which the best guess about all trips of such a person is right, rounded up."""
-        return 100 if self.person is None else of_100(self.person.best_guess())
-
     @cached_property
     def said(self) -> dict[str, str]:
         """Sentences that several documents have in common, by name."""
@@ -184,11 +179,6 @@ class Loss:
     def promise(self) -> str:
         """The promise, such as ``epsilon 1 at delta 1e-8``, rounded up."""
         return promise_text(float(self.guarantee.epsilon), float(self.guarantee.delta))
-
-    @property
-    def guess(self) -> int:
-        """In how many of 100 cases the best guess between two equally likely cases is right, at most."""
-        return of_100(self.guarantee.best_guess())
 
 
 _TOGETHER = {"user": "of all periods", "user_year": "of a year", "user_period": "of a period", "trip": "of a period"}
@@ -264,30 +254,25 @@ def disclosure_documents(bundle: str | Path) -> tuple[ReleaseKey, dict[str, str]
     """
     with bundle_folder(Path(bundle)) as folder:
         facts = Facts.of(folder)
-        with refuse_incomplete(folder.name):
-            return facts.key, _documents(facts)
-
-
-def _documents(facts: Facts) -> dict[str, str]:
-    """Return the text of each disclosure document by its file name."""
-    values = {
-        "facts": facts,
-        "certificate": facts.certificate,
-        "said": facts.said,
-        "to_complete": TO_COMPLETE,
-        "trips_of_a_person": TRIPS_OF_A_PERSON,
-    }
-    checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
-    answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
-    entry = filled_data("disclosure/registry-entry.yaml", **values)
-    return {
-        REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
-        CHECKLIST: checklist_json(facts, checklist),
-        CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
-        NOTICE: filled("disclosure/notice.html", **values),
-        ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
-        PROVENANCE: _json(provenance(facts)),
-    }
+    with refuse_incomplete(folder.name):
+        values = {
+            "facts": facts,
+            "certificate": facts.certificate,
+            "said": facts.said,
+            "to_complete": TO_COMPLETE,
+            "trips_of_a_person": TRIPS_OF_A_PERSON,
+        }
+        checklist = filled_data("disclosure/nist-sp-800-226.yaml", **values)
+        answers = Counter(item["answer"] for layer in checklist["layers"] for item in layer["items"])
+        entry = filled_data("disclosure/registry-entry.yaml", **values)
+        return facts.key, {
+            REGISTRY: yaml.dump(entry, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100),
+            CHECKLIST: _json(filled_data("disclosure/nist-sp-800-226.json", **values, checklist=checklist)),
+            CHECKLIST_PAGE: filled("disclosure/nist-sp-800-226.html", **values, checklist=checklist, answers=answers),
+            NOTICE: filled("disclosure/notice.html", **values),
+            ASSESSMENT: filled("disclosure/impact-assessment.md", **values, beliefs=_beliefs(facts)),
+            PROVENANCE: _json(provenance(facts)),
+        }
 
 
 def provenance(facts: Facts) -> dict[str, Any]:
@@ -304,25 +289,6 @@ def provenance(facts: Facts) -> dict[str, Any]:
             relations = [{f"prov:{end}": identified for end, identified in relation.items()} for relation in listed]
             document[kind] = {f"_:{kind}{number}": relation for number, relation in enumerate(relations, start=1)}
     return document
-
-
-def checklist_json(facts: Facts, checklist: dict[str, Any]) -> str:
-    """Return the checklist as JSON text, which meets ``nist_checklist.schema.json``."""
-    items = []
-    for layer in checklist["layers"]:
-        for item in layer["items"]:
-            evidence = [f"certificate.json#{pointer}" for pointer in item["evidence"].split()]
-            documentation = [f"docs/{place}" for place in item["documentation"].split()]
-            entry = {"id": item["id"], "layer": layer["layer"], **item}
-            items.append(entry | {"evidence": evidence, "documentation": documentation})
-    document = {
-        "publication": checklist["publication"],
-        "doi": "10.6028/NIST.SP.800-226",
-        "release": str(facts.key),
-        "certificate": certificate_digest(facts.certificate),
-        "items": items,
-    }
-    return _json(document)
 
 
 def _json(document: dict[str, Any]) -> str:

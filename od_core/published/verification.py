@@ -150,8 +150,10 @@ def _bundle(published: Published, kind: Kind[Any], rebuilt: Any, stated: Certifi
 
     Also yield a line if the certificate states that a check failed.
     """
-    checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in stated["checks"]]
-    if not all(check.passed for check in checks):
+    checks = [
+        CheckResult(subject=each["subject"], check=each["check"], passed=each["passed"]) for each in stated["checks"]
+    ]
+    if not all(check["passed"] for check in checks):
         yield "a check failed before publication"
     ledger = published.ledger
     facts = certificate(

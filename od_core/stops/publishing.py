@@ -273,7 +273,7 @@ class StopsKind(TableKind[StopsPlan, Trajectories, StopsRelease]):
         on_map, interval = release.plan.map, has_intervals(certificate)
         table = boxes_table(release.plan.grid.dimensions, () if on_map is None else on_map.places, interval=interval)
         boxes = release.boxes[[column.name for column in table.columns]]
-        files = public_files("boxes", boxes, table, "Boxes of the grid, with their trips.")
+        files = public_files(table, boxes)
         if on_map is None:
             return files
         name = "The boxes as GeoJSON (RFC 7946): a polygon for each place of a trip."

@@ -13,10 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from od_core.errors import STAYS_CHARGED, OdError
 from od_core.files.data_frame import TableOrFile
 from od_core.ledger.ledger import Ledger
-from od_core.ledger.measurements import Measurements, NoisyVector, release_table
+from od_core.ledger.measurements import Measured, Measurements, release_table
 from od_core.noise.backends import NoiseSource, backend_name, laplace_source
 from od_core.privacy.budget import Budget, Spent
-from od_core.privacy.plan import LaplaceStep, PlannedRelease
+from od_core.privacy.plan import PlannedRelease
 from od_core.privacy.stability import laplace_reach
 from od_core.privacy.unit import PrivacyUnit
 from od_core.stops.geometry import (
@@ -201,9 +201,7 @@ def run_plan(plan: StopsPlan, trips: Trajectories, noise: NoiseSource, measureme
     return estimated(plan, measured, spent=plan.spent, noise=backend_name(noise))
 
 
-def measure_plan(
-    plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements
-) -> list[tuple[LaplaceStep, NoisyVector]]:
+def measure_plan(plan: StopsPlan, counted: Trajectories, noise: NoiseSource, measurements: Measurements) -> Measured:
     """Return the step of a plan with its noisy values, in the layout of :func:`measure`. The result is public.
 
     The values are drawn from the confidential trips, unless ``measurements`` already contains them.
@@ -236,9 +234,7 @@ def flat_boxes(boxes: Boxes) -> Counts:
     return flat
 
 
-def estimated(
-    plan: StopsPlan, measured: Sequence[tuple[LaplaceStep, NoisyVector]], *, spent: Spent, noise: str | None
-) -> StopsRelease:
+def estimated(plan: StopsPlan, measured: Measured, *, spent: Spent, noise: str | None) -> StopsRelease:
     """Return the release of a plan from the noisy values of its step. All inputs are public.
 
     Raises OdError if the noisy values do not describe boxes of the grid in the layout of :func:`measure`.

@@ -77,7 +77,7 @@ def publish(folder: Path, point: str = "", key: ReleaseKey = KEY, flows: pd.Data
             release,
             key,
             "commuters",
-            [CheckResult("flows", "sum to n", True)],
+            [CheckResult(subject="flows", check="sum to n", passed=True)],
             record=ledger.record(key),
         )
         context = context_of(FLOW_KIND, ledger, key, "commuters", folder / "releases")

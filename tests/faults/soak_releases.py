@@ -124,7 +124,7 @@ def publish(root: Path, kind: str, noise: str, period: str = PERIOD) -> Publishe
         release,
         key,
         kind,
-        [CheckResult("release", "made by a soak", True)],
+        [CheckResult(subject="release", check="made by a soak", passed=True)],
         record=ledger.record(key),
     )
     published = ledger.publication(key).get("certificate")

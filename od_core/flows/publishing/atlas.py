@@ -25,7 +25,6 @@ from od_core.flows.estimation.intervals import SegmentFit
 from od_core.flows.estimation.least_squares import FittedLevel, up
 from od_core.flows.publishing.changes import cautions
 from od_core.flows.publishing.flow_tables import FlowTables, LevelPair
-from od_core.flows.release import Release
 from od_core.geography.codes import Degrees
 from od_core.geography.geography import Geography, dissolved, points_within, rings, simplified, square_degrees
 from od_core.geography.places import ZoneDistances, in_degrees, least_squared_chord, mean_places
@@ -267,8 +266,7 @@ def _segments(
     if depth == 0:
         return None
     flows, breakdowns = tables.release, []
-    releases = flows.releases if isinstance(flows, DerivedFlows) else [flows]
-    fitted = [release for release in releases if tables.interval and isinstance(release, Release)]
+    fitted = flows.parts if tables.interval else ()
     pairs = None if depth == page_depth else _flows_at(tables, depth, columns)
     for breakdown in tables.breakdowns:
         name = breakdown.name

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers, Reals
 from od_core.flows.estimators import ESTIMATORS, declared_estimator
 from od_core.flows.release import Release
 from od_core.geography.geography import Geography
@@ -23,8 +23,6 @@ _EXAMPLES = 3
 
 _UNKNOWN: Mapping[str, Any] = MappingProxyType({})
 """A certificate that is not known."""
-
-Reals = NDArray[np.float64]
 
 
 def cautions(unit: str, before: Mapping[str, Any] = _UNKNOWN, after: Mapping[str, Any] = _UNKNOWN) -> str:
@@ -119,7 +117,7 @@ def changes_of_tables(old: pd.DataFrame, new: pd.DataFrame, cell: list[str] = _P
     return table.sort_values("change", key=lambda column: -column.abs(), kind="stable", ignore_index=True)
 
 
-def _ends(both: pd.DataFrame, which: str) -> tuple[NDArray[np.int64], Reals, Reals, Reals]:
+def _ends(both: pd.DataFrame, which: str) -> tuple[Integers, Reals, Reals, Reals]:
     """Return the flows of one of the two releases, and how far their intervals reach; shape (pairs,) each.
 
     The trips are 0, and the distances NaN, if the release does not list the pair. The distances are those to the lower

@@ -122,16 +122,18 @@ def derived_certificate(
 ) -> Certificate:
     """Return the certificate of derived flows, JSON-ready and of public values alone.
 
-    It states intervals if all releases state some. It follows from the bundles of the releases alone.
+    It states intervals if all releases state some. It follows from the bundles of the releases alone. Facts such as how
+    records were read are those of the first release whose trips the flows are.
     """
-    main, releases = sources[kind.main].certificate, [source.release for source in sources]
+    releases = [source.release for source in sources]
+    main = sources[releases.index(flows.parts[0])].certificate
     trips = int(flows.leaves.trips.sum())
     guarantees = {"one_period": _guarantee_for_one_period(releases), "all_periods": _guarantee_for_all_periods(sources)}
     losses = {name: _loss_facts(guarantee) for name, guarantee in guarantees.items() if guarantee.rho is not None}
     accounts = [source.certificate["account"] for source in sources if "account" in source.certificate]
     account = max(accounts, key=lambda account: Cap.from_facts(account["cap"]).allowed_rho(), default=None)
     confidences = {source.certificate["interval"] for source in sources}
-    uncounted = uncounted_facts(releases if kind.adds_up else [releases[kind.main]], trips)
+    uncounted = uncounted_facts(flows.parts, trips)
     sentences = filled_data(
         "derived.yaml",
         kind=kind,
@@ -174,8 +176,8 @@ def derived_certificate(
         **uncounted,
         "interval": None if None in confidences else main["interval"],
         "exact": {} if flows.exact_trips is None else {"trips": flows.exact_trips},
-        "invariants": [] if flows.exact_trips is None else [f"the total number of valid trips of {kind.total_of}"],
-        "software": software_versions(),
+        "invariants": [] if flows.exact_trips is None else [sentences["total"]],
+        "software": dict(software_versions()),
         "known_limitations": filled_data("limitations.yaml"),
     }
     return cast("Certificate", certificate)
@@ -233,17 +235,11 @@ class DerivedKind(BundleKind[D]):
     Attributes:
         name: end of the series name and of the title of these flows, after those of the series of the releases; it
             names their page and their note of the codebook, too.
-        main: position of the release whose facts, such as how its records were read, the certificate repeats.
-        total_of: the releases whose exact total number of trips the flows have, in words.
-        adds_up: whether the flows are those of all releases together; otherwise, they are those of the main one.
     """
 
     contents = "flows"
     files = staticmethod(flow_files)
     name: ClassVar[str]
-    main: ClassVar[int]
-    total_of: ClassVar[str]
-    adds_up: ClassVar[bool]
 
     @abstractmethod
     def derived(self, named: Mapping[str, Release], /) -> D:
@@ -315,10 +311,7 @@ class SumKind(DerivedKind[FlowSum]):
 
     format = "od-release sum certificate 1"
     name = "sum"
-    main = 0
     what = "sums of"
-    total_of = "all releases"
-    adds_up = True
     derived = staticmethod(sum_releases)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:
@@ -360,10 +353,7 @@ class AssistedKind(DerivedKind[AssistedFlows]):
 
     format = "od-release assisted certificate 1"
     name = "assisted"
-    main = -1
     what = "estimates from"
-    total_of = "the last release"
-    adds_up = False
     derived = staticmethod(assist_release)
 
     def in_sequence(self, keys: Sequence[ReleaseKey], period: str | None) -> list[ReleaseKey]:

@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 
 from od_core.files.table_writers import write_batches
-from od_core.flows.derived_flows import DerivedFlows
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS, atlas_rows, write_atlas
 from od_core.flows.publishing.flow_tables import (
     FLOWS_SCHEMA,
@@ -31,7 +30,7 @@ from od_core.flows.release import Release
 from od_core.flows.released_flows import ReleasedFlows
 from od_core.geography.places import has_distances
 from od_core.publication import columns
-from od_core.publication.bundle import ATLAS, BOUNDARIES, PARQUET
+from od_core.publication.bundle import ATLAS, BOUNDARIES
 from od_core.publication.certificate import Certificate
 from od_core.publication.columns import CONFIDENCE, MOST_LISTED, Table, pair_segments_table, public_table
 from od_core.publication.tables import (
@@ -70,8 +69,7 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
     files, table = _pair_files(tables.pairs[::-1], tables.defined("pair_flows")), tables.defined("flows")
     if tables.format == 1:
         files = [BundleFile("flows.csv", "Flows at every pair of levels.", tables.write_csv, table)]
-    described = "Flows at every pair of levels, as Parquet."
-    files.append(_parquet_file("flows", described, tables.pairs, FLOWS_SCHEMA, table))
+    files.append(_parquet_file(tables.pairs, FLOWS_SCHEMA, table))
     one_side = tables.tree.has_one_side  # no matrix, and nothing to choose in the atlas
     files += [_matrices(pair) for pair in reversed(tables.pairs) if pair.cells <= MOST_CELLS and not one_side]
     if tables.format > 1:
@@ -83,11 +81,9 @@ def _formats(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
         )
         files += [workbook, *_maps(tables, certificate)]
     if tables.has_indicators:
-        described = "Outflow, inflow, trips within and self-containment of every area."
-        files += public_files("indicators", lambda: tables.indicators, tables.defined("indicators"), described)
+        files += public_files(tables.defined("indicators"), lambda: tables.indicators)
     if tables.distance:
-        described, table = "Trips that begin in each area, by bands of distance.", tables.defined("distance_bands")
-        files += public_files("distance_bands", lambda: tables.distance_bands, table, described)
+        files += public_files(tables.defined("distance_bands"), lambda: tables.distance_bands)
     if tables.format >= FIRST_WITH_ATLAS and not one_side:
         described = "A page on which you choose areas, and see their trips with intervals. It needs no network."
         write, rows = partial(write_atlas, tables, certificate), partial(atlas_rows, tables)
@@ -102,11 +98,9 @@ def _pair_files(pairs: Iterable[LevelPair], table: Table) -> list[BundleFile]:
     ]
 
 
-def _parquet_file(
-    name: str, description: str, pairs: Sequence[LevelPair], schema: pa.Schema, table: Table
-) -> BundleFile:
+def _parquet_file(pairs: Sequence[LevelPair], schema: pa.Schema, table: Table) -> BundleFile:
     write = partial(write_pairs, pairs, schema)
-    return BundleFile(PARQUET[name], description, write, table, lambda: sum(len(pair.flows) for pair in pairs))
+    return BundleFile(f"{table.name}.parquet", table.file, write, table, lambda: sum(len(pair.flows) for pair in pairs))
 
 
 def _matrices(pair: LevelPair) -> BundleFile:
@@ -140,14 +134,14 @@ def _maps(tables: FlowTables, certificate: Certificate) -> list[BundleFile]:
                 "flowmap_flows.csv",
                 f"For flowmap.gl: {which}.",
                 lines.write_flowmap_flows,
-                columns.FLOWMAP_FLOWS,
+                public_table("flowmap_flows"),
                 filled("rows/flowmap.sql", tables=tables, most=MOST_LINES),
             ),
             BundleFile(
                 "flowmap_locations.csv",
                 "For flowmap.gl: the zones with coordinates.",
                 lines.write_flowmap_locations,
-                columns.FLOWMAP_LOCATIONS,
+                public_table("flowmap_locations"),
                 lambda: len(located(tables.tree.origin)),
             ),
         ]
@@ -162,16 +156,13 @@ def _segments(tables: FlowTables) -> list[BundleFile]:
     for breakdown in tables.breakdowns:
         table = pair_segments_table(breakdown, interval=tables.interval, one_side=tables.tree.has_one_side)
         files += _pair_files(tables.segments[breakdown.name], table)
-    described = "Flows by the categories of every breakdown at every pair of levels, as Parquet."
     table, pairs = public_table("segments", interval=tables.interval), [*chain(*tables.segments.values())]
-    return [*files, _parquet_file("segment_flows", described, pairs, SEGMENTS_SCHEMA, table)]
+    return [*files, _parquet_file(pairs, SEGMENTS_SCHEMA, table)]
 
 
 def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
-    name, title, table = "measurements", "Measurements", columns.NOISY_MEASUREMENTS
-    if by_segment:
-        name, title, table = "segment_measurements", "Measurements by category", columns.SEGMENT_MEASUREMENTS
-    elif release.plan.area_totals is not None:
+    table = columns.SEGMENT_MEASUREMENTS if by_segment else columns.NOISY_MEASUREMENTS
+    if not by_segment and release.plan.area_totals is not None:
         table = public_table("measurements_with_area_totals")
 
     def write(file: BinaryIO) -> None:
@@ -181,8 +172,7 @@ def _measurements(release: Release, *, by_segment: bool) -> BundleFile:
     def rows() -> int:
         return sum(len(measured.noisy) for measured in release.measured if measured.step.by_segment == by_segment)
 
-    described = f"{title} with their noise, for users who make their own estimates."
-    return BundleFile(PARQUET[name], described, write, table, rows)
+    return BundleFile(f"{table.name}.parquet", table.file, write, table, rows)
 
 
 def _areas(tables: FlowTables) -> list[BundleFile]:
@@ -250,8 +240,7 @@ def flow_notes(release: ReleasedFlows, certificate: Certificate) -> list[str]:
     """Return paragraphs, in Markdown, that a user of the files must know in addition to the meaning of the columns."""
     tables = FlowTables.of(release, certificate)
     unlisted_pairs = [pair.level_names for pair in tables.pairs if pair.cells > MOST_LISTED and tables.interval]
-    releases = release.releases if isinstance(release, DerivedFlows) else [release]
-    moves = [release.plan.mechanism.segment_profile for release in releases if isinstance(release, Release)]
+    moves = [part.plan.mechanism.segment_profile for part in release.parts]
     notes = filled_data(
         "flow_notes.yaml",
         tables=tables,

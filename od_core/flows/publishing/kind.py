@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from od_core.errors import OdError
 from od_core.flows.estimation.intervals import refuse_without_intervals
-from od_core.flows.estimation.levels import Measurement, estimate, root_of
+from od_core.flows.estimation.levels import Measurement, estimate, published_root
 from od_core.flows.estimation.refinement import refine
 from od_core.flows.interval_ends import lower_bound, upper_bound
 from od_core.flows.plan import ReleasePlan
@@ -151,7 +151,7 @@ class FlowKind(Kind[Release]):
         category if there are breakdowns, and ``invariants`` checks guaranteed properties.
         """
         plan, segments = release.plan, dict[str, NDArray[np.int64]]()
-        nodes = root_of(plan, certificate["contents"]["trips"]) if plan.publishes_total else None
+        nodes = published_root(plan, certificate["contents"]["trips"])
         if plan.mechanism.refines:
             levels, segments = refine(plan, nodes, release.measured)
         else:

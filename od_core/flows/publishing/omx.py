@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from od_core.errors import OdError
 from od_core.extras import require
 from od_core.flows.publishing.flow_tables import LevelPair
 from od_core.geography.codes import MAX_CODE_LENGTH, positions
@@ -22,7 +21,7 @@ from od_core.publication.columns import DISTANCE, MOST_LISTED
 from od_core.records.segments import Breakdown
 
 MOST_CELLS = MOST_LISTED
-"""Largest number of cells of a matrix that is written. Up to this number, every cell has an interval."""
+"""Largest number of cells of a matrix that a bundle has. Up to this number, every cell has an interval."""
 
 SIDES = ("origin", "destination")
 
@@ -66,16 +65,7 @@ def write_matrices(pair: LevelPair, target: BinaryIO) -> None:
 
     The file is created in memory, because HDF5 reports no error if a file on disk could not be written completely. This
     requires memory for one matrix and for two copies of the file.
-
-    Raises:
-        OdError: the matrix has more than :data:`MOST_CELLS` cells.
     """
-    if pair.cells > MOST_CELLS:
-        raise OdError(
-            "OD-OMX-TOO-LARGE",
-            f"the matrix of {' by '.join(pair.level_names)} has more than {MOST_CELLS:,} cells",
-            next_step="read the flows of this pair of levels from flows.parquet",
-        )
     tree, places = pair.tables.tree, _places(pair, pair.flows)
     with open_matrices(tree, pair.levels, target, for_tools=pair.tables.for_tools) as add:
         for name in pair.flows.columns[2:].drop(DISTANCE.name, errors="ignore"):

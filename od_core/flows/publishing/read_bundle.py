@@ -21,7 +21,7 @@ from od_core.flows.estimation.fitted_tree import find_pairs
 from od_core.flows.estimation.levels import Measurement
 from od_core.flows.mechanisms import MECHANISMS
 from od_core.flows.plan import Bands, ReleasePlan, plan_release
-from od_core.flows.release import Release, finish, measured_cells
+from od_core.flows.release import Release, measured_cells
 from od_core.flows.step import AreaTotalStep, Segments, SegmentStep
 from od_core.geography.codes import positions
 from od_core.geography.flow_tree import FlowTree, Nodes, Pairs
@@ -268,10 +268,10 @@ def _release(certificate: Certificate, tables: Tables) -> Release:
     leaves = Nodes(plan.tree.depth, pairs.origin[order], pairs.destination[order], trips[order])
     if certificate["contents"] != {"flows": len(leaves), "trips": int(leaves.trips.sum())}:
         raise changed("flows")
-    return finish(
+    return Release(
         plan,
-        leaves,
-        list(_measurements(plan, tables, certificate["levels"])),
+        leaves=leaves,
+        measured=tuple(_measurements(plan, tables, certificate["levels"])),
         noise=certificate["noise"],
         spent=stated_spent(plan, certificate),
         segments=_segments(plan, leaves, tables),

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from markupsafe import Markup
-from numpy.typing import NDArray
 
 from od_core.errors import OdError
+from od_core.flows.arrays import Integers
 from od_core.flows.estimators import ESTIMATORS
 from od_core.flows.indicators import distance_bands
 from od_core.flows.publishing.atlas import FIRST_WITH_ATLAS
@@ -55,8 +55,6 @@ _MOST_COMPARED = 64
 
 _MOST_SEGMENTED, _MOST_ROWS, _MOST_CHARTED = 12, 150, 12
 """Largest number of areas by category, of rows of the table for these areas, and of categories in a chart."""
-
-_Whole = NDArray[np.int64]
 
 
 def flows_report(release: Release, certificate: Certificate, context: ReleaseContext[Release]) -> str:
@@ -131,11 +129,6 @@ def between_zones(release: ReleasedFlows, leaves: pd.DataFrame) -> pd.DataFrame:
     return leaves[leaves["origin"] != leaves["destination"]]
 
 
-def largest_flows(release: Release, certificate: Certificate) -> pd.DataFrame:
-    """Return the ``LISTED`` largest flows from one zone to another, by their codes, largest first."""
-    return between_zones(release, leaf_flows(release, certificate)).nlargest(LISTED, "trips")
-
-
 def flow_pictures(release: Release, certificate: Certificate) -> dict[str, Markup]:
     """Return the map of the largest flows as SVG, by title; none if there is no flow to draw."""
     drawn = _map(release, certificate)
@@ -182,7 +175,7 @@ def _heat(release: ReleasedFlows, *, intervals: bool) -> dict[str, Any]:
     }
 
 
-def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> _Whole:
+def _matrix(flows: pd.DataFrame, sides: Mapping[str, Sequence[str]], kind: str) -> Integers:
     """Return a column of flows as a matrix, 0 where no flow is listed.
 
     ``sides`` has, for the rows and for the columns, the column of flows that names them, and its values in order.
@@ -286,7 +279,7 @@ def _segments(release: Release, breakdown: Breakdown, *, intervals: bool) -> dic
 
 def _trips_by_category(
     release: Release, breakdown: Breakdown, level: int, *, intervals: bool
-) -> tuple[list[str], _Whole]:
+) -> tuple[list[str], Integers]:
     """Return the names of the areas, of which the first stands for all, and the trips of each category from them.
 
     The shape is (3, categories, areas): trips and the ends of their intervals, or without intervals the trips again.

@@ -14,9 +14,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from od_core import Budget, Geography, OdError, PrivacyUnit, ReleasePlan, plan_release
-from od_core.evaluation.forecast import on_plan, simulated_releases, synthetic_table
+from od_core.evaluation.forecast import (
+    UserTrips,
+    bound_errors,
+    described_users,
+    on_plan,
+    simulated_releases,
+    synthetic_table,
+    usual_bounds,
+    with_bounds,
+)
 from od_core.evaluation.known_flows import SEED, seeded
-from od_core.evaluation.user_bounds import UserTrips, bound_errors, described_users, usual_bounds, with_bounds
 from od_core.geography.flow_tree import Pairs
 from od_core.records.counting import count_trips
 from od_core.records.counts import TripCounts

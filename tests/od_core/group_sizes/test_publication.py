@@ -40,7 +40,7 @@ def published(folder, mechanism="cumulative", **changes):
         release,
         KEY,
         "departures",
-        [CheckResult("group_sizes", "adds_up", True)],
+        [CheckResult(subject="group_sizes", check="adds_up", passed=True)],
         record=ledger.record(KEY),
     )
     return release, facts

@@ -19,6 +19,7 @@ import pandas as pd
 from od_core import Budget, Geography, InfTDA, PrivacyUnit, Release, release_flows
 from od_core.files.durable import file_digest
 from od_core.flows.publishing.kind import FLOWS
+from od_core.ledger.balance import Balance
 from od_core.ledger.chain import EntryName
 from od_core.ledger.ledger import ReleaseRecord
 from od_core.ledger.release_key import ReleaseKey
@@ -113,7 +114,10 @@ def drawn(kind: str, seed: int) -> Release:
 
 
 RECORD = ReleaseRecord("2001-07-03T09:00:00+00:00", 0, EntryName(7, "5" * 64))
-CHECKS = [CheckResult("flows", "sum to n", True), CheckResult("levels/estimate_1", "whole numbers", True)]
+CHECKS = [
+    CheckResult(subject="flows", check="sum to n", passed=True),
+    CheckResult(subject="levels/estimate_1", check="whole numbers", passed=True),
+]
 
 
 ALL_FORMATS = ("csv", "gis", "omx", "sdmx", "spreadsheet")
@@ -143,7 +147,7 @@ def by_hand(made: Release, origin_level: str, destination_level: str) -> dict[tu
     return {pair: int(trips) for pair, trips in grouped.items()}
 
 
-AROUND = ReleaseContext("2001-06", Fraction(9), Fraction(7), 0, None)
+AROUND = ReleaseContext(Balance("survey", "2001-06", Fraction(9), Fraction(2), {str(KEY): Fraction(2)}, 0), None)
 
 
 def staged_bundle(

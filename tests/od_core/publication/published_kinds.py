@@ -31,7 +31,10 @@ from tests.od_core.group_sizes.test_release import released
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.examples import ALL_FORMATS
 
-CHECKS = [CheckResult("tables", "as_promised", True), CheckResult("figures", "whole_numbers", True)]
+CHECKS = [
+    CheckResult(subject="tables", check="as_promised", passed=True),
+    CheckResult(subject="figures", check="whole_numbers", passed=True),
+]
 
 
 def locations(root: Path, key: ReleaseKey) -> Published:

@@ -12,6 +12,7 @@ import pandas as pd
 
 from od_core import Budget, Geography, MapGrid, PrivacyUnit, release_flows, release_stops
 from od_core.group_sizes.release import release_group_sizes
+from od_core.ledger.balance import Balance
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication.certify import certificate
 from od_core.publication.kind import Kind, ReleaseContext
@@ -88,7 +89,8 @@ def reported(release: Any, kind: Kind[Any], previous: Any = None) -> Reported:
     key = ReleaseKey("small", "2001-06")
     facts = certificate(kind, release, key, "survey", CHECKS, record=RECORD)
     before = None if previous is None else (ReleaseKey("small", "2001-05"), previous)
-    return Reported(kind, release, facts, ReleaseContext("2001-06", Fraction(9), Fraction(5), 2, before))
+    balance = Balance("survey", "2001-06", Fraction(9), Fraction(4), dict.fromkeys("abc", Fraction(1)), 0)
+    return Reported(kind, release, facts, ReleaseContext(balance, before))
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from od_core.privacy.domain import PrivacyDomain
 from od_core.privacy.neighbours import NO_FAULTS, Neighbours
 from od_core.publication.certificate import (
     Certificate,
-    StatedCheck,
+    CheckResult,
     StatedLedgerEntry,
     StatedMechanism,
     StatedSource,
@@ -64,7 +64,7 @@ def test_the_fields_are_those_of_the_schema():
     assert set(Certificate.__annotations__) == set(fields)
     assert set(StatedMechanism.__annotations__) == set(fields["mechanism"]["properties"])
     assert set(StatedLedgerEntry.__annotations__) == set(fields["ledger"]["properties"])
-    assert set(StatedCheck.__annotations__) == set(fields["checks"]["items"]["properties"])
+    assert set(CheckResult.__annotations__) == set(fields["checks"]["items"]["properties"])
     assert set(StatedSource.__annotations__) == set(by_kind[0]["sources"]["items"]["properties"])
     spent = set(by_kind[0]["spent"]["properties"]) | set(schema["$defs"]["spent"]["properties"])
     assert set(StatedSpent.__annotations__) == spent

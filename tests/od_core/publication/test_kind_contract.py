@@ -27,7 +27,7 @@ from od_core import OdError
 from od_core.ledger.release_key import ReleaseKey
 from od_core.publication import database as database_module
 from od_core.publication.bundle import as_published, bundle_faults, staged_folder, write_bundle
-from od_core.publication.certificate import CheckResult, certificate_digest
+from od_core.publication.certificate import certificate_digest
 from od_core.publication.certify import certificate, context_of
 from od_core.publication.kind import Kind
 from od_core.publication.read_back import REPAIR
@@ -667,8 +667,7 @@ def test_a_bundle_that_was_published_without_intervals_stays_as_it_is(tmp_path, 
 
 def certified(made: Made, release: Any) -> dict[str, Any]:
     """The certificate that the software would write today."""
-    checks = [CheckResult(check["subject"], check["check"], check["passed"]) for check in made.facts["checks"]]
-    record = made.place.ledger.record(made.example.key)
+    checks, record = made.facts["checks"], made.place.ledger.record(made.example.key)
     return certificate(
         made.kind, release, made.example.key, made.example.series, checks, record=record, formats=ALL_FORMATS
     )

@@ -19,9 +19,15 @@ from od_core.flows.publishing.changes import changes
 from od_core.flows.publishing.kind import FLOWS
 from od_core.ledger.ledger import Ledger
 from od_core.ledger.release_key import ReleaseKey
-from od_core.published import over_time
-from od_core.published.over_time import OverTime
-from od_core.published.site import SiteDescription, SiteRelease, compared_releases, over_time_page, write_site
+from od_core.published import site
+from od_core.published.site import (
+    OverTime,
+    SiteDescription,
+    SiteRelease,
+    compared_releases,
+    over_time_page,
+    write_site,
+)
 from tests.od_core.ledger import ledger_rows
 from tests.od_core.publication.published_kinds import flows, publish
 
@@ -152,7 +158,7 @@ def test_the_page_has_a_bound(
     newest: list[SiteRelease], monkeypatch: pytest.MonkeyPatch, most: int, depth: int, deepest: int
 ) -> None:
     """Down to each level there are 1, 3 and 8 areas on each side: 1, 9 and 64 pairs, and 2, 6 and 16 totals."""
-    monkeypatch.setattr(over_time, "MOST_NUMBERS", most)
+    monkeypatch.setattr(site, "MOST_NUMBERS", most)
     page = OverTime.of(newest)
     assert (page.depths, page.listed) == ((depth, depth), (deepest, deepest))
 

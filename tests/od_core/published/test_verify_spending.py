@@ -63,7 +63,7 @@ Edit = Callable[[list[Row], dict[str, Any]], None]
 def publish(var: Path, kind: Any, release: Any, key: str, data_set: str) -> None:
     """Put the certificate of a release where its bundle would be."""
     ledger, name = Ledger(var / "ledger.sqlite"), ReleaseKey.parse(key)
-    checks = [CheckResult("flows", "total_is_n", True)]
+    checks = [CheckResult(subject="flows", check="total_is_n", passed=True)]
     facts = certificate(kind, release, name, data_set, checks, record=ledger.record(name))
     write(var, key, facts)
     ledger.publish(name, certificate_digest(facts), facts["exact"])

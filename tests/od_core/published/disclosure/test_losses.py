@@ -17,6 +17,7 @@ from od_core import Budget, PrivacyUnit, plan_release
 from od_core.periods import Period
 from od_core.privacy.domain import most_in_a_year
 from od_core.privacy.posterior import Guarantee
+from od_core.publication.certificate import right_of_100
 from od_core.publication.certify import year_sentence
 from od_core.published import documents as made
 from od_core.published.documents import Facts, disclosure_documents, losses_of
@@ -97,7 +98,7 @@ def test_a_year_of_months_of_epsilon_3_is_not_a_month() -> None:
     """With 3 trips a month and 36 in the year, the best guess is right 93 times in 100, and not 63 times."""
     whole, year, month = losses_of(of_user_year(rho="2"))
     assert float(month.guarantee.best_guess()) == pytest.approx(0.5 + math.sqrt(float(RHO) / 2) / 2)
-    assert (month.guess, year.guess, year.guarantee.rho) == (63, 93, 12 * RHO)
+    assert (right_of_100(month.guarantee), right_of_100(year.guarantee), year.guarantee.rho) == (63, 93, 12 * RHO)
     assert whole.guarantee.rho == 2
     four = losses_of(of_user_year(12, rho="2"))[1]
     assert four.guarantee.rho == 4 * RHO
@@ -127,7 +128,9 @@ def test_charges_add_up_after_a_lost_draw(tmp_path: Path) -> None:
 
 def test_a_sum_of_trips_states_what_its_releases_do(tmp_path: Path) -> None:
     """The records of a trip are of one of the periods, so the sum reveals as much as one of them."""
-    assert losses_of(certified("sum").facts)[-1].guess == losses_of(certified("trips").facts)[-1].guess
+    assert right_of_100(losses_of(certified("sum").facts)[-1].guarantee) == right_of_100(
+        losses_of(certified("trips").facts)[-1].guarantee
+    )
 
 
 def test_users_read_that_each_release_adds_to_what_is_learned(tmp_path: Path) -> None:
