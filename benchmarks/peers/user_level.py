@@ -4,7 +4,7 @@
     python -m benchmarks.peers.user_level --contender ours_users tumult_users_laplace --epsilon 10 --runs 1
     python -m benchmarks.peers.user_level --case taxis --data FOLDER
 
-One user with all trips of a month is added or removed, at delta 1e-6. Every contender counts at most 10 trips of a user.
+One user with all trips of a month is added or removed, at delta 1e-6. Every contender counts at most 10 of the trips.
 All users are made up: those of the panel with their trips, and those among whom the trips of the New York taxis are
 shared out. The taxis are read from the subfolder ``nyc_yellow_taxi`` of FOLDER. Errors and intervals are those of all
 trips that were made, and ``cut`` is the share that the caps leave out, level by level: no noise, but a part of the
@@ -96,14 +96,15 @@ _CONTENDERS = (
         "dp_mobility_od",
         "dp-mobility-report",
         "dp_mobility_report",
-        "a report of flows alone for each level, from points; rounded Laplace noise, equal shares of epsilon; delta is 0; "
-        "flows at or below 0 are left out",
+        "a report of flows alone for each level, from points; rounded Laplace noise, equal shares of epsilon; delta is 0;"
+        " flows at or below 0 are left out",
     ),
 )
 USER_CONTENDERS = {each.name: each for each in _CONTENDERS}
 
-PANEL = {"trips": 2_000_000, "users": 100_000, "zones": 100, "guests": 0.25}
-SMALL = {"trips": 20_000, "users": 2_000, "zones": 40, "guests": 0.25}
+PANEL, SMALL = (2_000_000, 100_000, 100, 0.25), (20_000, 2_000, 40, 0.25)
+"""Trips of the year, users, zones, and the share of the users with trips in two months only."""
+
 TAXI_USERS = 20_000
 
 
@@ -151,7 +152,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     checks = {each.name: checked(each) if each.version() else NOT_INSTALLED for each in wanted}
     for case in options.case:
         if case == "panel":
-            panel = mobility_panel(**(SMALL if options.small else PANEL))
+            panel = mobility_panel(*(SMALL if options.small else PANEL))
         elif options.data is not None:
             panel = taxi_panel(options.data / "nyc_yellow_taxi", TAXI_USERS)
         else:

@@ -1,8 +1,8 @@
 """Publish the trips of users at each level with Tumult Analytics, with its own caps and equal shares of the budget.
 
 ``MaxRowsPerID`` bounds the trips of a user in each table. With ``pairs``, the table of zones has the caps of Tumult's
-tutorial on privacy IDs instead: at most ``max_trips`` pairs of zones of a user, each once, whose Gaussian noise is less.
-With rho, which exact accounting of (epsilon, delta) permits, the noise is discrete Gaussian; with epsilon alone, which
+tutorial on privacy IDs instead: at most ``max_trips`` pairs of zones of a user, each once, which need less Gaussian
+noise. With rho, which exact accounting of (epsilon, delta) permits, the noise is discrete Gaussian; with epsilon alone, which
 is the stronger promise, it is discrete Laplace (double-sided geometric).
 """
 
