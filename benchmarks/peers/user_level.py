@@ -52,7 +52,7 @@ class UserContender(Contender):
     pair_cap: str = "no"
 
 
-_TUMULT = "a query for each level, at most 10 trips of a user in each"
+_EACH = "a query for each level, at most 10 trips of a user in each"
 _CONTENDERS = (
     UserContender("ours_users", "ours_users", "od-release", None, "inftda_refined; m = 10", "", True, True),
     UserContender(
@@ -67,11 +67,28 @@ _CONTENDERS = (
         "all",
     ),
     UserContender(
+        "opendp_users_laplace",
+        "opendp_users",
+        "opendp",
+        "opendp",
+        f"{_EACH}; discrete Laplace noise, equal shares of epsilon; delta is 0",
+        "laplace",
+    ),
+    UserContender(
+        "opendp_users_pairs",
+        "opendp_users",
+        "opendp",
+        "opendp",
+        f"{_EACH}, of zones 10 pairs once; discrete Gaussian noise, equal shares of rho",
+        "pairs",
+        pair_cap="zones",
+    ),
+    UserContender(
         "tumult_users_gaussian",
         "tumult_users",
         "tmlt.analytics",
         "tumult",
-        f"{_TUMULT}; discrete Gaussian noise, equal shares of rho",
+        f"{_EACH}; discrete Gaussian noise, equal shares of rho",
         "gaussian",
     ),
     UserContender(
@@ -79,7 +96,7 @@ _CONTENDERS = (
         "tumult_users",
         "tmlt.analytics",
         "tumult",
-        f"{_TUMULT}, of zones 10 pairs once; discrete Gaussian noise, equal shares of rho",
+        f"{_EACH}, of zones 10 pairs once; discrete Gaussian noise, equal shares of rho",
         "pairs",
         pair_cap="zones",
     ),
@@ -88,7 +105,7 @@ _CONTENDERS = (
         "tumult_users",
         "tmlt.analytics",
         "tumult",
-        f"{_TUMULT}; discrete Laplace noise, equal shares of epsilon; delta is 0",
+        f"{_EACH}; discrete Laplace noise, equal shares of epsilon; delta is 0",
         "laplace",
     ),
     UserContender(
@@ -96,8 +113,8 @@ _CONTENDERS = (
         "dp_mobility_od",
         "dp-mobility-report",
         "dp_mobility_report",
-        "a report of flows alone for each level, from points; rounded Laplace noise, equal shares of epsilon; delta is 0;"
-        " flows at or below 0 are left out",
+        "a report of flows alone for each level, from points; rounded Laplace noise, equal shares of epsilon; delta is"
+        " 0; flows at or below 0 are left out",
     ),
 )
 USER_CONTENDERS = {each.name: each for each in _CONTENDERS}

@@ -2,8 +2,8 @@
 
 ``MaxRowsPerID`` bounds the trips of a user in each table. With ``pairs``, the table of zones has the caps of Tumult's
 tutorial on privacy IDs instead: at most ``max_trips`` pairs of zones of a user, each once, which need less Gaussian
-noise. With rho, which exact accounting of (epsilon, delta) permits, the noise is discrete Gaussian; with epsilon alone, which
-is the stronger promise, it is discrete Laplace (double-sided geometric).
+noise. With rho, which exact accounting of (epsilon, delta) permits, the noise is discrete Gaussian; with epsilon alone,
+which is the stronger promise, it is discrete Laplace (double-sided geometric).
 """
 
 import tempfile
