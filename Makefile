@@ -107,7 +107,7 @@ build/peers/%/installed: benchmarks/peers/requirements/%.txt benchmarks/peers/re
 PEERS := opendp pipeline_dp inf_tda smartnoise_sql tumult dp_mobility_report
 peers: install $(PEERS:%=build/peers/%/installed)
 	$(BIN)/python -m benchmarks.peers --csv docs/reference/tables
-	$(BIN)/python -m benchmarks.peers.user_level --csv docs/reference/tables
+	$(BIN)/python -m benchmarks.peers.user_level --csv docs/reference/tables $(DATA:%=--data %)
 
 charts: install # of the measured results, from their CSV files
 	$(BIN)/python docs/charts.py

@@ -9,6 +9,9 @@ All users are made up: those of the panel with their trips, and those among whom
 shared out. The taxis are read from the subfolder ``nyc_yellow_taxi`` of FOLDER. Errors and intervals are those of all
 trips that were made, and ``cut`` is the share that the caps leave out, level by level: no noise, but a part of the
 error. Each zone is a square of a made-up map, with its trips in the middle, for software that reads points.
+
+``dp_mobility_report`` 0.2.11 does not say which versions of other packages it needs: NumPy below 2 and scikit-learn
+below 1.5 are pinned. It and ``pandarallel`` have no wheels, and are built from source.
 """
 
 from __future__ import annotations
@@ -123,6 +126,8 @@ PANEL, SMALL = (2_000_000, 100_000, 100, 0.25), (20_000, 2_000, 40, 0.25)
 """Trips of the year, users, zones, and the share of the users with trips in two months only."""
 
 TAXI_USERS = 20_000
+SIDE = 0.1
+"""Side of the square of a zone, in degrees."""
 
 
 def cut_share(trips: UserTrips, *, once: bool) -> float:
@@ -130,36 +135,39 @@ def cut_share(trips: UserTrips, *, once: bool) -> float:
     return 1 - float(trips.counted(MOST, 1 if once else None).mean())
 
 
-def write_map(folder: Path, zones: pd.DataFrame) -> NDArray[np.float64]:
-    """Write the squares of the zones as GeoJSON, and return the middle of each, in degrees; shape (2, zones)."""
-    side, features = int(np.ceil(len(zones) ** 0.5)), []
-    corners = np.stack(np.divmod(np.arange(len(zones)), side)) / 10
-    for areas, (x, y) in zip(zones.to_dict("records"), corners.T.tolist(), strict=True):
-        ring = [[x + right, y + up] for right, up in ((0, 0), (0.1, 0), (0.1, 0.1), (0, 0.1), (0, 0))]
+def corners_of(zones: int) -> NDArray[np.float64]:
+    """Return the lower left corner of the square of each zone, in degrees; shape (2, zones)."""
+    corners: NDArray[np.float64] = np.stack(np.divmod(np.arange(zones), int(np.ceil(zones**0.5)))) * SIDE
+    return corners
+
+
+def write_map(folder: Path) -> None:
+    """Write the squares of the zones of a folder as GeoJSON, with the codes of the areas that contain them."""
+    zones, features = pd.read_csv(folder / "zones.csv", dtype=str, keep_default_na=False), []
+    for areas, (x, y) in zip(zones.to_dict("records"), corners_of(len(zones)).T.tolist(), strict=True):
+        ring = [[x + right * SIDE, y + up * SIDE] for right, up in ((0, 0), (1, 0), (1, 1), (0, 1), (0, 0))]
         geometry = {"type": "Polygon", "coordinates": [ring]}
         features.append({"type": "Feature", "properties": areas, "geometry": geometry})
     collection = json.dumps({"type": "FeatureCollection", "features": features})
     (folder / "zones.geojson").write_text(collection, encoding="utf-8")
-    return corners + 0.05
 
 
 def write_users(folder: Path, panel: Panel, epsilon: str) -> tuple[Levels, UserTrips]:
     """Write what every contender is given of the first month of a panel, and return its levels and trips.
 
-    The trips have a column with the user, and the points of both ends, in degrees.
+    The trips also have their user, and the points of both ends, in degrees.
     """
     now, trips = panel.month == 0, in_months(panel)[0]
     levels = levels_of(trips.flows_within(None))
-    user, ends = panel.user[now], [panel.origin[now], panel.destination[now]]
+    columns: dict[str, Any] = {"user": panel.user[now].astype(str)}
+    ends = {"origin": panel.origin[now], "destination": panel.destination[now]}
+    middle = corners_of(len(levels.codes[-1])) + SIDE / 2
+    for side, of_trips in ends.items():
+        columns[f"{side}_lng"], columns[f"{side}_lat"] = middle[:, of_trips]
     unit = PrivacyUnit("user", "unbounded", "user", MOST)
     settings = {"rho": permitted_rho(panel.geography, epsilon, unit), "max_trips": MOST}
-    write_trips(folder, levels, ends, epsilon, settings, {"user": user.astype(str)})
-    zones = pd.read_csv(folder / "zones.csv", dtype=str, keep_default_na=False)
-    middle = write_map(folder, zones)
-    table = pd.read_parquet(folder / "trips.parquet")
-    for side, of_trips in zip(("origin", "destination"), ends, strict=True):
-        table[f"{side}_lng"], table[f"{side}_lat"] = middle[:, of_trips]
-    table.to_parquet(folder / "trips.parquet", index=False)
+    write_trips(folder, levels, list(ends.values()), epsilon, settings, columns)
+    write_map(folder)
     return levels, trips
 
 
