@@ -174,7 +174,8 @@ def write_users(folder: Path, panel: Panel, epsilon: str) -> tuple[Levels, UserT
 def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     """Yield the figures of all data sets, epsilons and contenders that are asked for."""
     wanted = [USER_CONTENDERS[name] for name in options.contender]
-    checks = {each.name: checked(each) if each.version() else NOT_INSTALLED for each in wanted}
+    programs = {each.program: each for each in wanted}
+    checks = {name: checked(each) if each.version() else NOT_INSTALLED for name, each in programs.items()}
     for case in options.case:
         if case == "panel":
             panel = mobility_panel(*(SMALL if options.small else PANEL))
@@ -188,7 +189,7 @@ def rows(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
                 levels, trips = write_users(folder, panel, epsilon)
                 for contender in wanted:
                     print(f"{case}, epsilon {epsilon}: {contender.name}", file=sys.stderr)
-                    check = checks[contender.name]
+                    check = checks[contender.program]
                     runs = 0 if check == NOT_INSTALLED else options.runs
                     found = row(contender, case, epsilon, folder, levels, runs, check)
                     once = [contender.pair_cap == "all"] * (len(levels.names) - 1) + [contender.pair_cap != "no"]
