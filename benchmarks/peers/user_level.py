@@ -1,6 +1,6 @@
 """Publish flows that protect all trips of a user with this project and with other software, and compare the tables.
 
-    make peers
+    make peers DATA=FOLDER
     python -m benchmarks.peers.user_level --contender ours_users tumult_users_laplace --epsilon 10 --runs 1
     python -m benchmarks.peers.user_level --case taxis --data FOLDER
 
